@@ -1,0 +1,67 @@
+# Every target makes .venv itself, once, and uses it again; after that no network is needed.
+#
+#   make demo     run the power-iteration example
+#   make test     format, lint, types and the whole test suite, as CI does
+#   make bench    measure the overhead beside other libraries and hold it to its bars
+#   make fix      format and fix what can be fixed
+#   make clean    remove the environment and all caches
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+
+# Parallel test workers must not each start as many BLAS threads as there are cores.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench fix clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/.core
+	@$(BIN)/python examples/power_iteration.py
+
+test: $(VENV)/.test
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --strict
+	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+bench: $(VENV)/.bench
+	@$(BIN)/python bench/overhead.py
+
+fix: $(VENV)/.test
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment: one stamp for each set of packages --------------------------------------------------------------
+
+$(BIN)/python:
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	@echo "installing unspool"
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "installing unspool and what its tests need"
+	@$(PIP) install -e .[test]
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "installing unspool and the libraries it is measured beside"
+	@$(BIN)/python -m pip install -qq torch==2.13.0
+	@$(PIP) install -e .[bench]
+	@touch $@ $(VENV)/.core

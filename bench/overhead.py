@@ -1,0 +1,474 @@
+"""What unspool costs beside the arithmetic: recording, reading, and a long loop that looks at a value every step.
+
+The loop is ``y ← y + 1e-6·y·y`` on 8 numbers, so small that the arithmetic hardly counts. It reads a value every step,
+as a stopping test would, and then takes the gradient of ``sum(y)`` with respect to the start. Each library is written
+the way its users write it. Rounds are interleaved and medians taken, because machines are noisy; every library has a
+process of its own, and peak memory is measured in a fresh one. Values and gradients are compared before anything is
+timed.
+
+    python bench/overhead.py                 the table, and the bars it is held to
+    python bench/overhead.py --json out.json the numbers as well
+    python bench/overhead.py --quick         a short run that checks the harness; no bars
+
+Exits with 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+# Nothing heavy is imported up here: workers inherit the peak memory of the process that starts them.
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+START = [0.1 * (i + 1) for i in range(8)]
+RATE = 1e-6
+AGREEMENT = 1e-10
+
+
+# --- the loop, once for each library ---------------------------------------------------------------------------------
+
+# From the number of steps to the last y and the gradient.
+Loop = Callable[[int], tuple[list[float], list[float]]]
+
+
+def unspool_loop() -> Loop:
+    """The recipe grows; ``eval`` computes what is new in it."""
+    import unspool as us
+
+    def run(steps: int) -> tuple[list[float], list[float]]:
+        x = us.tensor(START)
+        y = x
+        for _ in range(steps):
+            y = y + RATE * y * y
+            float(y.eval()[0])
+        gradient = us.sum(y).grad(x)
+        return y.tolist(), gradient.tolist()
+
+    return run
+
+
+def autograd_loop() -> Loop:
+    """HIPS autograd: values are boxed inside ``grad``, and the box shows the array."""
+    import autograd.numpy as anp
+    from autograd import grad
+
+    def run(steps: int) -> tuple[list[float], list[float]]:
+        last = None
+
+        def loss(x: Any) -> Any:
+            nonlocal last
+            y = x
+            for _ in range(steps):
+                y = y + RATE * y * y
+                float(y._value[0])
+            last = y._value
+            return anp.sum(y)
+
+        gradient = grad(loss)(anp.array(START))
+        return last.tolist(), gradient.tolist()
+
+    return run
+
+
+def torch_loop() -> Loop:
+    """PyTorch eager."""
+    import torch
+
+    torch.set_num_threads(1)
+
+    def run(steps: int) -> tuple[list[float], list[float]]:
+        x = torch.tensor(START, dtype=torch.float64, requires_grad=True)
+        y = x
+        for _ in range(steps):
+            y = y + RATE * y * y
+            y[0].item()
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        return y.tolist(), gradient.tolist()
+
+    return run
+
+
+def jax_loop() -> Loop:
+    """JAX without ``jit``, which a loop that looks at values cannot have."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+
+    def run(steps: int) -> tuple[list[float], list[float]]:
+        def loss(x: Any) -> Any:
+            y = x
+            for _ in range(steps):
+                y = y + RATE * y * y
+                float(jax.lax.stop_gradient(y)[0])
+            return y.sum(), y
+
+        gradient, y = jax.grad(loss, has_aux=True)(jax.numpy.array(START))
+        return y.tolist(), gradient.tolist()
+
+    return run
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library, how its loop is made, and how much of it can be run in reasonable time."""
+
+    name: str
+    package: str
+    make: Callable[[], Loop]
+    most_steps: int = 10**9
+    most_rounds: int = 10**9
+
+
+LIBRARIES = {
+    library.name: library
+    for library in (
+        Library("unspool", "unspool", unspool_loop),
+        Library("autograd", "autograd", autograd_loop),
+        Library("torch", "torch", torch_loop),
+        Library("jax eager", "jax", jax_loop, most_steps=1000, most_rounds=3),
+    )
+}
+
+
+# --- one operation ---------------------------------------------------------------------------------------------------
+
+
+def record_tensors(count: int) -> float:
+    """Return the seconds that recording one op of two tensors takes, in a graph of ``count`` ops."""
+    import unspool as us
+
+    x = us.tensor(START)
+    y = x
+    begin = time.perf_counter()
+    for _ in range(count // 2):
+        y = y * x
+        y = y + x
+    return (time.perf_counter() - begin) / count
+
+
+def record_scalar(count: int) -> float:
+    """Return the seconds that recording one op of a tensor and a Python number takes."""
+    import unspool as us
+
+    y = us.tensor(START)
+    begin = time.perf_counter()
+    for _ in range(count // 2):
+        y = y * 0.5
+        y = 1.5 + y
+    return (time.perf_counter() - begin) / count
+
+
+def cached(read: Callable[[Any], Any]) -> Callable[[int], float]:
+    """Return a measurement of reading a value that the store has."""
+
+    def measure(count: int) -> float:
+        import unspool as us
+
+        y = us.sum(us.tensor(START) * 2.0)
+        read(y)
+        begin = time.perf_counter()
+        for _ in range(count):
+            read(y)
+        return (time.perf_counter() - begin) / count
+
+    return measure
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A cost that is reported in microseconds, with the bar it is held to, if any."""
+
+    label: str
+    measure: Callable[[int], float]
+    count: int
+    bar: float | None = None
+
+
+OPERATIONS = (
+    Operation("record an op, graph of 1 000", record_tensors, 1000, bar=2.5),
+    Operation("record an op, graph of 100 000", record_tensors, 100_000),
+    Operation("record an op with a number, graph of 1 000", record_scalar, 1000),
+    Operation("read a cached value, float(t)", cached(float), 1000),
+    Operation("read a cached value, t.eval()", cached(lambda t: t.eval()), 1000),
+)
+
+IMPORT_BAR = 0.150
+
+
+# --- workers: processes that measure what they are told to ------------------------------------------------------------
+
+
+def worker(name: str) -> None:
+    """Answer requests on standard input, a line of JSON each, until it ends."""
+    answer = answer_operations if name == "operations" else answer_loop(LIBRARIES[name].make())
+    for line in sys.stdin:
+        print(json.dumps(answer(**json.loads(line))), flush=True)
+
+
+def answer_operations(large: bool) -> dict[str, float]:
+    """Measure every operation once, those on a large graph only if asked."""
+    return {o.label: o.measure(o.count) for o in OPERATIONS if large or o.count <= 1000}
+
+
+def answer_loop(loop: Loop) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a library's loop and measures it."""
+    loop(10)
+
+    def answer(steps: int) -> dict[str, Any]:
+        before = _peak_bytes()
+        begin = time.perf_counter()
+        value, gradient = loop(steps)
+        seconds = time.perf_counter() - begin
+        return {"seconds": seconds, "bytes": _peak_bytes() - before, "value": value, "gradient": gradient}
+
+    return answer
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class Worker:
+    """A process that measures one thing on request."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | ONE_THREAD,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.wait()
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a request and return the answer."""
+        self._process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
+        self._process.stdin.flush()  # type: ignore[union-attr]
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise SystemExit(f"{self.name} failed on {request}")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+# Median seconds and peak bytes, by library and number of steps.
+Loops = dict[tuple[str, int], tuple[float, float]]
+
+# Median seconds by label.
+Operations = dict[str, float]
+
+
+def measure(names: list[str], lengths: dict[int, int], repeats: int) -> tuple[Operations, Loops]:
+    """Measure operations and loops in interleaved rounds; ``lengths`` maps a number of steps to a number of rounds.
+
+    Operations are short, so they are measured ``repeats`` times in each round. That spreads them over the whole run.
+    """
+    loop_times: dict[tuple[str, int], list[float]] = {}
+    operation_times: dict[str, list[float]] = {o.label: [] for o in OPERATIONS}
+    with ExitStack() as running:
+        operations = running.enter_context(Worker("operations"))
+        loops = {name: running.enter_context(Worker(name)) for name in names}
+        check_agreement({name: loops[name].ask(steps=500) for name in names})
+        for steps, number in [(steps, i) for steps, rounds in lengths.items() for i in range(rounds)]:
+            for name, library in loops.items():
+                if steps <= LIBRARIES[name].most_steps and number < LIBRARIES[name].most_rounds:
+                    loop_times.setdefault((name, steps), []).append(library.ask(steps=steps)["seconds"])
+            for repeat in range(repeats):
+                for label, seconds in operations.ask(large=repeat == 0).items():
+                    operation_times[label].append(seconds)
+    return (
+        {label: statistics.median(times) for label, times in operation_times.items()},
+        {case: (statistics.median(times), measure_memory(*case)) for case, times in loop_times.items()},
+    )
+
+
+def measure_memory(name: str, steps: int) -> float:
+    """Return the bytes by which one run of a loop raises the peak of a fresh process."""
+    with Worker(name) as fresh:
+        return float(fresh.ask(steps=steps)["bytes"])
+
+
+def measure_import(rounds: int) -> float:
+    """Return the median seconds that ``import unspool`` adds to ``import numpy``, with compiled bytecode in place."""
+    program = "import numpy, time; t = time.perf_counter(); import unspool; print(time.perf_counter() - t)"
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
+        command = [sys.executable, "-c", program]
+        times = [
+            float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+            for _ in range(1 + rounds)
+        ]
+    return statistics.median(times[1:])
+
+
+def check_agreement(answers: dict[str, dict[str, Any]]) -> None:
+    """Stop unless every library found the same value and gradient as the first."""
+    (reference, first), *others = answers.items()
+    for name, other in others:
+        for what in ("value", "gradient"):
+            worst = max(abs(a - b) / abs(a) for a, b in zip(first[what], other[what], strict=True))
+            if not worst <= AGREEMENT:
+                raise SystemExit(f"the {what} of {reference} and {name} differ by {worst:.1e}")
+
+
+# --- reporting -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A limit that a measured number must not exceed."""
+
+    what: str
+    measured: float
+    limit: float
+    unit: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number is within the limit."""
+        return self.measured <= self.limit
+
+    def __str__(self) -> str:
+        verdict = "pass" if self.holds else "MISS"
+        return f"  {verdict}  {self.what:<58}{self.measured:>9.2f} {self.unit:<3} ≤{self.limit:>8.2f} {self.unit}"
+
+
+def bars(operations: Operations, importing: float, loops: Loops, lengths: list[int]) -> Iterator[Bar]:
+    """Yield the bars that this run can decide."""
+    for operation in OPERATIONS:
+        if operation.bar is not None:
+            yield Bar(operation.label, 1e6 * operations[operation.label], operation.bar, "µs")
+    yield Bar("import unspool, beside NumPy", 1e3 * importing, 1e3 * IMPORT_BAR, "ms")
+    short, long = lengths[0], lengths[-1]
+    flat = (loops["unspool", long][0] / long) / (loops["unspool", short][0] / short)
+    yield Bar(f"cost of a step at {_count(long)} over that at {_count(short)}", flat, 2.0, "×")
+    if ("autograd", long) in loops:
+        (ours, our_bytes), (theirs, their_bytes) = loops["unspool", long], loops["autograd", long]
+        yield Bar(f"time of {_count(long)} steps, beside autograd", ours, theirs, "s")
+        yield Bar(f"peak memory of {_count(long)} steps, beside autograd", our_bytes / 1e6, their_bytes / 1e6, "MB")
+
+
+def print_operations(operations: Operations, importing: float) -> None:
+    """Print the table of single costs."""
+    print("\nOne operation (median)")
+    for label, seconds in operations.items():
+        print(f"  {label:<46}{1e6 * seconds:>9.2f} µs")
+    print(f"  {'import unspool, beside NumPy':<46}{1e3 * importing:>9.1f} ms")
+
+
+def print_loops(loops: Loops, lengths: list[int]) -> None:
+    """Print the table of loops, with each library's time and memory relative to unspool's."""
+    print("\ny ← y + 1e-6·y·y on 8 numbers, a value read every step, then the gradient (median)")
+    print(f"  {'steps':>8}  {'library':<10}{'time':>10}{'a step':>12}{'peak memory':>14}{'time':>9}{'memory':>9}")
+    for steps in lengths:
+        ours, our_bytes = loops["unspool", steps]
+        for name in LIBRARIES:
+            if (name, steps) not in loops:
+                continue
+            seconds, peak = loops[name, steps]
+            relative = f"{seconds / ours:>8.2f}×{_ratio(peak, our_bytes):>8}×"
+            print(
+                f"  {_count(steps):>8}  {name:<10}{seconds:>8.3f} s{1e6 * seconds / steps:>9.1f} µs"
+                f"{peak / 1e6:>11.1f} MB{relative}"
+            )
+        print()
+
+
+def _ratio(numerator: float, denominator: float) -> str:
+    return f"{numerator / denominator:.2f}" if denominator else "–"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that takes part."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in ("numpy", "scipy", "unspool", *(library.package for library in LIBRARIES.values())):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description="Measure the overhead of unspool.")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers to a file")
+    parser.add_argument("--quick", action="store_true", help="a short run without bars")
+    parser.add_argument("--worker", metavar="LIBRARY", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return 0
+
+    os.environ.update(ONE_THREAD)
+    names = [name for name, library in LIBRARIES.items() if importlib.util.find_spec(library.package)]
+    missing = [name for name in LIBRARIES if name not in names]
+    lengths = {100: 1, 300: 1} if options.quick else {1000: 15, 10_000: 7, 100_000: 3}
+    steps = list(lengths)
+
+    print(", ".join(f"{package} {version}" for package, version in versions().items()))
+    if missing:
+        print(f"not installed and left out: {', '.join(missing)}")
+    operations, loops = measure(names, lengths, repeats=1 if options.quick else 5)
+    importing = measure_import(1 if options.quick else 9)
+    print_operations(operations, importing)
+    print_loops(loops, steps)
+    if options.json:
+        _write(options.json, operations, importing, loops)
+    if options.quick:
+        return 0
+
+    decided = list(bars(operations, importing, loops, steps))
+    print("Bars")
+    for bar in decided:
+        print(bar)
+    if ("torch", steps[-1]) in loops:
+        ratio = loops["unspool", steps[-1]][0] / loops["torch", steps[-1]][0]
+        print(f"  note  time of {_count(steps[-1])} steps is {ratio:.2f} × that of PyTorch eager; no bar yet")
+    return 0 if all(bar.holds for bar in decided) else 1
+
+
+def _write(path: str, operations: Operations, importing: float, loops: Loops) -> None:
+    rows = [
+        {"library": name, "steps": steps, "seconds": seconds, "peak_bytes": peak}
+        for (name, steps), (seconds, peak) in loops.items()
+    ]
+    report = {"versions": versions(), "operations": operations, "import": importing, "loops": rows}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Derivatives: sweeps over the graph, and the functions users call."""

@@ -1,0 +1,81 @@
+"""Forward mode: one walk in rising id order that turns tangents of variables into tangents of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from unspool._autodiff.reverse import active_nodes, missing_rule
+from unspool._graph import Bundle, Node, describe, origin_scope, source_of
+from unspool._ops.elementwise import add, astype
+from unspool._ops.op import PART, parts
+from unspool.errors import ContributionShapeError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+def pushforward(
+    outputs: Sequence[Tensor], variables: Sequence[Tensor], tangents: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Return the tangent of each output, ``None`` where it depends on no variable that has one."""
+    moving: dict[int, Any] = {}
+    for variable, tangent in zip(variables, tangents, strict=True):
+        if tangent is not None:
+            moving[variable.id] = fit_tangent(tangent, variable)
+    seeded = [v for v in variables if v.id in moving]
+    with origin_scope() as origin:
+        for node in active_nodes(outputs, seeded):
+            if node.id not in moving:
+                origin.code, origin.lasti = node.code, node.lasti
+                tangent = jvp_of(node, tuple([moving.get(operand.id) for operand in node.inputs]))
+                if tangent is not None:
+                    moving[node.id] = tangent
+    return [moving.get(output.id) for output in outputs]
+
+
+def jvp_of(node: Node, tangents: tuple[Any, ...]) -> Any:
+    """Return the tangent of a node from those of its inputs (``None`` where an input has none).
+
+    For an op with several outputs it is a tuple, with ``None`` for outputs that do not move.
+    """
+    rules = node.op.jvp
+    if type(rules) is not tuple or type(node) is Bundle:
+        return _whole_jvp(node, tangents)
+    inputs, params = node.inputs, node.params
+    total = None
+    for rule, tangent in zip(rules, tangents, strict=True):
+        if rule is not None and tangent is not None:
+            contribution = rule(tangent, node, *inputs, **params) if params else rule(tangent, node, *inputs)
+            if contribution is not None:
+                total = contribution if total is None else add(total, contribution)
+    return None if total is None else fit_tangent(total, node)
+
+
+def _whole_jvp(node: Node, tangents: tuple[Any, ...]) -> Any:
+    """Return the tangent of a node whose jvp is not a tuple of rules."""
+    if all(t is None for t in tangents):
+        return None
+    op = node.op
+    if op is PART:
+        slot = tangents[0][node.params["index"]]
+        return None if slot is None else fit_tangent(slot, node)
+    if op.jvp is not None:
+        out = parts(node) if type(node) is Bundle else node
+        whole = op.jvp(tangents, out, *node.inputs, **node.params)  # type: ignore[operator]
+    elif op.vjp is not None:
+        from unspool._autodiff.transpose import push_through_vjp
+
+        whole = push_through_vjp(node, tangents)
+    else:
+        raise missing_rule(node, "forward")
+    return whole if whole is None or type(node) is Bundle else fit_tangent(whole, node)
+
+
+def fit_tangent(tangent: Tensor, node: Node) -> Tensor:
+    """Return a tangent in the dtype of its node; a wrong shape is the rule's mistake and raises."""
+    if tangent.shape != node.shape:
+        raise ContributionShapeError(
+            f"a derivative rule gave a tangent of shape {tangent.shape} for {describe(node)}, made at {source_of(node)}"
+        )
+    return tangent if tangent.dtype is node.dtype else astype(tangent, node.dtype)

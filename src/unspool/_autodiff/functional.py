@@ -1,0 +1,362 @@
+"""Derivatives of functions: gradients, products with Jacobians and Hessians. All lazy, all over nested structures.
+
+The one idea: call the function once on variables that are identities of their own, then sweep the graph it built, in
+reverse or forward. The results are graph again, so every transform composes with every other, to any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from unspool._autodiff import trees
+from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
+from unspool._autodiff.forward import pushforward
+from unspool._autodiff.identity import zeros_like
+from unspool._autodiff.jacobians import hessian, jacfwd, jacobian, jacrev
+from unspool._autodiff.reverse import pullback
+from unspool._dtypes import COMPLEX, INEXACT
+from unspool._graph import Node, describe, source_of
+from unspool._ops.elementwise import conj
+from unspool._ops.leaf import CONSTANT, constant
+from unspool.errors import (
+    ComplexLossError,
+    DTypeError,
+    NonScalarLossError,
+    NotConnectedError,
+    StructureError,
+)
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+__all__ = [
+    "grad",
+    "gradient_of",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "value_and_grad",
+    "vjp",
+]
+
+Unconnected: TypeAlias = Literal["zeros", "none", "raise"]
+
+
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+
+def gradient_of(output: Tensor, wrt: Any, *, holomorphic: bool = False, unconnected: Unconnected = "zeros") -> Any:
+    """Return the gradient of a scalar tensor with respect to tensors of its graph; see `Tensor.grad`."""
+    if isinstance(wrt, Node):
+        variables, structure, names = [wrt], None, ["wrt"]
+    else:
+        variables, structure = trees.flatten(wrt)
+        names = trees.names(structure, "wrt")
+    for variable, name in zip(variables, names, strict=True):
+        _check_variable(variable, name)
+    found = _gradient(output, variables, names, holomorphic, unconnected)  # type: ignore[arg-type]
+    return found[0] if structure is None else trees.unflatten(structure, found)
+
+
+def grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    unconnected: Unconnected = "zeros",
+) -> Callable[..., Any]:
+    """Make the function that computes the gradient of a scalar function.
+
+    Parameters
+    ----------
+    f : callable
+        Returns a scalar tensor, or ``(scalar, aux)`` with ``has_aux=True``.
+    argnums : int or tuple of int
+        Which positional arguments to differentiate with respect to: tensors, arrays, floats, or nested structures.
+    has_aux : bool
+        Whether ``f`` also returns something that is passed through without being differentiated.
+    holomorphic : bool
+        For a complex result that is a holomorphic function of complex arguments: compute its complex derivative.
+    unconnected : {"zeros", "none", "raise"}
+        What to give for an argument that the result does not depend on.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of ``f`` and returns the gradient, nested like the argument (a tuple of them if ``argnums``
+        is one), or ``(gradient, aux)``. With respect to a complex z = x + iy it is dL/dx + i dL/dy.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.grad(lambda x: x * x * x)(2.0).eval()
+    array(12.)
+    >>> us.grad(us.grad(lambda x: x * x * x))(2.0).eval()
+    array(12.)
+    """
+    both = value_and_grad(f, argnums, has_aux, holomorphic, unconnected)
+
+    @wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return gradient
+
+
+def value_and_grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    unconnected: Unconnected = "zeros",
+) -> Callable[..., Any]:
+    """Make the function that computes a scalar function and its gradient; the parameters are those of `grad`.
+
+    Returns
+    -------
+    callable
+        Returns ``(value, gradient)``, or ``((value, aux), gradient)`` with ``has_aux=True``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> value, gradient = us.value_and_grad(lambda x: us.sum(x * x))([1.0, 2.0])
+    >>> float(value), [float(g) for g in gradient]
+    (5.0, [2.0, 4.0])
+    """
+    positions, single = as_argnums(argnums)
+
+    @wraps(f)
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        variables, returned = call(f, args, kwargs, positions)
+        output, aux = split_aux(f, returned, has_aux)
+        outputs = Outputs(output)
+        if not trees.is_leaf(outputs.structure):
+            raise StructureError(
+                f"a gradient needs one scalar, but {name_of(f)} returned {trees.show(outputs.structure)}; "
+                "with has_aux=True a function returns (scalar, anything)"
+            )
+        loss = outputs.tensors[0]
+        found = variables.restore(_gradient(loss, variables.tensors, variables.names(), holomorphic, unconnected))
+        return ((loss, aux) if has_aux else loss), (found[0] if single else found)
+
+    return value_and_gradient
+
+
+def _gradient(
+    loss: Tensor, variables: Sequence[Tensor], names: Sequence[str], holomorphic: bool, unconnected: Unconnected
+) -> list[Tensor | None]:
+    if unconnected not in ("zeros", "none", "raise"):
+        raise StructureError(f"unconnected is 'zeros', 'none' or 'raise', got {unconnected!r}")
+    _check_loss(loss, holomorphic)
+    found: list[Tensor | None] = []
+    for variable, name, ct in zip(variables, names, _pull_one(loss, variables), strict=True):
+        if holomorphic and variable.dtype not in COMPLEX:
+            raise DTypeError(f"holomorphic=True needs complex variables, but {name} has dtype {variable.dtype}")
+        if ct is not None:
+            found.append(conj(ct) if holomorphic else ct)
+        elif unconnected == "raise":
+            raise NotConnectedError(f"{describe(loss)}, made at {source_of(loss)}, does not depend on {name}")
+        else:
+            found.append(None if unconnected == "none" else zeros_like(variable))
+    return found
+
+
+def _pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
+    return pullback([loss], [constant(1, loss.dtype)], variables)
+
+
+def _check_loss(loss: Tensor, holomorphic: bool) -> None:
+    if not isinstance(loss, Node) or loss.shape != ():
+        raise NonScalarLossError(
+            f"a gradient needs a scalar, got {describe(loss)}, made at {source_of(loss)}; "
+            "sum it, or use us.vjp with a cotangent, or us.jacobian for all of it"
+        )
+    if holomorphic and loss.dtype not in COMPLEX:
+        raise DTypeError(f"holomorphic=True is for complex results, got {loss.dtype}; leave it out")
+    if loss.dtype in COMPLEX and not holomorphic:
+        raise ComplexLossError(
+            f"the gradient of a complex scalar ({describe(loss)}, made at {source_of(loss)}) is not defined; take its "
+            ".real or abs() first, or pass holomorphic=True if it is a holomorphic function of complex tensors"
+        )
+    if loss.dtype not in INEXACT:
+        raise DTypeError(f"a result of dtype {loss.dtype} has no gradient ({describe(loss)}, made at {source_of(loss)})")
+
+
+def _check_variable(variable: Any, name: str) -> None:
+    if not isinstance(variable, Node):
+        raise StructureError(f"{name} must be a tensor of the graph, got {type(variable).__name__}; see us.tensor")
+    if variable.op is CONSTANT:
+        raise StructureError(
+            f"{name} is a constant, which is shared by all equal constants; make it a variable with us.tensor"
+        )
+    if variable.dtype not in INEXACT:
+        raise DTypeError(
+            f"{name} has dtype {variable.dtype}; gradients are taken with respect to floating-point or complex tensors"
+        )
+
+
+# --- products with the Jacobian --------------------------------------------------------------------------------------
+
+
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Call a function and prepare products of cotangents with its Jacobian (reverse mode).
+
+    Parameters
+    ----------
+    f : callable
+        Any function of nested arguments; returns ``(output, aux)`` with ``has_aux=True``.
+    *primals : pytree
+        The arguments. What is not floating-point or complex is held fixed, and its cotangent is ``None``.
+
+    Returns
+    -------
+    out : pytree of Tensor
+        What the function returned.
+    vjp_fn : callable
+        Takes a cotangent nested like ``out`` (``None`` where nothing flows) and returns a tuple with the cotangent of each
+        argument. May be called many times; the function is not run again.
+    aux : any
+        Only with ``has_aux=True``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> out, pull = us.vjp(lambda x, y: x * y, us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0]))
+    >>> [ct.eval().tolist() for ct in pull(us.tensor([1.0, 10.0]))]
+    [[3.0, 40.0], [1.0, 20.0]]
+    """
+    variables, returned = call(f, primals, {}, range(len(primals)), fixed=True)
+    output, aux = split_aux(f, returned, has_aux)
+    outputs = Outputs(output)
+
+    def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
+        found = pullback(outputs.tensors, outputs.cotangents(cotangent), variables.tensors)
+        return variables.restore(_or_zeros(found, variables.tensors))
+
+    return (outputs.nested(), vjp_fn, aux) if has_aux else (outputs.nested(), vjp_fn)
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """Call a function and return the product of its Jacobian with tangents (forward mode).
+
+    Parameters
+    ----------
+    f : callable
+        Any function of nested arguments; returns ``(output, aux)`` with ``has_aux=True``.
+    primals : tuple or list
+        The arguments.
+    tangents : tuple or list
+        Their tangents, nested alike, with the same shapes. ``None`` stands for a leaf that does not move; it is the only
+        tangent of a leaf that is not floating-point or complex.
+
+    Returns
+    -------
+    out : pytree of Tensor
+        What the function returned.
+    tangent_out : pytree of Tensor
+        Its tangent, nested alike; ``None`` for what is not floating-point or complex.
+    aux : any
+        Only with ``has_aux=True``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> out, tangent = us.jvp(lambda x, y: x * y, (2.0, 3.0), (1.0, 10.0))
+    >>> float(out), float(tangent)
+    (6.0, 23.0)
+    """
+    _check_arguments(primals, tangents)
+    out, jvp_fn, aux = _linearized(f, primals, has_aux)
+    return (out, jvp_fn(*tangents), aux) if has_aux else (out, jvp_fn(*tangents))
+
+
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """Call a function once and return its linear approximation there.
+
+    Returns
+    -------
+    out : pytree of Tensor
+        What the function returned.
+    jvp_fn : callable
+        Takes one tangent per argument and returns the tangent of the output, as `jvp` does. May be called many times;
+        the function is not run again.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> out, push = us.linearize(lambda x: x * x, 3.0)
+    >>> float(push(1.0)), float(push(2.0))
+    (6.0, 12.0)
+    """
+    out, jvp_fn, _ = _linearized(f, primals, has_aux=False)
+    return out, jvp_fn
+
+
+def _linearized(f: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> tuple[Any, Callable[..., Any], Any]:
+    variables, returned = call(f, primals, {}, range(len(primals)), fixed=True)
+    output, aux = split_aux(f, returned, has_aux)
+    outputs = Outputs(output)
+
+    def jvp_fn(*tangents: Any) -> Any:
+        found = pushforward(outputs.tensors, variables.tensors, variables.tangents(tangents))
+        return outputs.restore(_or_zeros(found, outputs.tensors))
+
+    return outputs.nested(), jvp_fn, aux
+
+
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """Return the product of the Hessian of a scalar function with tangents, at the cost of a few gradients.
+
+    Parameters
+    ----------
+    f : callable
+        Returns a real scalar.
+    primals, tangents : tuple or list
+        The arguments, and one tangent for each, nested alike.
+
+    Returns
+    -------
+    pytree of Tensor
+        The product, nested like the argument; a tuple of them if there are several arguments.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.hvp(lambda x: us.sum(x * x * x), (us.tensor([1.0, 2.0]),), (us.tensor([1.0, 1.0]),)).eval()
+    array([ 6., 12.])
+    """
+    _check_arguments(primals, tangents)
+    variables, returned = call(f, primals, {}, range(len(primals)), fixed=True)
+    outputs = Outputs(returned)
+    if not trees.is_leaf(outputs.structure):
+        raise StructureError(f"a Hessian needs one scalar, but {name_of(f)} returned {trees.show(outputs.structure)}")
+    loss = outputs.tensors[0]
+    _check_loss(loss, holomorphic=False)
+    slopes = _or_zeros(_pull_one(loss, variables.tensors), variables.tensors)
+    found = pushforward(slopes, variables.tensors, variables.tangents(tangents))
+    products = variables.restore(_or_zeros(found, variables.tensors))
+    return products[0] if len(products) == 1 else products
+
+
+def _check_arguments(primals: Any, tangents: Any) -> None:
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise StructureError(f"{name} is a tuple with one entry per argument, got {type(given).__name__}")
+    if len(primals) != len(tangents):
+        raise StructureError(f"there are {len(primals)} primals and {len(tangents)} tangents")
+
+
+def _or_zeros(found: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Any]:
+    """Return derivatives with zeros for what is not connected, and ``None`` for what has no derivative."""
+    return [
+        derivative if derivative is not None else zeros_like(x) if x.dtype in INEXACT else None
+        for derivative, x in zip(found, like, strict=True)
+    ]

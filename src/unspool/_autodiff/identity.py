@@ -1,0 +1,66 @@
+"""Two ops that change no value, only what derivatives see: ``alias`` and ``stop_gradient``.
+
+An *alias* is the same value under an identity of its own: no two are ever shared. A transform wraps its arguments in
+aliases, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays a constant for
+this transform, however transforms are nested. ``stop_gradient`` is the same value with its history hidden.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._graph import NO_PARAMS, Node
+from unspool._ops.layout import broadcast_to
+from unspool._ops.leaf import constant
+from unspool._ops.op import Op, register
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+def _infer_same(x: Node) -> tuple[Any, Any]:
+    return x.shape, x.dtype
+
+
+def _kernel_same(x: Any) -> Any:
+    return x
+
+
+ALIAS = register(
+    Op(
+        "alias",
+        infer=_infer_same,
+        kernel=_kernel_same,
+        vjp=(lambda ct, out, x: ct,),
+        jvp=(lambda t, out, x: t,),
+    )
+)
+
+STOP_GRADIENT = register(
+    Op(
+        "stop_gradient",
+        infer=_infer_same,
+        kernel=_kernel_same,
+        vjp=(None,),
+        jvp=(None,),
+        canonical=lambda x: x if x.op is STOP_GRADIENT else None,
+    )
+)
+
+
+def alias(x: Tensor) -> Tensor:
+    """Return the tensor under an identity of its own."""
+    return _graph.intern(ALIAS, (x,), NO_PARAMS, x.shape, x.dtype, None)
+
+
+def zeros_like(node: Node) -> Tensor:
+    """Return zeros of a node's shape, symbolic or not, and dtype."""
+    return zeros(node.shape, node.dtype)
+
+
+def zeros(shape: Any, dtype: Any) -> Tensor:
+    """Return zeros of a shape that may hold symbolic sizes."""
+    return broadcast_to(constant(np.zeros((), dtype)), shape)

@@ -1,0 +1,63 @@
+"""Nested structures (pytrees): lists, tuples, dicts, named tuples, and classes registered with optree.
+
+The one idea: every transform works on flat lists of leaves and puts the structure back at the end. ``None`` is an empty
+subtree. Classes registered with optree globally, or in its namespace ``"unspool"``, are looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import optree
+
+from unspool.errors import StructureError
+
+TreeDef: TypeAlias = Any
+
+NAMESPACE = "unspool"
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+    """Return the leaves of a tree and its structure."""
+    leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
+    return leaves, structure
+
+
+def unflatten(structure: TreeDef, leaves: Iterable[Any]) -> Any:
+    """Return the tree of a structure with the given leaves."""
+    return optree.tree_unflatten(structure, leaves)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to every leaf of a tree."""
+    return optree.tree_map(function, tree, namespace=NAMESPACE)
+
+
+def flatten_like(structure: TreeDef, tree: Any, what: str) -> list[Any]:
+    """Return one entry per leaf of ``structure``; ``None`` may stand for a leaf.
+
+    Raises `StructureError`, with ``what`` naming the tree, if the structures differ.
+    """
+    try:
+        return list(structure.flatten_up_to(tree))
+    except (ValueError, TypeError) as error:
+        raise StructureError(
+            f"{what} must have the structure {show(structure)}, but has {show(flatten(tree)[1])}: {error}"
+        ) from None
+
+
+def names(structure: TreeDef, root: str) -> list[str]:
+    """Return what to call each leaf in messages: ``root['a'][0]`` and so on."""
+    return [accessor.codify(root) for accessor in structure.accessors()]
+
+
+def is_leaf(structure: TreeDef) -> bool:
+    """Whether a structure is a single leaf."""
+    return bool(structure.is_leaf())
+
+
+def show(structure: TreeDef) -> str:
+    """Return a structure as text, with ``*`` for a leaf."""
+    text = repr(structure)
+    return text.removeprefix("PyTreeSpec(").removesuffix(")").replace(f", namespace={NAMESPACE!r}", "")

@@ -1,0 +1,1 @@
+"""Evaluation: from graph to values."""

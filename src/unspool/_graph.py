@@ -1,0 +1,304 @@
+"""The graph: immutable nodes, interned so that equal recipes are one object, and walks that never recurse.
+
+A node is *op* applied to *inputs* with static *params*. `apply` is the only way to make one: it brings the recipe into
+canonical form, looks it up in the intern table and makes a node only if no equal one is alive. The table is keyed by the
+creation ids of the inputs and holds weak references; a node removes its own key when it dies, so dropping the last handle
+on a loop frees the loop, by reference counting alone.
+
+An input is always made before its consumer, so id order is a topological order. Operators, values and derivatives live
+elsewhere; this module must not know about NumPy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType, FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from unspool._dims import Dim, Shape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from unspool._ops.op import Op
+    from unspool._tensor import Tensor
+
+Params: TypeAlias = Mapping[str, Any]
+
+NO_PARAMS: Final[Params] = MappingProxyType({})
+
+_next_id = itertools.count().__next__
+_weak = weakref.ref
+
+_table: dict[Any, weakref.ref[Node]] = {}
+
+
+class Node:
+    """One recipe: an op, its inputs and its static parameters, with the shape and dtype that follow from them.
+
+    ``value`` belongs to the engine's store: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the
+    user's program stood when the node was made; `source_of` decodes them.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_name",
+        "code",
+        "dtype",
+        "id",
+        "inputs",
+        "key",
+        "lasti",
+        "op",
+        "params",
+        "shape",
+        "value",
+    )
+
+    op: Op
+    inputs: tuple[Node, ...]
+    params: Params
+    shape: Shape
+    dtype: np.dtype[Any]
+    id: int
+    value: Any
+    code: CodeType
+    lasti: int
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Node, ...],
+        params: Params,
+        shape: Any,
+        dtype: Any,
+        key: tuple[Any, ...] | None,
+        code: CodeType,
+        lasti: int,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.params = params
+        self.shape = shape
+        self.dtype = dtype
+        self.id = _next_id()
+        self.key = key
+        self.value = None
+        self.code = code
+        self.lasti = lasti
+
+    def __del__(self, _table: Any = _table, _weak: Any = _weak) -> None:
+        # Bound as defaults because nodes outlive this module's globals when the interpreter shuts down. Another thread
+        # may have put an equal node under this key meanwhile; that entry is not ours to remove.
+        key = self.key
+        if _table.get(key) is _weak(self):
+            _table.pop(key, None)
+
+
+class Bundle(Node):
+    """The result of an op with several outputs; its ``shape`` and ``dtype`` are tuples with one entry per output.
+
+    Users hold its parts, which are `Tensor` nodes of the op ``part``.
+    """
+
+    __slots__ = ()
+
+
+class SizedParams(dict[str, Any]):
+    """Parameters that contain symbolic sizes; the engine replaces them by numbers before it calls a kernel."""
+
+    __slots__ = ()
+
+
+_tensor_class: type[Node] = Node
+
+
+def register_tensor_class(cls: type[Node]) -> None:
+    """Tell the graph which class users hold (`_tensor` does, once, when it is imported)."""
+    global _tensor_class
+    _tensor_class = cls
+
+
+# --- making nodes ----------------------------------------------------------------------------------------------------
+
+
+def apply(op: Op, *inputs: Node, **params: Any) -> Tensor:
+    """Return the node for ``op(*inputs, **params)``: the interned one if it is alive, else a new one."""
+    if params:
+        key: tuple[Any, ...] = (op.code, tuple(params.items()), *[i.id for i in inputs])
+    else:
+        key = (op.code, *[i.id for i in inputs])
+    reference = _table.get(key)
+    if reference is not None:
+        node = reference()
+        if node is not None:
+            return node  # type: ignore[return-value]
+    if op.canonical is not None:
+        canonical: Tensor | None = op.canonical(*inputs, **params)
+        if canonical is not None:
+            return canonical
+    shape, dtype = op.infer(*inputs, **params)
+    return intern(op, inputs, params or NO_PARAMS, shape, dtype, key)
+
+
+def apply_multi(op: Op, *inputs: Node, **params: Any) -> Bundle:
+    """Return the node for an op with several outputs; `unspool._ops.op.parts` gives the tensors."""
+    key = (op.code, tuple(params.items()), *[i.id for i in inputs])
+    reference = _table.get(key)
+    node = reference() if reference is not None else None
+    if node is not None:
+        return node  # type: ignore[return-value]
+    avals = op.infer(*inputs, **params)
+    shapes, dtypes = tuple(shape for shape, _ in avals), tuple(dtype for _, dtype in avals)
+    return intern(op, inputs, params, shapes, dtypes, key, cls=Bundle)  # type: ignore[return-value]
+
+
+def intern(
+    op: Op,
+    inputs: tuple[Node, ...],
+    params: Params,
+    shape: Any,
+    dtype: Any,
+    key: tuple[Any, ...] | None,
+    cls: type[Node] | None = None,
+) -> Tensor:
+    """Make a node whose shape and dtype are known and enter it under ``key`` (``None``: never shared)."""
+    if op.sized and _has_dims(params, op.sized):
+        params = SizedParams(params)
+    code = _origin.code
+    if code is None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and _is_internal[(code := frame.f_code).co_filename]:
+            frame = frame.f_back
+        lasti = 0 if frame is None else frame.f_lasti
+    else:
+        lasti = _origin.lasti
+    node = (cls or _tensor_class)(op, inputs, params, shape, dtype, key, code, lasti)
+    if key is not None:
+        reference = _weak(node)
+        if _table.setdefault(key, reference) is not reference:
+            return resolve_race(key, node)  # type: ignore[arg-type]
+    return node  # type: ignore[return-value]
+
+
+def resolve_race(key: tuple[Any, ...], node: Tensor) -> Tensor:
+    """Decide which node a key stands for when another one stood there first.
+
+    Either a thread was faster, and its node is the one, or a dying node has not removed its key yet.
+    """
+    present = _table.get(key)
+    other = None if present is None else present()
+    if other is not None:
+        return other  # type: ignore[return-value]
+    _table[key] = _weak(node)
+    return node
+
+
+def lookup(key: tuple[Any, ...]) -> Tensor | None:
+    """Return the live node interned under a key, if any."""
+    reference = _table.get(key)
+    return None if reference is None else reference()  # type: ignore[return-value]
+
+
+def live_node_count() -> int:
+    """Return how many interned nodes are alive (leaves and placeholders are not interned)."""
+    return len(_table)
+
+
+def _has_dims(params: Params, names: tuple[str, ...]) -> bool:
+    for name in names:
+        value = params[name]
+        if type(value) is Dim or (type(value) is tuple and any(type(size) is Dim for size in value)):
+            return True
+    return False
+
+
+# --- where a node was made -------------------------------------------------------------------------------------------
+
+
+class _InternalFiles(dict[str, bool]):
+    """Remembers which source files belong to unspool, so that their frames are skipped."""
+
+    _root = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+    def __missing__(self, filename: str) -> bool:
+        internal = self[filename] = filename.startswith(self._root)
+        return internal
+
+
+_is_internal = _InternalFiles()
+
+
+class _Origin(threading.local):
+    """The source position that new nodes inherit, per thread; no position: the user's current line."""
+
+    code: CodeType | None = None
+    lasti: int = 0
+
+
+_origin = _Origin()
+
+
+@contextmanager
+def origin_scope() -> Iterator[_Origin]:
+    """Let derivative rules place nodes as if the user's line that made the primal node had made them.
+
+    The caller sets ``code`` and ``lasti`` on the object this yields; both are restored at the end.
+    """
+    before = _origin.code, _origin.lasti
+    try:
+        yield _origin
+    finally:
+        _origin.code, _origin.lasti = before
+
+
+def source_of(node: Node) -> str:
+    """Return ``file.py:12: the source line`` for the user's line that made a node."""
+    line = node.code.co_firstlineno
+    for start, end, number in node.code.co_lines():
+        if number is not None and start <= node.lasti < end:
+            line = number
+    text = linecache.getline(node.code.co_filename, line).strip()
+    place = f"{os.path.basename(node.code.co_filename)}:{line}"
+    return f"{place}: {text}" if text else place
+
+
+def describe(node: Node) -> str:
+    """Return one line that names a node in error messages: op, shape, dtype, name."""
+    name = getattr(node, "_name", None)
+    label = f" {name!r}" if name else ""
+    return f"{node.op.name}{label} of shape {node.shape} and dtype {node.dtype}"
+
+
+# --- walks -----------------------------------------------------------------------------------------------------------
+
+
+def ancestors(nodes: Iterable[Node], *, newer_than: int = -1) -> list[Node]:
+    """Return the nodes and all they are made from, each once, in id order.
+
+    ``newer_than`` cuts the walk: nodes with that id or a smaller one are left out.
+    """
+    seen: set[int] = set()
+    found: list[Node] = []
+    stack = [node for node in nodes if node.id > newer_than]
+    while stack:
+        node = stack.pop()
+        if node.id not in seen:
+            seen.add(node.id)
+            found.append(node)
+            for i in node.inputs:
+                if i.id > newer_than and i.id not in seen:
+                    stack.append(i)
+    found.sort(key=_by_id)
+    return found
+
+
+def _by_id(node: Node) -> int:
+    return node.id

@@ -1,0 +1,129 @@
+"""Broadcasting of shapes that may hold symbolic sizes, and its adjoint.
+
+A size that is not known to be 1 never broadcasts. Where two unknown sizes have to be equal for an op to make sense, that
+is written into the graph: the operand passes through ``ensure_shape``, which checks the claim when sizes are bound and
+names both dims and the user's line if it fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dims import Shape, Size, bind, equal, is_concrete
+from unspool._ops.op import Op, register
+from unspool.errors import ShapeError, SizeContradictionError
+
+if TYPE_CHECKING:
+    from unspool._graph import Node
+    from unspool._tensor import Tensor
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that shapes broadcast to together.
+
+    Where two symbolic sizes meet that are not known to be equal, the first one stands for both.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    if all(is_concrete(shape) for shape in shapes):
+        try:
+            return np.broadcast_shapes(*shapes)  # type: ignore[arg-type]
+        except ValueError:
+            raise ShapeError(f"shapes {_list(shapes)} cannot be broadcast together") from None
+    rank = max(len(shape) for shape in shapes)
+    result: list[Size] = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, start=rank - len(shape)):
+            result[axis] = _meet(result[axis], size, shapes)
+    return tuple(result)
+
+
+def _meet(left: Size, right: Size, shapes: tuple[Shape, ...]) -> Size:
+    if left == 1:
+        return right
+    if right == 1 or left == right:
+        return left
+    if equal(left, right) is False:
+        raise ShapeError(f"shapes {_list(shapes)} cannot be broadcast together: {left} is never equal to {right}")
+    # A number is the better name for a size than a symbol that has to be equal to it.
+    return right if isinstance(right, int) else left
+
+
+def align(*operands: Tensor) -> tuple[tuple[Tensor, ...], Shape]:
+    """Return the operands, with the sizes that must be equal ensured, and the shape they broadcast to."""
+    shape = broadcast_shapes(*[x.shape for x in operands])
+    if is_concrete(shape) and all(is_concrete(x.shape) for x in operands):
+        return operands, shape
+    return tuple(ensure_shape(x, _expected(x.shape, shape)) for x in operands), shape
+
+
+def _expected(shape: Shape, target: Shape) -> Shape:
+    tail = target[len(target) - len(shape) :]
+    return tuple(1 if size == 1 else goal for size, goal in zip(shape, tail, strict=True))
+
+
+def sum_to_shape(x: Tensor, shape: Shape) -> Tensor:
+    """Sum a tensor over the axes along which ``shape`` would broadcast to its shape (the adjoint of broadcasting)."""
+    if x.shape == shape:
+        return x
+    from unspool._ops.reduction import sum as sum_
+
+    extra = len(x.shape) - len(shape)
+    stretched = tuple(
+        extra + axis for axis, size in enumerate(shape) if size == 1 and x.shape[extra + axis] != 1
+    )
+    if stretched:
+        x = sum_(x, axis=stretched, keepdims=True)
+    if extra:
+        x = sum_(x, axis=tuple(range(extra)))
+    return ensure_shape(x, shape)
+
+
+def ensure_shape(x: Tensor, shape: Shape) -> Tensor:
+    """Return the tensor, seen with a shape that must turn out to be its own when sizes are bound."""
+    return _graph.apply(ENSURE_SHAPE, x, shape=shape)
+
+
+def _canonical_ensure_shape(x: Tensor, *, shape: Shape) -> Tensor | None:
+    return x if x.shape == shape else None
+
+
+def _infer_ensure_shape(x: Node, *, shape: Shape) -> tuple[Shape, Any]:
+    if len(x.shape) != len(shape) or any(equal(a, b) is False for a, b in zip(x.shape, shape, strict=True)):
+        raise ShapeError(f"a tensor of shape {x.shape} can never have shape {shape}")
+    return shape, x.dtype
+
+
+def _ensure_shape_kernel(x: Any, *, shape: tuple[int, ...]) -> Any:
+    if x.shape != shape:
+        raise SizeContradictionError(f"sizes that must be equal are bound to different numbers: {x.shape} and {shape}")
+    return x
+
+
+ENSURE_SHAPE = register(
+    Op(
+        "ensure_shape",
+        infer=_infer_ensure_shape,
+        kernel=_ensure_shape_kernel,
+        vjp=(lambda ct, out, x, *, shape: ensure_shape(ct, x.shape),),
+        jvp=(lambda t, out, x, *, shape: ensure_shape(t, shape),),
+        sized=("shape",),
+        canonical=_canonical_ensure_shape,
+    )
+)
+
+
+def bind_shape(shape: Shape, sizes: dict[str, int]) -> tuple[int, ...]:
+    """Return a shape as numbers."""
+    return tuple(bind(size, sizes) for size in shape)
+
+
+def _list(shapes: tuple[Shape, ...]) -> str:
+    return " and ".join(str(shape) for shape in shapes)

@@ -1,0 +1,177 @@
+"""Complex numbers and their parts.
+
+Cotangents follow the real inner product Re<a, b>, so that the adjoint of taking the imaginary part is multiplication
+by i. The conjugate and real part of a real tensor are the tensor itself, so that real graphs have no complex nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dtypes import COMPLEX, complex_dtype, promote, real_dtype
+from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs this module
+from unspool._ops.elementwise.absence import through_mask
+from unspool._ops.elementwise.build import as_inexact, record
+from unspool._ops.elementwise.conversion import astype
+from unspool._ops.elementwise.declare import elementwise
+from unspool._ops.leaf import as_tensor, constant
+from unspool._ops.op import Op
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+# --- the conjugate ---------------------------------------------------------------------------------------------------
+
+
+def _conj_rule(ct: Tensor, out: Tensor, x: Tensor) -> Tensor:
+    return through_mask(ct, conj)
+
+
+CONJ: Op = elementwise(
+    "conj",
+    np.conjugate,
+    vjp=(_conj_rule,),
+    jvp=(_conj_rule,),
+    canonical=lambda x: x.inputs[0] if x.op is CONJ else None,
+)
+
+
+def conj(x: Any) -> Tensor:
+    """Take the complex conjugate; a real tensor is returned as it is.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.conj([1 + 2j]).eval()
+    array([1.-2.j])
+    """
+    x = as_tensor(x)
+    return x if x.dtype not in COMPLEX else _graph.apply(CONJ, x)
+
+
+conjugate = conj
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+REAL_PART = elementwise(
+    "real",
+    np.real,
+    vjp=(lambda ct, out, x: through_mask(ct, lambda inner: astype(inner, x.dtype)),),
+    jvp=(lambda t, out, x: through_mask(t, real),),
+    dtype=real_dtype,
+)
+
+
+def real(x: Any) -> Tensor:
+    """Take the real part; a real tensor is returned as it is.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.real([1 + 2j]).eval()
+    array([1.])
+    """
+    x = as_tensor(x)
+    return x if x.dtype not in COMPLEX else _graph.apply(REAL_PART, x)
+
+
+IMAGINARY_PART = elementwise(
+    "imag",
+    np.imag,
+    vjp=(lambda ct, out, x: through_mask(ct, imaginary),),
+    jvp=(lambda t, out, x: through_mask(t, imag),),
+    dtype=real_dtype,
+)
+
+
+def imag(x: Any) -> Tensor:
+    """Take the imaginary part; that of a real tensor is zero.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.imag([1 + 2j]).eval()
+    array([2.])
+    """
+    from unspool._ops.layout import broadcast_to
+
+    x = as_tensor(x)
+    return _graph.apply(IMAGINARY_PART, x) if x.dtype in COMPLEX else broadcast_to(constant(0, x.dtype), x.shape)
+
+
+def _from_parts_kernel(x1: Any, x2: Any) -> Any:
+    # Not x1 + 1j * x2, which makes NaN of an infinite part.
+    result = np.empty(np.broadcast_shapes(np.shape(x1), np.shape(x2)), np.result_type(x1, x2, np.complex64))
+    result.real = x1
+    result.imag = x2
+    return result
+
+
+FROM_PARTS = elementwise(
+    "from_parts",
+    _from_parts_kernel,
+    vjp=(lambda ct, out, x1, x2: through_mask(ct, real), lambda ct, out, x1, x2: through_mask(ct, imag)),
+    jvp=(
+        lambda t, out, x1, x2: through_mask(t, lambda inner: astype(inner, out.dtype)),
+        lambda t, out, x1, x2: through_mask(t, imaginary),
+    ),
+    dtype=lambda x1, x2: complex_dtype(promote(x1, x2)),
+)
+
+
+def from_parts(real: Tensor, imag: Tensor) -> Tensor:
+    """Make complex numbers of their real and imaginary parts, which are floating-point tensors."""
+    return record(FROM_PARTS, real, imag)
+
+
+def imaginary(x: Tensor) -> Tensor:
+    """Return i times a real tensor, also where it is infinite."""
+    return from_parts(constant(0, x.dtype), x)
+
+
+# --- questions about them --------------------------------------------------------------------------------------------
+
+
+def angle(z: Any, deg: bool = False) -> Tensor:
+    """Angle of a complex number in the plane, in radians, or in degrees if ``deg``; 0 has no derivative but 0.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.angle([1.0, 1j, -1.0], deg=True).eval()
+    array([  0.,  90., 180.])
+    """
+    z = as_inexact(z)
+    radians = ops.arctan2(imag(z), real(z))
+    return ops.multiply(radians, 180.0 / math.pi) if deg else radians
+
+
+def isreal(x: Any) -> Tensor:
+    """Whether the imaginary part is zero, element by element.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.isreal([1 + 0j, 1 + 1j]).eval()
+    array([ True, False])
+    """
+    return ops.equal(imag(x), 0)
+
+
+def iscomplex(x: Any) -> Tensor:
+    """Whether the imaginary part is not zero, element by element.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.iscomplex([1 + 0j, 1 + 1j]).eval()
+    array([False,  True])
+    """
+    return ops.not_equal(imag(x), 0)

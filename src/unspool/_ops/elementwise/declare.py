@@ -1,0 +1,154 @@
+"""Declaring elementwise ops: one call each, with broadcasting and promotion as in NumPy.
+
+Most derivatives are declared as *partials*: ``partial(out, *inputs)`` is the derivative of the result with respect to
+one input, element by element. A cotangent is multiplied by its conjugate, a tangent by itself, and broadcasting is
+undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from unspool._dims import Shape
+from unspool._dtypes import COMPLEX, as_dtype
+from unspool._graph import Node
+from unspool._ops import elementwise as ops  # looked up when a rule runs: the modules with the ops import this one
+from unspool._ops.broadcasting import broadcast_shapes
+from unspool._ops.elementwise.absence import fold_to_shape, scale, unscale
+from unspool._ops.op import Op, Rule, register
+from unspool.errors import DTypeError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Over:
+    """A partial derivative that is 1 over what the function returns: cotangents are divided by it."""
+
+    denominator: Callable[..., Any]
+
+
+Partial: TypeAlias = Callable[..., Any] | Over
+DTypeRule: TypeAlias = Callable[..., Any]
+
+
+def elementwise(
+    name: str,
+    kernel: Callable[..., Any],
+    partials: Sequence[Partial | None] | None = None,
+    *,
+    vjp: tuple[Rule | None, ...] | None = None,
+    jvp: tuple[Rule | None, ...] | None = None,
+    needs: tuple[str, ...] = (),
+    dtype: DTypeRule | None = None,
+    commuting: frozenset[Any] = frozenset(),
+    canonical: Callable[..., Any] | None = None,
+) -> Op:
+    """Declare and register an elementwise op.
+
+    Either ``partials`` (of a function that is holomorphic where it takes complex input; ``None`` for an input through
+    which nothing is differentiated) or ``vjp`` and ``jvp`` rules; the latter need not undo broadcasting. ``dtype`` maps
+    input dtypes to the result's and raises `DTypeError` where there is none; by default NumPy's ufunc says.
+    ``commuting`` lists the dtypes for which swapping the two operands changes no bit of the result.
+    """
+    if partials is not None:
+        vjp = tuple(None if p is None else _rule_from_partial(p, adjoint=True) for p in partials)
+        jvp = tuple(None if p is None else _rule_from_partial(p, adjoint=False) for p in partials)
+    op = Op(
+        name,
+        infer=lambda *inputs, **params: _infer(op, *inputs),
+        kernel=kernel,
+        vjp=None if vjp is None else tuple(None if r is None else _unbroadcast(r, i) for i, r in enumerate(vjp)),
+        jvp=None if jvp is None else tuple(None if r is None else _rebroadcast(r) for r in jvp),
+        needs=needs,
+        canonical=canonical,
+    )
+    op.commuting = commuting
+    op.result_dtypes = _ResultDTypes(name, dtype or ufunc_dtype(kernel))
+    return register(op)
+
+
+# --- data types ------------------------------------------------------------------------------------------------------
+
+
+class _ResultDTypes(dict[Any, Any]):
+    """Result dtype by input dtypes, worked out once for each combination."""
+
+    def __init__(self, name: str, rule: DTypeRule) -> None:
+        super().__init__()
+        self._name, self._rule = name, rule
+
+    def __missing__(self, dtypes: tuple[Any, ...]) -> Any:
+        try:
+            result = self._rule(*dtypes)
+        except DTypeError as error:
+            raise DTypeError(f"{self._name} of {', '.join(map(str, dtypes))}: {error}") from None
+        self[dtypes] = result
+        return result
+
+
+def ufunc_dtype(ufunc: Any) -> DTypeRule:
+    """Return the dtype rule that a NumPy ufunc has."""
+
+    def rule(*dtypes: Any) -> Any:
+        try:
+            resolved = ufunc.resolve_dtypes((*dtypes, None))
+        except TypeError:
+            raise DTypeError("there is no such operation on these data types") from None
+        return as_dtype(resolved[-1])
+
+    return rule
+
+
+def real_only(rule: DTypeRule) -> DTypeRule:
+    """Return a dtype rule that refuses complex numbers and otherwise does as another one."""
+
+    def refusing(*dtypes: Any) -> Any:
+        if not COMPLEX.isdisjoint(dtypes):
+            raise DTypeError("it takes real numbers; take the real or imaginary part, or abs(), of complex ones first")
+        return rule(*dtypes)
+
+    return refusing
+
+
+def _infer(op: Op, *inputs: Node) -> tuple[Shape, Any]:
+    if len(inputs) == 1:
+        return inputs[0].shape, op.result_dtypes[(inputs[0].dtype,)]
+    return broadcast_shapes(*[x.shape for x in inputs]), op.result_dtypes[tuple(x.dtype for x in inputs)]
+
+
+# --- derivative rules ------------------------------------------------------------------------------------------------
+
+
+def _rule_from_partial(partial: Partial, *, adjoint: bool) -> Rule:
+    function = partial.denominator if isinstance(partial, Over) else partial
+    combine: Callable[[Tensor, Any], Tensor] = unscale if isinstance(partial, Over) else scale
+
+    def rule(ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor:
+        factor = function(out, *inputs, **params)
+        return combine(ct, ops.conj(factor) if adjoint else factor)
+
+    return rule
+
+
+def _unbroadcast(rule: Rule, position: int) -> Rule:
+    def unbroadcast(ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor | None:
+        contribution = rule(ct, out, *inputs, **params)
+        return None if contribution is None else fold_to_shape(contribution, inputs[position].shape)
+
+    return unbroadcast
+
+
+def _rebroadcast(rule: Rule) -> Rule:
+    def rebroadcast(t: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor | None:
+        contribution = rule(t, out, *inputs, **params)
+        if contribution is None or contribution.shape == out.shape:
+            return contribution
+        from unspool._ops.layout import broadcast_to, rearrange
+
+        return rearrange(contribution, lambda inner: broadcast_to(inner, out.shape))
+
+    return rebroadcast

@@ -1,0 +1,258 @@
+"""Index templates: what an index expression selects, as a flat hashable tuple that can be a node's parameter.
+
+A template is a sequence of entries, written one after the other without nesting, so that symbolic sizes in it are found
+and bound like those of any other parameter:
+
+``"slice", start, stop, step``
+    a slice in the normal form of `index_slices`;
+``"int", i``
+    one position;
+``"new"``
+    a new axis of size 1;
+``"array"``
+    an integer array, taken in order from the index tensors that are inputs of the node;
+``"along", d, rank``
+    the positions 0, 1, … of the axis itself, laid along axis ``d`` of ``rank`` broadcast axes (`take_along_axis`);
+``"gap"``
+    an ellipsis that stands for no axis but, as in NumPy, keeps the arrays on its two sides from being adjacent.
+
+Axes after the last entry are taken whole. This module knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from unspool._dims import Dim, Shape, Size
+from unspool._ops.broadcasting import broadcast_shapes
+from unspool._ops.index_slices import slice_length
+from unspool.errors import IndexRangeError
+
+Flat = tuple[Any, ...]
+
+_WIDTH = {"slice": 4, "int": 2, "new": 1, "array": 1, "along": 3, "gap": 1}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A decoded template.
+
+    ``items`` is what NumPy takes, with ``None`` also where index arrays go; ``slots`` are those places, each with its
+    axis and its entry. ``lead`` is how many axes of the result come before the broadcast axes of the index arrays.
+    """
+
+    entries: tuple[Flat, ...]
+    items: tuple[Any, ...]
+    slots: tuple[tuple[int, int, Flat], ...]
+    lead: int
+
+
+@lru_cache(maxsize=4096)
+def decode(index: Flat) -> Template:
+    """Return the template that a flat tuple stands for."""
+    entries = _split(index)
+    items: list[Any] = []
+    slots: list[tuple[int, int, Flat]] = []
+    axis = 0
+    for entry in entries:
+        kind = entry[0]
+        if kind in ("array", "along"):
+            slots.append((len(items), axis, entry))
+        items.append(_item(entry))
+        axis += kind in ("slice", "int", "array", "along")
+    if "gap" not in index:
+        # With an ellipsis NumPy returns an array even where a single element is left.
+        items.append(Ellipsis)
+    return Template(entries, tuple(items), tuple(slots), _lead(entries))
+
+
+def _split(index: Flat) -> tuple[Flat, ...]:
+    entries = []
+    at = 0
+    while at < len(index):
+        width = _WIDTH[index[at]]
+        entries.append(index[at : at + width])
+        at += width
+    return tuple(entries)
+
+
+def _item(entry: Flat) -> Any:
+    if entry[0] == "slice":
+        return slice(*entry[1:])
+    if entry[0] == "int":
+        return entry[1]
+    return Ellipsis if entry[0] == "gap" else None
+
+
+def _lead(entries: Sequence[Flat]) -> int:
+    """Return where the broadcast axes go: to the first index array if all stand side by side, else to the front.
+
+    NumPy counts an integer beside an index array as an array.
+    """
+    advanced = [i for i, entry in enumerate(entries) if entry[0] in ("int", "array", "along")]
+    if not advanced or advanced[-1] - advanced[0] + 1 != len(advanced):
+        return 0
+    return sum(1 for entry in entries[: advanced[0]] if entry[0] in ("slice", "new"))
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def indexed_shape(shape: Shape, index: Flat, arrays: Sequence[Shape] = ()) -> Shape:
+    """Return the shape of what a template selects from a tensor, given the shapes of its index arrays."""
+    template = decode(index)
+    plain: list[Size] = []
+    block: list[Shape] = []
+    waiting = iter(arrays)
+    axis = 0
+    for entry in template.entries:
+        kind = entry[0]
+        if kind == "new":
+            plain.append(1)
+        if kind in ("new", "gap"):
+            continue
+        if kind == "slice":
+            plain.append(slice_length(shape[axis], *entry[1:]))
+        elif kind == "array":
+            block.append(next(waiting))
+        elif kind == "along":
+            block.append(_along_shape(shape[axis], *entry[1:]))
+        axis += 1
+    plain.extend(shape[axis:])
+    if not block:
+        return tuple(plain)
+    return (*plain[: template.lead], *broadcast_shapes(*block), *plain[template.lead :])
+
+
+def _along_shape(size: Size, place: int, rank: int) -> Shape:
+    return (*[1] * place, size, *[1] * (rank - place - 1))
+
+
+def covers(shape: Shape, index: Flat) -> bool:
+    """Whether a template without arrays is known to select every element."""
+    axis = 0
+    for entry in decode(index).entries:
+        if entry[0] == "new":
+            continue
+        size = shape[axis]
+        if entry[0] == "int":
+            if size != 1:
+                return False
+        elif slice_length(size, *entry[1:]) != size:
+            return False
+        axis += 1
+    return True
+
+
+def keeps_order(index: Flat) -> bool:
+    """Whether a template that covers its tensor leaves all elements in their order, so that it is a reshape."""
+    return all(entry[0] != "slice" or entry[3] > 0 for entry in decode(index).entries)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def numpy_index(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return what NumPy takes for a template and the values of its index arrays."""
+    template = decode(index)
+    if not template.slots:
+        return template.items
+    items = list(template.items)
+    waiting = iter(arrays)
+    for place, axis, entry in template.slots:
+        if entry[0] == "array":
+            items[place] = next(waiting)
+        else:
+            items[place] = np.arange(shape[axis]).reshape(_along_shape(shape[axis], *entry[1:]))
+    return tuple(items)
+
+
+def flat_positions(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Return the positions, in row-major order of a tensor of this shape, of the elements that a template selects.
+
+    Checks the range of every index. The result has the shape of the selection.
+    """
+    template = decode(index)
+    strides = _strides(shape)
+    items = numpy_index(index, arrays, shape)
+    plain: list[Any] = []
+    block: Any = 0
+    axis = 0
+    for entry, item in zip(template.entries, items, strict=False):
+        kind = entry[0]
+        if kind == "new":
+            plain.append(np.zeros(1, np.int64))
+        if kind in ("new", "gap"):
+            continue
+        size, stride = shape[axis], strides[axis]
+        if kind == "slice":
+            plain.append(np.arange(*item.indices(size)) * stride)
+        else:
+            block = block + _wrapped(np.asarray(item), axis, size) * stride
+        axis += 1
+    plain.extend(np.arange(shape[a]) * strides[a] for a in range(axis, len(shape)))
+    return _outer_sum(plain, np.asarray(block), template.lead)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return strides
+
+
+def _outer_sum(plain: list[Any], block: Any, lead: int) -> Any:
+    """Add offsets that each have result axes of their own: one per plain axis, and the axes of the block."""
+    rank = len(plain) + block.ndim
+    total = block.reshape((1,) * lead + block.shape + (1,) * (len(plain) - lead))
+    for place, offsets in enumerate(plain):
+        at = place if place < lead else place + block.ndim
+        total = total + offsets.reshape((1,) * at + (-1,) + (1,) * (rank - at - 1))
+    return total
+
+
+def _wrapped(positions: Any, axis: int, size: int) -> Any:
+    check_range(positions, axis, size)
+    return np.where(positions < 0, positions + size, positions)
+
+
+def check_range(positions: Any, axis: int, size: int) -> None:
+    """Raise `IndexRangeError` with axis, index and size if a position is outside its axis."""
+    if positions.size == 0:
+        return
+    if positions.ndim == 0:
+        low = high = int(positions)
+    else:
+        low, high = int(positions.min()), int(positions.max())
+    if low < -size or high >= size:
+        raise out_of_range(low if low < -size else high, axis, size)
+
+
+def out_of_range(position: Size, axis: int, size: Size) -> IndexRangeError:
+    """Return the error for a position outside its axis."""
+    return IndexRangeError(f"index {position} is out of range for axis {axis} with size {size}")
+
+
+def explain_range(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -> IndexRangeError:
+    """Return the error for an index that NumPy found to be out of range."""
+    items = numpy_index(index, arrays, shape)
+    axis = 0
+    for entry, item in zip(decode(index).entries, items, strict=False):
+        if entry[0] in ("int", "array"):
+            try:
+                check_range(np.asarray(item), axis, shape[axis])
+            except IndexRangeError as error:
+                return error
+        axis += entry[0] not in ("new", "gap")
+    shapes = ", ".join(str(np.shape(array)) for array in arrays)
+    return IndexRangeError(f"index arrays of shapes {shapes} do not fit a tensor of shape {shape}")
+
+
+def has_dims(index: Flat) -> bool:
+    """Whether a template depends on symbolic sizes."""
+    return any(type(part) is Dim for part in index)

@@ -1,0 +1,210 @@
+"""Leaves: tensors that hold data, constants shared by value, and placeholders that are bound later.
+
+A *tensor* leaf is an identity of its own: two leaves with equal data are two variables. A *constant* is its value: equal
+constants are one node, which is why nothing is differentiated with respect to one. Both keep a private, read-only copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from unspool import _graph
+from unspool._dims import Dim, Shape, Size
+from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
+from unspool._graph import NO_PARAMS, Node
+from unspool._ops.op import Op, register
+from unspool.errors import DTypeError, ShapeError, UnboundPlaceholderError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+_PYTHON_SCALARS = {bool: np.dtype(bool), int: INT64, float: FLOAT64, complex: COMPLEX128}
+
+
+def _has_no_kernel(*arrays: Any, **params: Any) -> Any:
+    raise UnboundPlaceholderError("a leaf is never computed")
+
+
+def _leaf_op(name: str) -> Op:
+    return register(Op(name, infer=_has_no_kernel, kernel=_has_no_kernel))
+
+
+TENSOR = _leaf_op("tensor")
+CONSTANT = _leaf_op("constant")
+PLACEHOLDER = _leaf_op("placeholder")
+
+LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
+
+
+def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, copy: bool = True) -> Tensor:
+    """Make a tensor that holds data: a variable one can differentiate with respect to.
+
+    Parameters
+    ----------
+    data : array_like
+        An array, nested lists, a Python scalar, or anything with ``__array__``. A tensor is evaluated first.
+    dtype : dtype_like, optional
+        Data type; by default that of the data (float64 for Python floats).
+    name : str, optional
+        Shown in ``repr``, summaries and errors.
+    copy : bool
+        By default the data is copied, so that a later write to the caller's array cannot change history.
+        ``copy=False`` takes a read-only view; the caller promises not to write.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.tensor([1.0, 2.0], name="x")
+    tensor 'x' (2,) float64
+    """
+    value = _own(data, dtype, copy)
+    node = _graph.intern(TENSOR, (), NO_PARAMS, value.shape, value.dtype, None)
+    node.value = value
+    if name is not None:
+        node._name = name
+    return node
+
+
+def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
+    """Make a constant: a leaf shared by all equal constants, with respect to which nothing is differentiated.
+
+    Arrays and scalars that meet a tensor in an expression become constants.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.constant([1.0, 2.0]) is us.constant([1.0, 2.0])
+    True
+    """
+    value = _own(data, dtype, copy=False)
+    return _constant(value, (CONSTANT.code, value.dtype, value.shape, _content_key(value)))
+
+
+def placeholder(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64", name: str | None = None) -> Tensor:
+    """Make a tensor whose value is given at ``eval`` time.
+
+    Parameters
+    ----------
+    shape : tuple of int or Dim
+        Sizes may be symbolic (`unspool.dims`).
+    dtype : dtype_like
+        Data type of the values it will be bound to.
+    name : str, optional
+        Shown in ``repr``, summaries and errors.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> n = us.dims("n")
+    >>> x = us.placeholder((n,), name="x")
+    >>> us.sum(x * x).eval({x: [3.0, 4.0]})
+    array(25.)
+    """
+    sizes = as_shape(shape)
+    node = _graph.intern(PLACEHOLDER, (), NO_PARAMS, sizes, as_dtype(dtype), None)
+    if name is not None:
+        node._name = name
+    return node
+
+
+def as_shape(shape: Size | tuple[Size, ...] | list[Size]) -> Shape:
+    """Return a shape as a tuple of ints and dims, or raise `ShapeError`."""
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    made: list[Size] = []
+    for size in sizes:
+        if not isinstance(size, Dim):
+            try:
+                size = size.__index__()
+            except AttributeError:
+                raise ShapeError(f"a shape is made of integers and dims, got {size!r} in {shape!r}") from None
+            if size < 0:
+                raise ShapeError(f"sizes are at least 0, got {size} in {shape!r}")
+        made.append(size)
+    return tuple(made)
+
+
+def as_tensor(value: Any) -> Tensor:
+    """Return a tensor for an operand: itself, or a constant."""
+    return value if isinstance(value, Node) else constant(value)  # type: ignore[return-value]
+
+
+def as_operands(*values: Any) -> tuple[Tensor, ...]:
+    """Return tensors for the operands of one op; Python scalars take the dtype of the others (NumPy 2's weak scalars)."""
+    strong = [v.dtype for v in values if isinstance(v, (Node, np.ndarray, np.generic))]
+    if not strong:
+        strong = [np.asarray(v).dtype for v in values if type(v) not in _PYTHON_SCALARS]
+    if not strong:
+        return tuple(constant(v) for v in values)
+    beside = strong[0] if len(strong) == 1 else np.result_type(*strong)
+    return tuple(scalar(v, beside) if type(v) in _PYTHON_SCALARS else as_tensor(v) for v in values)
+
+
+def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
+    """Return the constant for a Python scalar that meets an operand of the given dtype."""
+    dtype = scalar_dtype(beside, type(value))
+    found = _graph.lookup((CONSTANT.code, dtype, (), value))
+    if found is not None and found.value is not None and value != 0:
+        return found
+    return constant(value, dtype)
+
+
+def _content_key(value: np.ndarray[Any, Any]) -> object:
+    """Return what identifies a constant's value: the number itself, its bytes, or a digest of them."""
+    if value.ndim == 0:
+        number = value.item()
+        # -0.0 equals 0.0 and NaN equals nothing: those go by their bits.
+        if number == number and number != 0:
+            return number
+    content = value.tobytes()
+    return content if len(content) <= 64 else hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _constant(value: np.ndarray[Any, Any], key: tuple[Any, ...]) -> Tensor:
+    node = _graph.lookup(key)
+    if node is None:
+        node = _graph.intern(CONSTANT, (), NO_PARAMS, value.shape, value.dtype, key)
+    if node.value is None:
+        owned = value.copy()
+        owned.setflags(write=False)
+        node.value = owned
+    return node
+
+
+def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]:
+    """Return the data as a read-only array of a supported dtype, copied if asked."""
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(data, Node):
+        data = data.eval()  # type: ignore[attr-defined]
+    try:
+        array = np.asarray(data)
+        if array.dtype == object and array.size and isinstance(array.flat[0], Node):
+            raise DTypeError("cannot make one leaf from a list of tensors; use us.stack([...]) to keep their history")
+        if wanted is None and array.dtype not in SUPPORTED:
+            wanted = as_dtype(array.dtype)
+        if wanted is not None and array.dtype != wanted:
+            _refuse_lossy(array.dtype, wanted)
+            array = np.asarray(data, dtype=wanted) if array.ndim == 0 else array.astype(wanted)
+            copy = False
+    except (ValueError, OverflowError) as error:
+        raise DTypeError(f"cannot make an array of dtype {wanted} from {type(data).__name__}: {error}") from error
+    array = array.copy() if copy else array.view()
+    array.setflags(write=False)
+    return array
+
+
+def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
+    if have.kind == "c" and want.kind in "fib":
+        raise DTypeError(f"data of dtype {have} does not fit {want}: take .real or abs() first")
+
+
+def is_constant_one(node: ArrayLike | Node) -> bool:
+    """Whether a node is the scalar constant 1."""
+    return isinstance(node, Node) and node.op is CONSTANT and not node.shape and bool(node.value == 1)

@@ -1,0 +1,261 @@
+"""Norms of vectors and matrices, with derivatives that stay finite at zero.
+
+The 2-norm is an op of its own, since it stands in almost every iteration: one node forward, two backward. At zero,
+where it has a kink, its derivative is taken to be 0 (the subgradient of least norm), to every order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dims import Shape
+from unspool._dtypes import INEXACT, inexact_dtype, promote, real_dtype
+from unspool._graph import Node
+from unspool._ops import elementwise, layout, reduction
+from unspool._ops.contract import contract
+from unspool._ops.leaf import as_tensor
+from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool.errors import ShapeError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+Axis = int | Sequence[int] | None
+
+
+# --- what users call -------------------------------------------------------------------------------------------------
+
+
+def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Norm of vectors or matrices, as ``numpy.linalg.norm``.
+
+    Parameters
+    ----------
+    x : array_like
+        Real or complex; the norm is real.
+    ord : {None, number, inf, -inf, "fro"}
+        ``None`` is the 2-norm of all elements. Orders of vectors are any number, those of matrices 1, -1, inf, -inf and
+        "fro".
+    axis : int or tuple of int, optional
+        One axis: norms of vectors. Two: of matrices. By default ``x`` itself is a vector or a matrix.
+    keepdims : bool
+        Keep the reduced axes with size 1.
+
+    Notes
+    -----
+    The derivative of the 2-norm at zero is 0. The 2-norm does not overflow or underflow on the way: squares that leave
+    the range of the data type are computed again, scaled.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.tensor([3.0, 4.0])
+    >>> length = us.linalg.norm(x)
+    >>> length.eval()
+    array(5.)
+    >>> length.grad(x).eval()
+    array([0.6, 0.8])
+    """
+    x = as_tensor(x)
+    if axis is None and ord is None:
+        return _norm2(x, tuple(range(x.ndim)), keepdims)
+    axes = _axes(axis, x.ndim)
+    if len(axes) == 1:
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) == 2:
+        return _matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)
+    raise ShapeError(
+        f"norm of order {ord!r} takes a vector (1 axis) or a matrix (2 axes), got shape {x.shape} and axis={axis!r}"
+    )
+
+
+def _axes(axis: Axis, rank: int) -> tuple[int, ...]:
+    """Return the axes as the user gave them: the order of two says which are rows."""
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(axis) if isinstance(axis, Sequence) else (axis,)
+
+
+def vector_norm(x: Any, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
+    """Norm of vectors along any number of axes, all by default.
+
+    Orders: 2, 1, inf, -inf, 0 (how many elements are not zero) and any other number p, for ``sum(abs(x)**p)**(1/p)``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.vector_norm([[3.0, -4.0], [0.0, 1.0]], axis=1, ord=1).eval()
+    array([7., 1.])
+    """
+    x = as_tensor(x)
+    axes = layout.normalize_axes(axis, x.ndim)
+    order = _number(ord)
+    if order == 2:
+        return _norm2(x, axes, keepdims)
+    x = elementwise.astype(x, inexact_dtype(x.dtype))
+    if order == 0:
+        nonzero = elementwise.astype(elementwise.not_equal(x, 0), real_dtype(x.dtype))
+        return reduction.sum(nonzero, axis=axes, keepdims=keepdims)
+    sizes = elementwise.abs(x)
+    if math.isinf(order):
+        extreme = reduction.max if order > 0 else reduction.min
+        return extreme(sizes, axis=axes, keepdims=keepdims)
+    if order == 1:
+        return reduction.sum(sizes, axis=axes, keepdims=keepdims)
+    return _root(reduction.sum(elementwise.power(sizes, order), axis=axes, keepdims=keepdims), order)
+
+
+def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+    """Norm of the matrices in the last two axes: "fro" (Frobenius), 1 and -1 (columns), inf and -inf (rows).
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.matrix_norm([[1.0, 1.0], [1.0, 1.0]]).eval()
+    array(2.)
+    """
+    x = as_tensor(x)
+    if x.ndim < 2:
+        raise ShapeError(f"matrix_norm takes a tensor with at least 2 axes, got shape {x.shape}")
+    return _matrix_norm(x, ord, (-2, -1), keepdims)
+
+
+def _matrix_norm(x: Tensor, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    rows, columns = (layout.normalize_axis(axis, x.ndim) for axis in axes)
+    if rows == columns:
+        raise ShapeError(f"the two axes of a matrix must differ, got {axes}")
+    if isinstance(ord, str) and ord == "fro":
+        return _norm2(x, tuple(sorted((rows, columns))), keepdims)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ShapeError(f"matrix norms have the orders 'fro', 1, -1, inf and -inf, not {ord!r}")
+    summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    totals = vector_norm(x, axis=summed, keepdims=True, ord=1)
+    extreme = reduction.max if ord > 0 else reduction.min
+    result = extreme(totals, axis=other, keepdims=True)
+    return result if keepdims else layout.reshape(result, reduction.reduced_shape(x.shape, (rows, columns), False))
+
+
+def _number(ord: Any) -> float:
+    try:
+        order = float(ord)
+    except (TypeError, ValueError):
+        order = math.nan
+    if math.isnan(order):
+        raise ShapeError(f"vector norms have a number, inf or -inf as order, not {ord!r}")
+    return order
+
+
+def _root(total: Tensor, order: float) -> Tensor:
+    """Return ``total ** (1 / order)``, with derivative 0 where the total is 0."""
+    if order < 0:
+        return elementwise.power(total, 1.0 / order)
+    positive = elementwise.greater(total, 0)
+    return elementwise.where(positive, elementwise.power(elementwise.where(positive, total, 1.0), 1.0 / order), 0.0)
+
+
+# --- the 2-norm ------------------------------------------------------------------------------------------------------
+
+
+def _norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    if x.dtype not in INEXACT:
+        x = elementwise.astype(x, inexact_dtype(x.dtype))
+    return _graph.apply(NORM2, x, axis=axes, keepdims=bool(keepdims))
+
+
+def _infer(x: Node, *, axis: tuple[int, ...], keepdims: bool) -> tuple[Shape, Any]:
+    if len(axis) == len(x.shape) and not keepdims:
+        return (), real_dtype(x.dtype)
+    return reduction.reduced_shape(x.shape, axis, keepdims), real_dtype(x.dtype)
+
+
+def _kernel(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    if len(axis) == np.ndim(x):
+        flat = np.ravel(x, order="K")
+        total = np.dot(flat, flat) if flat.dtype.kind != "c" else np.vdot(flat, flat).real
+        result = np.sqrt(total) if _is_safe(total) else _scaled_norm(x, axis, False)
+        return np.reshape(result, [1] * np.ndim(x)) if keepdims else result
+    squared: Any = np.add.reduce(_squares(x), axis=axis, keepdims=keepdims)  # type: ignore[call-overload]
+    if _is_safe(squared):
+        return np.sqrt(squared)
+    return _scaled_norm(x, axis, keepdims)
+
+
+def _squares(x: Any) -> Any:
+    return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
+
+
+def _is_safe(squared: Any) -> bool:
+    """Whether no sum of squares has overflowed, nor lost digits by underflow."""
+    smallest = 1e-30 if squared.dtype == np.float32 else 1e-290
+    if squared.ndim == 0:
+        return bool(smallest < squared < np.inf)
+    return squared.size == 0 or bool(smallest < squared.min() and squared.max() < np.inf)
+
+
+def _scaled_norm(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Compute norms of vectors divided by their largest element, and multiply by it."""
+    sizes = np.abs(x)
+    largest = np.maximum.reduce(sizes, axis=axis, keepdims=True, initial=0)
+    usable = (largest > 0) & np.isfinite(largest)
+    scale = np.where(usable, largest, np.ones((), sizes.dtype))
+    scaled = sizes / scale
+    norms = np.sqrt(np.add.reduce(scaled * scaled, axis=axis, keepdims=True)) * scale
+    return norms if keepdims else np.squeeze(norms, axis=axis)
+
+
+def _vjp(ct: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
+    if out.ndim != x.ndim and out.shape:
+        shape = reduction.reduced_shape(x.shape, axis, True)
+        out = layout.reshape(out, shape)
+        ct = layout.rearrange(ct, lambda inner: layout.reshape(inner, shape))
+    return elementwise.scale(ct, divide_or_zero(x, out))
+
+
+def _jvp(t: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
+    lifted = layout.reshape(out, reduction.reduced_shape(x.shape, axis, True)) if out.shape else out
+    labels = range(x.ndim)
+    kept = [label for label in labels if label not in axis]
+    direction = elementwise.conj(divide_or_zero(x, lifted))
+    return layout.reshape(elementwise.real(contract(direction, labels, t, labels, kept)), out.shape)
+
+
+NORM2 = register(
+    Op("norm2", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=(_jvp,), needs=(INPUTS, OUTPUT)),
+)
+
+
+# --- division that is zero where the divisor is ----------------------------------------------------------------------
+
+
+def divide_or_zero(x1: Tensor, x2: Tensor) -> Tensor:
+    """Divide, with 0 for the result and all its derivatives where the divisor is 0."""
+    return elementwise.binary(DIVIDE_OR_ZERO, x1, x2)
+
+
+def _divide_or_zero_kernel(x1: Any, x2: Any) -> Any:
+    dtype = np.result_type(x1, x2)
+    if np.ndim(x2) == 0:
+        return np.divide(x1, x2) if x2 != 0 else np.zeros(np.shape(x1), dtype)
+    result = np.zeros(np.broadcast_shapes(np.shape(x1), np.shape(x2)), dtype)
+    return np.divide(x1, x2, out=result, where=np.not_equal(x2, 0))
+
+
+DIVIDE_OR_ZERO = elementwise.elementwise(
+    "divide_or_zero",
+    _divide_or_zero_kernel,
+    vjp=(
+        lambda ct, out, x1, x2: elementwise.through_mask(ct, lambda c: divide_or_zero(c, elementwise.conj(x2))),
+        lambda ct, out, x1, x2: elementwise.scale(ct, elementwise.conj(elementwise.negative(divide_or_zero(out, x2)))),
+    ),
+    jvp=(
+        lambda t, out, x1, x2: divide_or_zero(t, x2),
+        lambda t, out, x1, x2: elementwise.negative(elementwise.multiply(t, divide_or_zero(out, x2))),
+    ),
+    needs=(INPUTS, OUTPUT),
+    dtype=promote,
+)

@@ -1,0 +1,147 @@
+"""What an operation is: one record with everything the other layers need to know about it.
+
+The calling convention of every part is the same: data positional, static parameters by keyword.
+
+``infer(*inputs, **params)``
+    shape and dtype of the result, from nodes (symbolic sizes included).
+``kernel(*arrays, **params)``
+    the value, from NumPy arrays. Takes dtypes from its arrays (the tape also runs kernels on arrays of rationals) and
+    never writes into them.
+``vjp``
+    one rule per input, ``rule(ct, out, *inputs, **params)``, or, for ops with any number of inputs, one function
+    ``vjp(i, ct, out, *inputs, **params)``. Returns the cotangent for that input; ``None`` in place of a rule marks an
+    input through which nothing is differentiated (an index, a condition).
+``jvp``
+    one rule per input, ``rule(t, out, *inputs, **params)``, whose results are summed, or one function
+    ``jvp(tangents, out, *inputs, **params)`` with ``None`` for inputs without tangent.
+
+Rules build graph with the functions a user would call; they never touch arrays. For an op with several outputs ``out``
+and ``ct`` are tuples, the latter with ``None`` for outputs that were not reached.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from unspool import _graph
+from unspool.errors import OpDefinitionError
+
+if TYPE_CHECKING:
+    from unspool._graph import Bundle, Node
+    from unspool._tensor import Tensor
+
+Rule: TypeAlias = Callable[..., "Tensor | None"]
+Rules: TypeAlias = tuple[Rule | None, ...] | Rule | None
+
+_next_code = itertools.count().__next__
+
+INPUTS = "inputs"
+OUTPUT = "output"
+
+
+class Op:
+    """An operation and its rules; see the module docstring for the conventions.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the registry.
+    infer, kernel, vjp, jvp : callable
+        As described above. ``vjp=None`` and ``jvp=None`` mean that the op has no derivative: asking for one through an
+        inexact output raises `MissingRuleError`.
+    needs : tuple of {"inputs", "output"}
+        Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep.
+    sized : tuple of str
+        Parameters that may contain symbolic sizes.
+    canonical : callable, optional
+        ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
+        ``None``.
+    multi : bool
+        Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
+    """
+
+    __slots__ = (
+        "canonical",
+        "code",
+        "commuting",
+        "infer",
+        "jvp",
+        "kernel",
+        "multi",
+        "name",
+        "needs",
+        "result_dtypes",
+        "sized",
+        "vjp",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        infer: Callable[..., Any],
+        kernel: Callable[..., Any],
+        vjp: Rules = None,
+        jvp: Rules = None,
+        needs: tuple[str, ...] = (),
+        sized: tuple[str, ...] = (),
+        canonical: Callable[..., Tensor | None] | None = None,
+        multi: bool = False,
+    ) -> None:
+        self.name = name
+        # Stands for the op in intern keys: tuples of plain integers are cheap for the garbage collector.
+        self.code = _next_code()
+        self.infer = infer
+        self.kernel = kernel
+        self.vjp = vjp
+        self.jvp = jvp
+        self.needs = needs
+        self.sized = sized
+        self.canonical = canonical
+        self.multi = multi
+        # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the
+        # result, and a cache of result dtypes by input dtypes.
+        self.commuting: frozenset[Any] = frozenset()
+        self.result_dtypes: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
+        return lookup, (self.name,)
+
+
+REGISTRY: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Enter an op into the registry, which tests enumerate; a name can be taken once."""
+    if op.name in REGISTRY:
+        raise OpDefinitionError(f"there is an op named {op.name!r} already; choose another name")
+    REGISTRY[op.name] = op
+    return op
+
+
+def lookup(name: str) -> Op:
+    """Return the registered op of that name."""
+    if name not in REGISTRY:
+        raise OpDefinitionError(f"there is no op named {name!r}")
+    return REGISTRY[name]
+
+
+# --- ops with several outputs ----------------------------------------------------------------------------------------
+
+
+def _infer_part(bundle: Node, *, index: int) -> tuple[Any, Any]:
+    return bundle.shape[index], bundle.dtype[index]
+
+
+# The derivative sweeps handle `part` themselves: it moves a cotangent into one slot of the bundle.
+PART = register(Op("part", infer=_infer_part, kernel=lambda values, *, index: values[index]))
+
+
+def parts(bundle: Bundle) -> tuple[Tensor, ...]:
+    """Return the outputs of a node that has several."""
+    return tuple(_graph.apply(PART, bundle, index=i) for i in range(len(bundle.shape)))

@@ -1,0 +1,157 @@
+"""Random numbers as nodes: a draw is a recipe without inputs whose parameters hold the key it is drawn with.
+
+The generator is counter-based (Philox [1]_): the key alone determines the stream. So a draw has no state to keep, gives
+the same numbers at every evaluation and in every thread, and can be dropped and drawn again. Draws with different keys
+are different nodes; the same draw with the same key is the same node.
+
+References
+----------
+.. [1] J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
+   doi:10.1145/2063384.2063405
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dims import Shape, Size
+from unspool._dtypes import COMPLEX, INT64, DType, real_dtype
+from unspool._ops.op import Op, register
+from unspool.errors import MutationError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+_BITS = 128
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+class Key:
+    """What a draw depends on: 128 bits, immutable. Made by `unspool.random.key`, `split` and `fold_in`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.random.key(0) == us.random.key(0)
+    True
+    """
+
+    __slots__ = ("bits",)
+
+    bits: int
+
+    def __init__(self, bits: int) -> None:
+        object.__setattr__(self, "bits", bits % 2**_BITS)
+
+    def derive(self, purpose: str, data: int) -> Key:
+        """Return the key that belongs to a number under this key; unrelated to those of other numbers or purposes."""
+        return Key(_digest(f"{purpose} {self.bits} {data}"))
+
+    @classmethod
+    def from_seed(cls, seed: int) -> Key:
+        """Return the key that belongs to a seed."""
+        return cls(_digest(f"seed {seed}"))
+
+    def generator(self) -> np.random.Generator:
+        """Return a fresh NumPy generator at the beginning of this key's stream."""
+        return np.random.Generator(np.random.Philox(key=self.bits))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise MutationError("a key cannot be changed; us.random.split(key) makes new ones")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise MutationError("a key cannot be changed; us.random.split(key) makes new ones")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.bits == other.bits
+
+    def __hash__(self) -> int:
+        return hash(self.bits)
+
+    def __reduce__(self) -> tuple[type[Key], tuple[int]]:
+        return Key, (self.bits,)
+
+    def __repr__(self) -> str:
+        return f"Key(0x{self.bits:032x})"
+
+
+def _digest(text: str) -> int:
+    # A cryptographic hash, because keys that are derived from related numbers must not be related.
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_BITS // 8).digest(), "big")
+
+
+# --- draws -----------------------------------------------------------------------------------------------------------
+
+
+def _normal_kernel(*, key: Key, shape: tuple[int, ...], dtype: DType) -> Any:
+    generator = key.generator()
+    if dtype not in COMPLEX:
+        return generator.standard_normal(shape, dtype)
+    parts = generator.standard_normal((*shape, 2), real_dtype(dtype))
+    # Real and imaginary part have variance 1/2 each, so that the modulus squared has mean 1.
+    parts *= np.sqrt(0.5)
+    return parts.view(dtype)[..., 0]
+
+
+def _integers_kernel(*, key: Key, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Any:
+    return key.generator().integers(low, high, shape, dtype)
+
+
+NORMAL = register(
+    Op(
+        "random_normal",
+        infer=lambda *, key, shape, dtype: (shape, dtype),
+        kernel=_normal_kernel,
+        sized=("shape",),
+    )
+)
+UNIFORM = register(
+    Op(
+        "random_uniform",
+        infer=lambda *, key, shape, dtype: (shape, dtype),
+        kernel=lambda *, key, shape, dtype: key.generator().random(shape, dtype),
+        sized=("shape",),
+    )
+)
+INTEGERS = register(
+    Op(
+        "random_integers",
+        infer=lambda *, key, shape, low, high, dtype: (shape, dtype),
+        kernel=_integers_kernel,
+        sized=("shape",),
+    )
+)
+PERMUTATION = register(
+    Op(
+        "random_permutation",
+        infer=lambda *, key, size: ((size,), INT64),
+        kernel=lambda *, key, size: key.generator().permutation(size),
+        sized=("size",),
+    )
+)
+
+
+def draw_normal(key: Key, shape: Shape, dtype: DType) -> Tensor:
+    """Return the node for standard normal numbers."""
+    return _graph.apply(NORMAL, key=key, shape=shape, dtype=dtype)
+
+
+def draw_uniform(key: Key, shape: Shape, dtype: DType) -> Tensor:
+    """Return the node for numbers spread evenly over [0, 1)."""
+    return _graph.apply(UNIFORM, key=key, shape=shape, dtype=dtype)
+
+
+def draw_integers(key: Key, shape: Shape, low: int, high: int, dtype: DType) -> Tensor:
+    """Return the node for integers spread evenly over [low, high)."""
+    return _graph.apply(INTEGERS, key=key, shape=shape, low=low, high=high, dtype=dtype)
+
+
+def draw_permutation(key: Key, size: Size) -> Tensor:
+    """Return the node for the numbers from 0 to size - 1 in random order."""
+    return _graph.apply(PERMUTATION, key=key, size=size)

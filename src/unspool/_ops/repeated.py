@@ -1,0 +1,149 @@
+"""Products into elements that are selected several times, with derivatives that are exact, also at zeros.
+
+Dividing the product by a factor to get the others fails at a zero. Instead the factors are sorted by the element they
+go to, and the products before each factor are a first-order recurrence along each group of equal positions,
+
+    y[j] = b[j] + c[j-1] * y[j-1]        (the second term only within a group),
+
+whose adjoint is the same recurrence run backwards. So derivatives of any order need nothing but this op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dims import product
+from unspool._dtypes import BOOL, INT64
+from unspool._ops.elementwise import conj, logical_not, mask, multiply
+from unspool._ops.index_parse import ParsedIndex
+from unspool._ops.index_template import flat_positions
+from unspool._ops.layout import reshape
+from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.selection import infer_selection, pick, put
+from unspool._ops.sorting import argsort
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+_BY_ARRAY = ("array",)
+_BUT_FIRST = ("slice", 1, None, 1)
+_BUT_LAST = ("slice", None, -1, 1)
+
+
+def multiply_repeatedly(parsed: ParsedIndex, values: Tensor) -> tuple[ParsedIndex, Tensor]:
+    """Return the flattened tensor with positions in rising order, and what to set there one after the other.
+
+    The last value for a position is the element times all factors that go to it.
+    """
+    x, index, arrays = parsed
+    count = product(values.shape)
+    positions = reshape(_graph.apply(POSITIONS, *arrays, index=index, shape=x.shape), (count,))
+    order = argsort(positions)
+    groups = pick(positions, _BY_ARRAY, (order,))
+    factors = pick(reshape(values, (count,)), _BY_ARRAY, (order,))
+    flat = reshape(x, (product(x.shape),))
+    begin = mask(pick(flat, _BY_ARRAY, (groups,)), _is_edge(groups, last=False))
+    before = _graph.apply(RECURRENCE, begin, factors, groups, reverse=False)
+    return ParsedIndex(flat, _BY_ARRAY, (groups,)), multiply(before, factors)
+
+
+# --- positions and groups of equal ones ------------------------------------------------------------------------------
+
+POSITIONS = register(
+    Op(
+        "positions",
+        infer=infer_selection(INT64),
+        kernel=lambda *arrays, index, shape: flat_positions(index, arrays, shape),
+        sized=("index", "shape"),
+    )
+)
+
+
+def _edges(groups: Any, *, last: bool) -> Any:
+    edges = np.ones(groups.shape, np.bool_)
+    changes = groups[1:] != groups[:-1]
+    if last:
+        edges[:-1] = changes
+    else:
+        edges[1:] = changes
+    return edges
+
+
+IS_EDGE = register(Op("is_edge", infer=lambda groups, *, last: (groups.shape, BOOL), kernel=_edges))
+
+
+def _is_edge(groups: Tensor, *, last: bool) -> Tensor:
+    """Return which elements are the first, or the last, of their group."""
+    return _graph.apply(IS_EDGE, groups, last=last)
+
+
+def _following(x: Tensor, groups: Tensor) -> Tensor:
+    """Return, for each element, the next one of its group, 0 for the last."""
+    return mask(put(pick(x, _BUT_FIRST), x.shape, _BUT_LAST), logical_not(_is_edge(groups, last=True)))
+
+
+def _preceding(x: Tensor, groups: Tensor) -> Tensor:
+    """Return, for each element, the one before it in its group, 0 for the first."""
+    return mask(put(pick(x, _BUT_LAST), x.shape, _BUT_FIRST), logical_not(_is_edge(groups, last=False)))
+
+
+# --- the recurrence --------------------------------------------------------------------------------------------------
+
+
+def _recurrence_kernel(b: Any, c: Any, groups: Any, *, reverse: bool) -> Any:
+    """Run the recurrence, or its transpose ``y[j] = b[j] + c[j] * y[j+1]``, for all groups side by side."""
+    if reverse:
+        b, c, groups = b[::-1], c[::-1], groups[::-1]
+    lag = 0 if reverse else 1
+    y = b.copy()
+    for members in _generations(groups):
+        y[members] += c[members - lag] * y[members - 1]
+    return y[::-1] if reverse else y
+
+
+def _generations(groups: Any) -> Iterator[Any]:
+    """Yield the places of the second elements of all groups, then of the third ones, and so on."""
+    places = np.arange(groups.size)
+    first = np.maximum.accumulate(np.where(_edges(groups, last=False), places, 0))
+    rank = places - first
+    order = np.argsort(rank, kind="stable")
+    ends = np.cumsum(np.bincount(rank))
+    for begin, end in pairwise(ends):
+        yield order[begin:end]
+
+
+def _by_term(ct: Tensor, out: Tensor, b: Tensor, c: Tensor, groups: Tensor, *, reverse: bool) -> Tensor:
+    return _graph.apply(RECURRENCE, ct, conj(c), groups, reverse=not reverse)
+
+
+def _by_factor(ct: Tensor, out: Tensor, b: Tensor, c: Tensor, groups: Tensor, *, reverse: bool) -> Tensor:
+    adjoint = _by_term(ct, out, b, c, groups, reverse=reverse)
+    if reverse:
+        return multiply(conj(_following(out, groups)), adjoint)
+    return multiply(conj(out), _following(adjoint, groups))
+
+
+def _from_term(t: Tensor, out: Tensor, b: Tensor, c: Tensor, groups: Tensor, *, reverse: bool) -> Tensor:
+    return _graph.apply(RECURRENCE, t, c, groups, reverse=reverse)
+
+
+def _from_factor(t: Tensor, out: Tensor, b: Tensor, c: Tensor, groups: Tensor, *, reverse: bool) -> Tensor:
+    terms = multiply(t, _following(out, groups)) if reverse else _preceding(multiply(t, out), groups)
+    return _graph.apply(RECURRENCE, terms, c, groups, reverse=reverse)
+
+
+RECURRENCE = register(
+    Op(
+        "recurrence",
+        infer=lambda b, c, groups, *, reverse: (b.shape, b.dtype),
+        kernel=_recurrence_kernel,
+        vjp=(_by_term, _by_factor, None),
+        jvp=(_from_term, _from_factor, None),
+        needs=(INPUTS, OUTPUT),
+    )
+)

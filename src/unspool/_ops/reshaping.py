@@ -1,0 +1,244 @@
+"""The three ways to look at the same elements: another shape, another order of axes, repeated by broadcasting.
+
+Everything else that names axes (`unspool._ops.axes`) is made of these. All three are views in NumPy, and their
+derivative rules move cotangents back with `rearrange`, so that absent elements (see `unspool._ops.elementwise`) stay
+absent wherever they go.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dims import Dim, Shape, Size, equal, is_concrete, product
+from unspool._graph import Node
+from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
+from unspool._ops.elementwise import MASK, fold_to_shape, mask
+from unspool._ops.leaf import as_shape, as_tensor, constant
+from unspool._ops.op import Op, register
+from unspool.errors import ShapeError, SizeContradictionError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+Axis = int | Sequence[int] | None
+
+
+# --- axes ------------------------------------------------------------------------------------------------------------
+
+
+def normalize_axis(axis: int, rank: int) -> int:
+    """Return a non-negative axis, or raise `ShapeError` naming axis and rank."""
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        raise ShapeError(f"an axis is an integer, got {axis!r}") from None
+    if not -rank <= index < rank:
+        raise ShapeError(f"axis {axis} is out of range for a tensor with {rank} axes")
+    return index % rank
+
+
+def normalize_axes(axis: Axis, rank: int) -> tuple[int, ...]:
+    """Return sorted non-negative axes; ``None`` means all; duplicates raise `ShapeError`."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    found = tuple(sorted(normalize_axis(a, rank) for a in axes))
+    if len(set(found)) != len(found):
+        raise ShapeError(f"duplicate axis in {axis}")
+    return found
+
+
+def replaced(shape: Shape, axis: int, size: Size) -> Shape:
+    """Return a shape with the size of one axis replaced."""
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+# --- absent elements that move ---------------------------------------------------------------------------------------
+
+
+def rearrange(ct: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function that moves or copies elements to a cotangent; its absent elements move along.
+
+    Not for functions that add elements up: the values behind the mask would be added, too.
+    """
+    if ct.op is not MASK:
+        return function(ct)
+    inner, keep = (broadcast_to(part, ct.shape) for part in ct.inputs)
+    return mask(function(inner), function(keep))
+
+
+def embed(ct: Tensor, function: Callable[[Tensor], Tensor], axes: Iterable[int]) -> Tensor:
+    """Apply a function that moves elements into a larger tensor of zeros; the places it does not fill are absent.
+
+    ``axes`` are those the function works along: the mask says nothing about the others, and has size 1 there.
+    """
+    if ct.op is MASK:
+        return rearrange(ct, function)
+    along = set(axes)
+    shape = tuple(size if axis in along else 1 for axis, size in enumerate(ct.shape))
+    return mask(function(ct), function(broadcast_to(constant(True), shape)))
+
+
+# --- reshape ---------------------------------------------------------------------------------------------------------
+
+
+def _infer_reshape(x: Node, *, shape: Shape) -> tuple[Shape, Any]:
+    if equal(product(x.shape), product(shape)) is False:
+        raise ShapeError(f"cannot reshape {x.shape} into {shape}: {product(x.shape)} elements are not {product(shape)}")
+    return shape, x.dtype
+
+
+def _canonical_reshape(x: Tensor, *, shape: Shape) -> Tensor | None:
+    if x.shape == shape:
+        return x
+    if x.op is not RESHAPE:
+        return None
+    _infer_reshape(x, shape=shape)
+    inner = x.inputs[0]
+    # A reshape whose sizes are not known to fit is a claim that is checked when it runs: it must not vanish.
+    proven = equal(product(inner.shape), product(x.shape)) is True
+    return _graph.apply(RESHAPE, inner, shape=shape) if proven else None
+
+
+def _reshape_kernel(x: Any, *, shape: tuple[int, ...]) -> Any:
+    try:
+        return x.reshape(shape)
+    except ValueError:
+        raise SizeContradictionError(f"cannot reshape {x.shape} into {shape}: the numbers of elements differ") from None
+
+
+RESHAPE = register(
+    Op(
+        "reshape",
+        infer=_infer_reshape,
+        kernel=_reshape_kernel,
+        vjp=(lambda ct, out, x, *, shape: rearrange(ct, lambda inner: reshape(inner, x.shape)),),
+        jvp=(lambda t, out, x, *, shape: reshape(t, shape),),
+        sized=("shape",),
+        canonical=_canonical_reshape,
+    )
+)
+
+
+def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
+    """Give a tensor a new shape with the same elements in row-major order; one size may be -1.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.reshape([1, 2, 3, 4], (2, -1)).eval()
+    array([[1, 2],
+           [3, 4]])
+    """
+    x = as_tensor(x)
+    sizes: list[Any] = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    unknown = [axis for axis, size in enumerate(sizes) if not isinstance(size, Dim) and size == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"only one size of {tuple(sizes)} can be -1")
+    if unknown:
+        known = as_shape([size for axis, size in enumerate(sizes) if axis != unknown[0]])
+        rest, total = product(known), product(x.shape)
+        if equal(rest, 0) is True or equal(total % rest, 0) is False:
+            raise ShapeError(f"cannot reshape {x.shape} into {tuple(sizes)}: {total} elements do not divide by {rest}")
+        sizes[unknown[0]] = total // rest
+    return _graph.apply(RESHAPE, x, shape=as_shape(sizes))
+
+
+# --- permute ---------------------------------------------------------------------------------------------------------
+
+
+def _canonical_permute(x: Tensor, *, axes: tuple[int, ...]) -> Tensor | None:
+    if axes == tuple(range(len(axes))):
+        return x
+    if x.op is PERMUTE:
+        inner = x.params["axes"]
+        return _graph.apply(PERMUTE, x.inputs[0], axes=tuple(inner[a] for a in axes))
+    return None
+
+
+PERMUTE = register(
+    Op(
+        "permute_dims",
+        infer=lambda x, *, axes: (tuple(x.shape[a] for a in axes), x.dtype),
+        kernel=lambda x, *, axes: x.transpose(axes),
+        vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: permute_dims(inner, _inverse(axes))),),
+        jvp=(lambda t, out, x, *, axes: permute_dims(t, axes),),
+        canonical=_canonical_permute,
+    )
+)
+
+
+def permute_dims(x: Any, axes: Sequence[int]) -> Tensor:
+    """Reorder the axes of a tensor: axis ``i`` of the result is axis ``axes[i]`` of ``x``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.permute_dims(us.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = as_tensor(x)
+    order = tuple(normalize_axis(a, x.ndim) for a in axes)
+    if sorted(order) != list(range(x.ndim)):
+        raise ShapeError(
+            f"axes {tuple(axes)} are not a permutation of the {x.ndim} axes of a tensor of shape {x.shape}"
+        )
+    return _graph.apply(PERMUTE, x, axes=order)
+
+
+def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axes.index(a) for a in range(len(axes)))
+
+
+# --- broadcast -------------------------------------------------------------------------------------------------------
+
+
+def _infer_broadcast(x: Node, *, shape: Shape) -> tuple[Shape, Any]:
+    if len(x.shape) > len(shape) or broadcast_shapes(x.shape, shape) != shape:
+        raise ShapeError(f"a tensor of shape {x.shape} cannot be broadcast to {shape}")
+    return shape, x.dtype
+
+
+def _canonical_broadcast(x: Tensor, *, shape: Shape) -> Tensor | None:
+    if x.shape == shape:
+        return x
+    if x.op is not BROADCAST_TO:
+        return None
+    _infer_broadcast(x, shape=shape)
+    return _graph.apply(BROADCAST_TO, x.inputs[0], shape=shape)
+
+
+BROADCAST_TO = register(
+    Op(
+        "broadcast_to",
+        infer=_infer_broadcast,
+        kernel=lambda x, *, shape: np.broadcast_to(x, shape),
+        vjp=(lambda ct, out, x, *, shape: fold_to_shape(ct, x.shape),),
+        jvp=(lambda t, out, x, *, shape: broadcast_to(t, shape),),
+        sized=("shape",),
+        canonical=_canonical_broadcast,
+    )
+)
+
+
+def broadcast_to(x: Any, shape: Size | Sequence[Size]) -> Tensor:
+    """Repeat a tensor along axes of size 1, and new leading axes, until it has the given shape.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.broadcast_to([1.0, 2.0], (2, 2)).eval()
+    array([[1., 2.],
+           [1., 2.]])
+    """
+    x = as_tensor(x)
+    sizes = as_shape(shape)  # type: ignore[arg-type]
+    if not (is_concrete(x.shape) and is_concrete(sizes)) and len(x.shape) <= len(sizes):
+        tail = sizes[len(sizes) - x.ndim :]
+        x = ensure_shape(x, tuple(1 if a == 1 else b for a, b in zip(x.shape, tail, strict=True)))
+    return _graph.apply(BROADCAST_TO, x, shape=sizes)

@@ -1,0 +1,495 @@
+"""`Tensor`, the node users hold: operators, methods, conversions and NumPy's protocols.
+
+Nothing here computes or differentiates by itself. An operator records a node; a conversion (``float``, ``np.asarray``,
+``bool``, …) asks the engine for the value, which changes nothing about what the tensor means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from unspool import _graph
+from unspool._dims import Size, product
+from unspool._engine.engine import default_engine
+from unspool._graph import Node
+from unspool._ops import contraction, elementwise, indexing, layout, reduction
+from unspool._ops.op import Op
+from unspool.errors import DTypeError, MutationError, ShapeError
+
+Array = np.ndarray[Any, Any]
+Axis = int | Sequence[int] | None
+
+
+def _operator(function: Callable[[Any, Any], Tensor], reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
+    """Return the method for a binary operator; foreign types are given the chance to handle it themselves."""
+
+    def forward(self: Tensor, other: Any) -> Tensor:
+        return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    def backward(self: Tensor, other: Any) -> Tensor:
+        return function(other, self) if isinstance(other, _OPERANDS) else NotImplemented
+
+    return backward if reflected else forward
+
+
+def _elementwise_operator(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
+    """Return the method for an elementwise operator, with a short way for two tensors."""
+    record = elementwise.record
+    general = _operator(partial(elementwise.binary, op), reflected)
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        return record(op, self, other) if isinstance(other, Node) else general(self, other)  # type: ignore[arg-type]
+
+    return general if reflected else operator
+
+
+class Tensor(Node):
+    """An immutable recipe for an array. Made by `unspool.tensor` and by every operation.
+
+    Arithmetic, indexing and methods are NumPy's and return new tensors; nothing is computed until a value is asked for.
+    ``eval()`` returns the value as a read-only array and changes nothing else: the tensor can be used, differentiated
+    and evaluated as before. Two tensors are the same object if they are the same recipe.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.tensor([1.0, 2.0, 3.0])
+    >>> loss = us.sum(x * x)
+    >>> loss
+    sum () float64
+    >>> float(loss)
+    14.0
+    >>> loss.grad(x).eval()
+    array([2., 4., 6.])
+    """
+
+    __slots__ = ()
+
+    # -- what it is (never computes) --
+
+    @property
+    def name(self) -> str | None:
+        """The name given when the tensor was made, if any."""
+        return getattr(self, "_name", None)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Size:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> Size:
+        """Bytes that the value takes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        """Where values live: always ``"cpu"``."""
+        return "cpu"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("a tensor with no axes has no len()")
+        return self.shape[0].__index__()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"{self.op.name}{name} {self.shape} {self.dtype}"
+
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise MutationError("a tensor is a recipe and cannot be pickled; pickle its value, t.eval()")
+
+    # -- its value (computes) --
+
+    def eval(self, bindings: Mapping[Tensor, Any] | None = None) -> Array:
+        """Return the value as a read-only NumPy array.
+
+        Parameters
+        ----------
+        bindings : dict of Tensor to array_like, optional
+            Values for the placeholders it depends on.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> us.tensor([1.0, 2.0]).sum().eval()
+        array(3.)
+        """
+        value: Array = default_engine().evaluate((self,), bindings)[0]
+        return value
+
+    def numpy(self) -> Array:
+        """Return the value; the same as `eval` without bindings."""
+        return self.eval()
+
+    def compute(self) -> Array:
+        """Return the value; the same as `eval` without bindings, under the name lazy-array libraries use."""
+        return self.eval()
+
+    def item(self) -> Any:
+        """Return the value of a tensor with one element as a Python scalar."""
+        return self.eval().item()
+
+    def tolist(self) -> Any:
+        """Return the value as nested lists of Python scalars."""
+        return self.eval().tolist()
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        value = self.eval()
+        if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to convert {value.dtype} to {np.dtype(dtype)}")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind != "i":
+            raise DTypeError(f"only integer tensors can be used as an index, not {self.dtype}")
+        return int(self._scalar("index"))
+
+    def _scalar(self, what: str) -> Any:
+        value = self.value
+        if value is None:
+            value = default_engine().evaluate((self,))[0]
+        if value.size != 1:
+            raise ShapeError(f"{what}() takes a tensor with one element, this one has shape {self.shape}")
+        try:
+            return value.item()
+        except TypeError as error:
+            raise DTypeError(str(error)) from None
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise ShapeError("a tensor with no axes cannot be iterated over")
+        self.eval()
+        return iter(layout.unstack(self))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(np.any(self.eval() == np.asarray(item)))
+
+    # -- NumPy's protocols --
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from unspool._numpy import call_ufunc
+
+        return call_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from unspool._numpy import call_function
+
+        return call_function(func, args, kwargs)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import unspool
+
+        return unspool
+
+    # -- derivatives --
+
+    def grad(
+        self,
+        wrt: Any,
+        *,
+        holomorphic: bool = False,
+        unconnected: Literal["zeros", "none", "raise"] = "zeros",
+    ) -> Any:
+        """Return the gradient of this scalar with respect to tensors of its graph, as lazy tensors.
+
+        Parameters
+        ----------
+        wrt : pytree of Tensor
+            Any tensors this one was made from, leaves or not. The result has the same structure.
+        holomorphic : bool
+            For a complex result that is a holomorphic function of complex tensors: return its complex derivative.
+        unconnected : {"zeros", "none", "raise"}
+            What to return for a tensor that this one does not depend on.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> x = us.tensor(3.0)
+        >>> y = x * x
+        >>> (y * y).grad([x, y])
+        [multiply () float64, add () float64]
+        """
+        from unspool._autodiff.functional import gradient_of
+
+        return gradient_of(self, wrt, holomorphic=holomorphic, unconnected=unconnected)
+
+    def detach(self) -> Tensor:
+        """Return the tensor with its history hidden from derivatives; see `unspool.stop_gradient`."""
+        from unspool._autodiff.custom import stop_gradient
+
+        return stop_gradient(self)
+
+    # -- operators --
+
+    __add__ = _elementwise_operator(elementwise.ADD)
+    __radd__ = _elementwise_operator(elementwise.ADD, reflected=True)
+    __sub__ = _elementwise_operator(elementwise.SUBTRACT)
+    __rsub__ = _elementwise_operator(elementwise.SUBTRACT, reflected=True)
+    __mul__ = _elementwise_operator(elementwise.MULTIPLY)
+    __rmul__ = _elementwise_operator(elementwise.MULTIPLY, reflected=True)
+    __truediv__ = _elementwise_operator(elementwise.DIVIDE)
+    __rtruediv__ = _elementwise_operator(elementwise.DIVIDE, reflected=True)
+    __floordiv__ = _operator(elementwise.floor_divide)
+    __rfloordiv__ = _operator(elementwise.floor_divide, reflected=True)
+    __mod__ = _operator(elementwise.remainder)
+    __rmod__ = _operator(elementwise.remainder, reflected=True)
+    __pow__ = _operator(elementwise.power)
+    __rpow__ = _operator(elementwise.power, reflected=True)
+    __matmul__ = _operator(contraction.matmul)
+    __rmatmul__ = _operator(contraction.matmul, reflected=True)
+    __and__ = _operator(elementwise.bitwise_and)
+    __rand__ = _operator(elementwise.bitwise_and, reflected=True)
+    __or__ = _operator(elementwise.bitwise_or)
+    __ror__ = _operator(elementwise.bitwise_or, reflected=True)
+    __xor__ = _operator(elementwise.bitwise_xor)
+    __rxor__ = _operator(elementwise.bitwise_xor, reflected=True)
+    __lshift__ = _operator(elementwise.bitwise_left_shift)
+    __rlshift__ = _operator(elementwise.bitwise_left_shift, reflected=True)
+    __rshift__ = _operator(elementwise.bitwise_right_shift)
+    __rrshift__ = _operator(elementwise.bitwise_right_shift, reflected=True)
+    __lt__ = _operator(elementwise.less)
+    __le__ = _operator(elementwise.less_equal)
+    __gt__ = _operator(elementwise.greater)
+    __ge__ = _operator(elementwise.greater_equal)
+    __eq__ = _operator(elementwise.equal)  # type: ignore[assignment]
+    __ne__ = _operator(elementwise.not_equal)  # type: ignore[assignment]
+
+    def __neg__(self) -> Tensor:
+        return elementwise.negative(self)
+
+    def __pos__(self) -> Tensor:
+        return elementwise.positive(self)
+
+    def __abs__(self) -> Tensor:
+        return elementwise.abs(self)
+
+    def __invert__(self) -> Tensor:
+        return elementwise.bitwise_invert(self)
+
+    def __round__(self, ndigits: int | None = None) -> Tensor:
+        return elementwise.round(self, ndigits or 0)
+
+    # -- indexing --
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return indexing.getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise MutationError("a tensor cannot be written into; t = t.at[index].set(value) makes an updated one")
+
+    @property
+    def at(self) -> indexing.IndexUpdater:
+        """Functional updates: ``t.at[index].set(v)``, and ``add``, ``multiply``, ``min``, ``max``.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> us.zeros(3).at[1].set(5.0).eval()
+        array([0., 5., 0.])
+        """
+        return indexing.IndexUpdater(self)
+
+    # -- layout --
+
+    @property
+    def T(self) -> Tensor:
+        """The tensor with its axes in reverse order."""
+        return layout.permute_dims(self, tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Tensor:
+        """The tensor with its last two axes swapped."""
+        return layout.matrix_transpose(self)
+
+    @property
+    def H(self) -> Tensor:
+        """The conjugate transpose: the last two axes swapped, conjugated."""
+        return elementwise.conj(layout.matrix_transpose(self))
+
+    @property
+    def real(self) -> Tensor:
+        """The real part."""
+        return elementwise.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part."""
+        return elementwise.imag(self)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Return the tensor in another shape; see `unspool.reshape`."""
+        return layout.reshape(self, _unpack(shape))
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """Return the tensor with its axes reordered, reversed by default."""
+        order = _unpack(axes)
+        return self.T if not order or order == (None,) else layout.permute_dims(self, order)
+
+    def flatten(self) -> Tensor:
+        """Return the tensor with one axis."""
+        return layout.reshape(self, (-1,) if self.size != 0 else (0,))
+
+    ravel = flatten
+
+    def squeeze(self, axis: Axis = None) -> Tensor:
+        """Return the tensor without axes of size 1; see `unspool.squeeze`."""
+        return layout.squeeze(self, axis)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Return the tensor with two axes swapped; see `unspool.swapaxes`."""
+        return layout.swapaxes(self, axis1, axis2)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
+        """Return the tensor with elements repeated; see `unspool.repeat`."""
+        return layout.repeat(self, repeats, axis)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """Return a diagonal; see `unspool.diagonal`."""
+        return layout.diagonal(self, offset, axis1, axis2)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """Return the sum of a diagonal; see `unspool.trace`."""
+        return layout.trace(self, offset, axis1, axis2)
+
+    def take(self, indices: Any, axis: int | None = None) -> Tensor:
+        """Return elements by position along an axis; see `unspool.take`."""
+        return indexing.take(self, indices, axis)
+
+    def sort(self, axis: int = -1) -> Tensor:
+        """Return the tensor sorted along an axis; see `unspool.sort`."""
+        return indexing.sort(self, axis)
+
+    def argsort(self, axis: int = -1) -> Tensor:
+        """Return the positions that sort the tensor; see `unspool.argsort`."""
+        return indexing.argsort(self, axis)
+
+    # -- elementwise --
+
+    def astype(self, dtype: DTypeLike) -> Tensor:
+        """Return the tensor in another data type; see `unspool.astype`."""
+        return elementwise.astype(self, dtype)
+
+    def conj(self) -> Tensor:
+        """Return the complex conjugate."""
+        return elementwise.conj(self)
+
+    conjugate = conj
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        """Return the tensor limited to an interval; see `unspool.clip`."""
+        return elementwise.clip(self, min, max)
+
+    def round(self, decimals: int = 0) -> Tensor:
+        """Return the tensor rounded; see `unspool.round`."""
+        return elementwise.round(self, decimals)
+
+    def dot(self, other: Any) -> Tensor:
+        """Return the dot product; see `unspool.dot`."""
+        return contraction.dot(self, other)
+
+    # -- reductions --
+
+    def sum(self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+        """Return the sum over axes; see `unspool.sum`."""
+        return reduction.sum(self, axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+        """Return the mean over axes; see `unspool.mean`."""
+        return reduction.mean(self, axis, dtype=dtype, keepdims=keepdims)
+
+    def prod(self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+        """Return the product over axes; see `unspool.prod`."""
+        return reduction.prod(self, axis, dtype=dtype, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return the largest element over axes; see `unspool.max`."""
+        return reduction.max(self, axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return the smallest element over axes; see `unspool.min`."""
+        return reduction.min(self, axis, keepdims=keepdims)
+
+    def var(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+        """Return the variance over axes; see `unspool.var`."""
+        return reduction.var(self, axis, correction=correction, keepdims=keepdims)
+
+    def std(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+        """Return the standard deviation over axes; see `unspool.std`."""
+        return reduction.std(self, axis, correction=correction, keepdims=keepdims)
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Whether any element over axes is true; see `unspool.any`."""
+        return reduction.any(self, axis, keepdims=keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements over axes are true; see `unspool.all`."""
+        return reduction.all(self, axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Return the position of the largest element; see `unspool.argmax`."""
+        return reduction.argmax(self, axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Return the position of the smallest element; see `unspool.argmin`."""
+        return reduction.argmin(self, axis, keepdims=keepdims)
+
+    def cumsum(self, axis: int | None = None) -> Tensor:
+        """Return the running sum; see `unspool.cumsum`."""
+        return reduction.cumsum(self, axis)
+
+    def cumprod(self, axis: int | None = None) -> Tensor:
+        """Return the running product; see `unspool.cumprod`."""
+        return reduction.cumprod(self, axis)
+
+
+# autoray and opt_einsum find a library's functions by the module of its array class.
+Tensor.__module__ = "unspool"
+_OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)
+_graph.register_tensor_class(Tensor)
+
+
+def _unpack(arguments: tuple[Any, ...]) -> Any:
+    """Return the one sequence that was passed, or all that was passed: ``f((2, 3))`` and ``f(2, 3)`` mean the same."""
+    return tuple(arguments[0]) if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)) else arguments
+

@@ -1,0 +1,173 @@
+"""Every exception that unspool raises on purpose, one class per kind.
+
+All derive from `UnspoolError` and, where Python has a matching built-in, from that too, so that ``except ValueError``
+written for NumPy code keeps working. A message says what was expected, what came, which operation it concerns and, where
+a node is to blame, the line of user code that made the node.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccumulatorLengthError",
+    "AccumulatorShapeError",
+    "ArgumentError",
+    "ComplexLossError",
+    "ContributionShapeError",
+    "DTypeError",
+    "DTypeMismatchError",
+    "ExactArithmeticError",
+    "GradientCheckError",
+    "IndexRangeError",
+    "KernelError",
+    "MissingRuleError",
+    "MutationError",
+    "NaNError",
+    "NonScalarLossError",
+    "NonScalarOutputError",
+    "NotConnectedError",
+    "OpDefinitionError",
+    "RankMismatchError",
+    "SeedShapeError",
+    "ShapeError",
+    "ShapeMismatchError",
+    "SizeContradictionError",
+    "StructureError",
+    "UnboundPlaceholderError",
+    "UnboundSizeError",
+    "UnexpectedBindingError",
+    "UnknownNodeError",
+    "UnknownSizeError",
+    "UnspoolError",
+]
+
+
+class UnspoolError(Exception):
+    """Base class of all errors raised by unspool."""
+
+
+# --- building a graph ------------------------------------------------------------------------------------------------
+
+
+class ShapeError(UnspoolError, ValueError):
+    """Shapes or axes that an operation cannot accept."""
+
+
+class DTypeError(UnspoolError, TypeError):
+    """A data type that an operation cannot accept, or that unspool does not have."""
+
+
+class ArgumentError(UnspoolError, ValueError):
+    """An argument whose value makes no sense, alone or beside the others."""
+
+
+class IndexRangeError(UnspoolError, IndexError):
+    """An index outside its axis; the message names axis, index and size."""
+
+
+class MutationError(UnspoolError, TypeError):
+    """An attempt to write into a tensor; tensors are immutable, use ``t.at[...]``."""
+
+
+class UnknownSizeError(UnspoolError, ValueError):
+    """A question about symbolic sizes that has no answer before they are bound."""
+
+
+class StructureError(UnspoolError, TypeError):
+    """Nested structures (pytrees) that had to match and do not."""
+
+
+class OpDefinitionError(UnspoolError, ValueError):
+    """An operation registered with `unspool.op` that contradicts itself or its declaration."""
+
+
+# --- evaluating ------------------------------------------------------------------------------------------------------
+
+
+class UnboundPlaceholderError(UnspoolError, ValueError):
+    """A placeholder was needed and no value was given for it."""
+
+
+class UnboundSizeError(UnspoolError, ValueError):
+    """A symbolic size was needed and no bound placeholder determines it."""
+
+
+class UnexpectedBindingError(UnspoolError, ValueError):
+    """A value was given for something that is not a placeholder."""
+
+
+class DTypeMismatchError(UnspoolError, TypeError):
+    """A value bound to a placeholder has the wrong data type."""
+
+
+class RankMismatchError(UnspoolError, ValueError):
+    """A value bound to a placeholder has the wrong number of axes."""
+
+
+class ShapeMismatchError(UnspoolError, ValueError):
+    """A value bound to a placeholder has the wrong size along an axis."""
+
+
+class SizeContradictionError(UnspoolError, ValueError):
+    """Sizes that the graph needs to be equal were bound to different numbers."""
+
+
+class KernelError(UnspoolError, RuntimeError):
+    """The computation of one node failed; the message names node, op, shapes and source line."""
+
+
+class NaNError(UnspoolError, ArithmeticError):
+    """A node produced NaN from inputs without NaN, in `unspool.debug.check_nan` mode."""
+
+
+# --- differentiating -------------------------------------------------------------------------------------------------
+
+
+class MissingRuleError(UnspoolError, NotImplementedError):
+    """An operation has no derivative rule for the mode that was asked for."""
+
+
+class NotConnectedError(UnspoolError, ValueError):
+    """The output does not depend on a variable, and ``unconnected="raise"`` was given."""
+
+
+class NonScalarLossError(UnspoolError, ValueError):
+    """A gradient was asked of something that is not a scalar."""
+
+
+class ComplexLossError(UnspoolError, TypeError):
+    """A gradient was asked of a complex loss without ``holomorphic=True``."""
+
+
+class GradientCheckError(UnspoolError, AssertionError):
+    """`unspool.check_grad` found a derivative that disagrees with its reference."""
+
+
+# --- the tape --------------------------------------------------------------------------------------------------------
+
+
+class UnknownNodeError(UnspoolError, LookupError):
+    """An id or tensor that the tape does not hold."""
+
+
+class SeedShapeError(UnspoolError, ValueError):
+    """A seed whose shape is not that of its node."""
+
+
+class AccumulatorLengthError(UnspoolError, ValueError):
+    """A dense array of cotangents whose length is not that of the tape."""
+
+
+class AccumulatorShapeError(UnspoolError, ValueError):
+    """An entry of a dense array of cotangents whose shape is not that of its node."""
+
+
+class ContributionShapeError(UnspoolError, ValueError):
+    """A derivative rule returned a cotangent whose shape is not that of the input it is for."""
+
+
+class NonScalarOutputError(UnspoolError, ValueError):
+    """`Tape.backward_scalar` was asked to start from a node that is not a scalar."""
+
+
+class ExactArithmeticError(UnspoolError, TypeError):
+    """An operation has no exact meaning on rationals (an exponential, say)."""
