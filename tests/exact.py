@@ -1,7 +1,7 @@
 """Dual numbers over rationals: derivatives without rounding, by a mechanism that shares nothing with the library.
 
-A `Dual` carries a value and its derivative in one direction. NumPy's object arrays call Python's operators, so running a
-NumPy reference function on arrays of duals gives its exact directional derivative.
+A `Dual` carries a value and its derivative in one direction. NumPy's object arrays call Python's operators, so running
+a NumPy reference function on arrays of duals gives its exact directional derivative.
 """
 
 from __future__ import annotations

@@ -37,7 +37,10 @@ def test_infinities_are_reported_only_when_asked_for():
     x = us.tensor([0.0, 1.0])
     with us.debug.check_nan():
         (1.0 / x).eval()
-    with us.debug.check_nan(infinities=True), pytest.raises(NaNError, match="divide.* made 1 infinite or NaN value of 2"):
+    with (
+        us.debug.check_nan(infinities=True),
+        pytest.raises(NaNError, match="divide.* made 1 infinite or NaN value of 2"),
+    ):
         (1.0 / (x * 1.5)).eval()
     with us.debug.check_nan(infinities=True):
         us.sum(us.tensor([np.inf]) * 2.0).eval()

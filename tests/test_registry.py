@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.exact import duals, rationals, slope_of, value_of
-from tests.samples import Sample, all_samples
 
 import unspool as us
+from tests.exact import duals, rationals, slope_of, value_of
+from tests.samples import Sample, all_samples
 from unspool._autodiff.reverse import is_differentiable, vjp_of
 from unspool._graph import Bundle, Node, ancestors
 from unspool._ops.leaf import LEAF_OPS

@@ -1,34 +1,565 @@
-"""unspool."""
-# Draft face: replaced by the explicit one when all modules are there.
-from unspool import errors
-from unspool._tensor import Tensor
-from unspool._dims import dims, Dim
-from unspool._ops.leaf import tensor, constant, placeholder
-from unspool._ops.broadcasting import broadcast_shapes
-import importlib as _il, pkgutil as _pu
-import unspool._ops as _ops
-_skip = set("Any Callable Sequence TYPE_CHECKING annotations np".split())
-for _m in _pu.iter_modules(_ops.__path__):
-    _mod = _il.import_module("unspool._ops." + _m.name)
-    for _k, _v in list(vars(_mod).items()):
-        if not _k.startswith("_") and _k not in _skip and callable(_v) and not isinstance(_v, type) and getattr(_v, "__module__", "").startswith("unspool") and _k not in globals():
-            globals()[_k] = _v
-for _name in ("linalg", "random", "debug", "testing"):
-    try:
-        globals()[_name] = _il.import_module("unspool." + _name)
-    except ImportError:
-        pass
-for _name, _keys in (("functional", "grad value_and_grad vjp jvp linearize hvp jacobian hessian jacfwd jacrev"), ("custom", "stop_gradient custom_vjp custom_jvp op"), ("check", "check_grad"), ("tape", "Tape")):
-    try:
-        _mod = _il.import_module("unspool._autodiff." + _name)
-    except ImportError:
-        continue
-    for _k in _keys.split():
-        if hasattr(_mod, _k):
-            globals()[_k] = getattr(_mod, _k)
-def eval(*trees, bindings=None):
-    import optree
-    from unspool._engine.engine import default_engine
-    leaves, spec = optree.tree_flatten(trees)
-    out = optree.tree_unflatten(spec, default_engine().evaluate([Tensor_ if isinstance(Tensor_, Tensor) else tensor(Tensor_) for Tensor_ in leaves], bindings))
-    return out[0] if len(trees) == 1 else out
+"""unspool: write the loop in plain Python, look at any value while it runs, then differentiate the whole thing.
+
+Tensors are recipes: operations on them record a graph, and asking for a value (``float``, ``eval``, ``np.asarray``, …)
+computes it without changing what the tensor means. Names are NumPy's and the array API's; derivatives are under the
+names JAX uses.
+
+Examples
+--------
+>>> import unspool as us
+>>> x = us.tensor([3.0, 4.0])
+>>> norm = us.linalg.norm(x)
+>>> float(norm)
+5.0
+>>> norm.grad(x).eval()
+array([0.6, 0.8])
+"""
+
+from math import e, inf, nan, pi
+
+from unspool import _dtypes, debug, errors, linalg, random, testing
+from unspool._autodiff.check import (
+    check_grad,
+)
+from unspool._autodiff.custom import (
+    custom_jvp,
+    custom_vjp,
+    op,
+    stop_gradient,
+)
+from unspool._autodiff.functional import (
+    grad,
+    hvp,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+)
+from unspool._autodiff.jacobians import (
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+)
+from unspool._autodiff.tape import (
+    Tape,
+)
+from unspool._dims import (
+    Dim,
+    dims,
+)
+from unspool._evaluate import (
+    eval,
+)
+from unspool._inspect.summary import (
+    graph_size,
+    summary,
+)
+from unspool._ops.axes import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_arrays,
+    expand_dims,
+    flatten,
+    matrix_transpose,
+    meshgrid,
+    moveaxis,
+    ravel,
+    squeeze,
+    swapaxes,
+    transpose,
+)
+from unspool._ops.broadcasting import (
+    broadcast_shapes,
+)
+from unspool._ops.contraction import (
+    dot,
+    inner,
+    matmul,
+    matvec,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
+from unspool._ops.creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    identity,
+    linspace,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from unspool._ops.diagonals import (
+    diag,
+    diagflat,
+    diagonal,
+    trace,
+    tril,
+    triu,
+)
+from unspool._ops.einsum import (
+    einsum,
+)
+from unspool._ops.elementwise import (
+    abs,
+    absolute,
+    acos,
+    acosh,
+    add,
+    allclose,
+    angle,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    asin,
+    asinh,
+    astype,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    clip,
+    conj,
+    conjugate,
+    copysign,
+    cos,
+    cosh,
+    deg2rad,
+    degrees,
+    digamma,
+    divide,
+    equal,
+    erf,
+    erfc,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    floor_divide,
+    fmax,
+    fmin,
+    gammaln,
+    greater,
+    greater_equal,
+    hypot,
+    imag,
+    invert,
+    isclose,
+    iscomplex,
+    isfinite,
+    isinf,
+    isnan,
+    isreal,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logaddexp2,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    nan_to_num,
+    negative,
+    not_equal,
+    polygamma,
+    positive,
+    pow,
+    power,
+    rad2deg,
+    radians,
+    real,
+    reciprocal,
+    relu,
+    remainder,
+    right_shift,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    signbit,
+    sin,
+    sinc,
+    sinh,
+    softplus,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+    xlogy,
+)
+from unspool._ops.indexing import (
+    argwhere,
+    compress,
+    extract,
+    flatnonzero,
+    nonzero,
+    put_along_axis,
+    take,
+    take_along_axis,
+)
+from unspool._ops.joining import (
+    array_split,
+    column_stack,
+    concat,
+    concatenate,
+    dstack,
+    hstack,
+    split,
+    stack,
+    unstack,
+    vstack,
+)
+from unspool._ops.leaf import (
+    constant,
+    placeholder,
+    tensor,
+)
+from unspool._ops.padding import (
+    pad,
+)
+from unspool._ops.reduction import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    log_softmax,
+    logsumexp,
+    max,
+    mean,
+    min,
+    prod,
+    ptp,
+    softmax,
+    std,
+    sum,
+    var,
+)
+from unspool._ops.repeating import (
+    kron,
+    repeat,
+    tile,
+)
+from unspool._ops.reshaping import (
+    broadcast_to,
+    permute_dims,
+    reshape,
+)
+from unspool._ops.shifting import (
+    flip,
+    fliplr,
+    flipud,
+    roll,
+    rot90,
+)
+from unspool._ops.sorting import (
+    argsort,
+    searchsorted,
+    sort,
+)
+from unspool._tensor import (
+    Tensor,
+)
+
+__version__ = "0.1.0"
+
+bool = _dtypes.BOOL
+int32 = _dtypes.INT32
+int64 = _dtypes.INT64
+float32 = _dtypes.FLOAT32
+float64 = _dtypes.FLOAT64
+complex64 = _dtypes.COMPLEX64
+complex128 = _dtypes.COMPLEX128
+
+# Indexing with it adds an axis of size 1, as in NumPy.
+newaxis = None
+
+__all__ = [
+    "Dim",
+    "Tape",
+    "Tensor",
+    "abs",
+    "absolute",
+    "acos",
+    "acosh",
+    "add",
+    "all",
+    "allclose",
+    "amax",
+    "amin",
+    "angle",
+    "any",
+    "arange",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctan2",
+    "arctanh",
+    "argmax",
+    "argmin",
+    "argsort",
+    "argwhere",
+    "array_split",
+    "asarray",
+    "asin",
+    "asinh",
+    "astype",
+    "atan",
+    "atan2",
+    "atanh",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "bool",
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "cbrt",
+    "ceil",
+    "check_grad",
+    "clip",
+    "column_stack",
+    "complex64",
+    "complex128",
+    "compress",
+    "concat",
+    "concatenate",
+    "conj",
+    "conjugate",
+    "constant",
+    "copysign",
+    "cos",
+    "cosh",
+    "count_nonzero",
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "custom_jvp",
+    "custom_vjp",
+    "debug",
+    "deg2rad",
+    "degrees",
+    "diag",
+    "diagflat",
+    "diagonal",
+    "digamma",
+    "dims",
+    "divide",
+    "dot",
+    "dstack",
+    "e",
+    "einsum",
+    "empty",
+    "empty_like",
+    "equal",
+    "erf",
+    "erfc",
+    "errors",
+    "eval",
+    "exp",
+    "exp2",
+    "expand_dims",
+    "expm1",
+    "extract",
+    "eye",
+    "flatnonzero",
+    "flatten",
+    "flip",
+    "fliplr",
+    "flipud",
+    "float32",
+    "float64",
+    "floor",
+    "floor_divide",
+    "fmax",
+    "fmin",
+    "full",
+    "full_like",
+    "gammaln",
+    "grad",
+    "graph_size",
+    "greater",
+    "greater_equal",
+    "hessian",
+    "hstack",
+    "hvp",
+    "hypot",
+    "identity",
+    "imag",
+    "inf",
+    "inner",
+    "int32",
+    "int64",
+    "invert",
+    "isclose",
+    "iscomplex",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isreal",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "kron",
+    "left_shift",
+    "less",
+    "less_equal",
+    "linalg",
+    "linearize",
+    "linspace",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "log_softmax",
+    "logaddexp",
+    "logaddexp2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsumexp",
+    "matmul",
+    "matrix_transpose",
+    "matvec",
+    "max",
+    "maximum",
+    "mean",
+    "meshgrid",
+    "min",
+    "minimum",
+    "moveaxis",
+    "multiply",
+    "nan",
+    "nan_to_num",
+    "negative",
+    "newaxis",
+    "nonzero",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "op",
+    "outer",
+    "pad",
+    "permute_dims",
+    "pi",
+    "placeholder",
+    "polygamma",
+    "positive",
+    "pow",
+    "power",
+    "prod",
+    "ptp",
+    "put_along_axis",
+    "rad2deg",
+    "radians",
+    "random",
+    "ravel",
+    "real",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "repeat",
+    "reshape",
+    "right_shift",
+    "roll",
+    "rot90",
+    "round",
+    "rsqrt",
+    "searchsorted",
+    "sigmoid",
+    "sign",
+    "signbit",
+    "sin",
+    "sinc",
+    "sinh",
+    "softmax",
+    "softplus",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "stop_gradient",
+    "subtract",
+    "sum",
+    "summary",
+    "swapaxes",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tensor",
+    "tensordot",
+    "testing",
+    "tile",
+    "trace",
+    "transpose",
+    "tril",
+    "triu",
+    "trunc",
+    "unstack",
+    "value_and_grad",
+    "var",
+    "vdot",
+    "vecdot",
+    "vecmat",
+    "vjp",
+    "vstack",
+    "where",
+    "xlogy",
+    "zeros",
+    "zeros_like",
+]

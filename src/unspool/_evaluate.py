@@ -37,7 +37,8 @@ def eval(*trees: Any, bindings: Mapping[Tensor, Any] | None = None) -> Any:
     """
     import optree
 
-    leaves, structure = optree.tree_flatten(trees, none_is_leaf=True)
+    leaves: list[Any]
+    leaves, structure = optree.tree_flatten(trees, none_is_leaf=True)  # type: ignore[arg-type]
     tensors = [leaf for leaf in leaves if isinstance(leaf, Node)]
     values = iter(default_engine().evaluate(tensors, bindings))
     filled = [next(values) if isinstance(leaf, Node) else leaf for leaf in leaves]

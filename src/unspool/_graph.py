@@ -1,9 +1,9 @@
 """The graph: immutable nodes, interned so that equal recipes are one object, and walks that never recurse.
 
-A node is *op* applied to *inputs* with static *params*. `apply` is the only way to make one: it brings the recipe into
-canonical form, looks it up in the intern table and makes a node only if no equal one is alive. The table is keyed by the
-creation ids of the inputs and holds weak references; a node removes its own key when it dies, so dropping the last handle
-on a loop frees the loop, by reference counting alone.
+A node is *op* applied to *inputs* with static *params*. `apply` makes them: it brings the recipe into canonical form,
+looks it up in the intern table and makes a node only if no equal one is alive. The table is keyed by the creation ids
+of the inputs and holds weak references; a node removes its own key when it dies, so dropping the last handle on a loop
+frees the loop, by reference counting alone.
 
 An input is always made before its consumer, so id order is a topological order. Operators, values and derivatives live
 elsewhere; this module must not know about NumPy.
@@ -43,8 +43,8 @@ _table: dict[Any, weakref.ref[Node]] = {}
 class Node:
     """One recipe: an op, its inputs and its static parameters, with the shape and dtype that follow from them.
 
-    ``value`` belongs to the engine's store: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the
-    user's program stood when the node was made; `source_of` decodes them.
+    ``value`` belongs to the engine: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the user's
+    program stood when the node was made; `source_of` decodes them.
     """
 
     __slots__ = (
@@ -68,7 +68,9 @@ class Node:
     shape: Shape
     dtype: np.dtype[Any]
     id: int
+    key: tuple[Any, ...] | None
     value: Any
+    _name: str
     code: CodeType
     lasti: int
 
@@ -96,9 +98,11 @@ class Node:
 
     def __del__(self, _table: Any = _table, _weak: Any = _weak) -> None:
         # Bound as defaults because nodes outlive this module's globals when the interpreter shuts down. Another thread
-        # may have put an equal node under this key meanwhile; that entry is not ours to remove.
+        # may have put an equal node under this key meanwhile; that entry is not ours to remove. A reference that is
+        # dead already is: the garbage collector clears references before it finalises what it found in a cycle.
         key = self.key
-        if _table.get(key) is _weak(self):
+        reference = _table.get(key)
+        if reference is not None and (reference is _weak(self) or reference() is None):
             _table.pop(key, None)
 
 
@@ -180,7 +184,7 @@ def intern(
         lasti = 0 if frame is None else frame.f_lasti
     else:
         lasti = _origin.lasti
-    node = (cls or _tensor_class)(op, inputs, params, shape, dtype, key, code, lasti)
+    node = (cls or _tensor_class)(op, inputs, params, shape, dtype, key, code, lasti)  # type: ignore[arg-type]
     if key is not None:
         reference = _weak(node)
         if _table.setdefault(key, reference) is not reference:

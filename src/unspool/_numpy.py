@@ -7,7 +7,6 @@ what to write instead: tensors are never written into, and nothing is computed b
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -207,7 +206,7 @@ def _translated(
         elif not _is_default(value, parameter.default):
             raise DTypeError(f"{name} of a tensor does not take {parameter.name}={value!r}")
     try:
-        inspect.signature(function).bind(*positional, **options)
+        _signature(function).bind(*positional, **options)
     except TypeError as error:
         raise DTypeError(f"{name} of a tensor does not work with these arguments: {error}") from None
     result = function(*positional, **options)
@@ -218,7 +217,7 @@ def _bound(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[inspect.Parameter, Any]]:
     """Return the arguments that were given, each with the parameter of NumPy's function it is for."""
-    signature = inspect.signature(func)
+    signature = _signature(func)
     found: list[tuple[inspect.Parameter, Any]] = []
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         parameter = signature.parameters[name]
@@ -234,9 +233,9 @@ def _bound(
 
 def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     """Return unspool's function for one of NumPy's, ``None`` if there is none."""
-    namespace = importlib.import_module("unspool")
-    if module != "numpy":
-        namespace = getattr(namespace, module.removeprefix("numpy."), None)  # type: ignore[assignment]
+    import unspool  # the finished package: this module is part of making it
+
+    namespace = unspool if module == "numpy" else getattr(unspool, module.removeprefix("numpy."), None)
     for candidate in (_NAMES.get(name, name), name):
         function = getattr(namespace, candidate, None)
         if callable(function) and not isinstance(function, type):
@@ -251,9 +250,11 @@ def _function(name: str) -> Callable[..., Any]:
     return function
 
 
-@lru_cache(maxsize=512)
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return _signature(function).parameters
+
+
+_signature = lru_cache(maxsize=1024)(inspect.signature)
 
 
 # --- refusing --------------------------------------------------------------------------------------------------------

@@ -258,7 +258,8 @@ class Tensor(Node):
         """Return the tensor with its history hidden from derivatives; see `unspool.stop_gradient`."""
         from unspool._autodiff.custom import stop_gradient
 
-        return stop_gradient(self)
+        hidden: Tensor = stop_gradient(self)
+        return hidden
 
     # -- operators --
 
@@ -492,4 +493,3 @@ _graph.register_tensor_class(Tensor)
 def _unpack(arguments: tuple[Any, ...]) -> Any:
     """Return the one sequence that was passed, or all that was passed: ``f((2, 3))`` and ``f(2, 3)`` mean the same."""
     return tuple(arguments[0]) if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)) else arguments
-

@@ -1,8 +1,8 @@
 """Every exception that unspool raises on purpose, one class per kind.
 
 All derive from `UnspoolError` and, where Python has a matching built-in, from that too, so that ``except ValueError``
-written for NumPy code keeps working. A message says what was expected, what came, which operation it concerns and, where
-a node is to blame, the line of user code that made the node.
+written for NumPy code keeps working. A message says what was expected, what came, which operation it concerns and,
+where a node is to blame, the line of user code that made the node.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ __all__ = [
     "UnknownNodeError",
     "UnknownSizeError",
     "UnspoolError",
+    "UnsupportedError",
 ]
 
 
@@ -70,6 +71,10 @@ class MutationError(UnspoolError, TypeError):
 
 class UnknownSizeError(UnspoolError, ValueError):
     """A question about symbolic sizes that has no answer before they are bound."""
+
+
+class UnsupportedError(UnspoolError, TypeError):
+    """A function of NumPy, or an argument of one, that has no counterpart on tensors."""
 
 
 class StructureError(UnspoolError, TypeError):

@@ -1,4 +1,4 @@
-"""The tape on floats and complex numbers: its forms agree with each other, with ``grad`` and with what the errors say."""
+"""The tape on floats and complex numbers: its forms agree with each other and with ``grad``, and misuse raises."""
 
 from __future__ import annotations
 

@@ -249,4 +249,4 @@ def test_broadcasting_against_a_symbolic_size_sums_back_in_the_gradient():
     x, b = us.placeholder((n, k)), us.placeholder((k,))
     gradient = us.sum((x + b) * (x + b)).grad(b)
     data = np.arange(6.0).reshape(3, 2)
-    np.testing.assert_allclose(gradient.eval({x: data, b: [1.0, 2.0]}), 2 * np.sum(data + [1.0, 2.0], axis=0))
+    np.testing.assert_allclose(gradient.eval({x: data, b: [1.0, 2.0]}), 2 * np.sum(data + np.array([1.0, 2.0]), axis=0))

@@ -41,7 +41,7 @@ def test_summary_counts_ops_leaves_depth_and_bytes():
     assert found.leaves == 2
     assert found.depth == 4
     assert found.by_op == {"tensor": 2, "add": 1, "multiply": 1, "sin": 1, "sum": 1}
-    assert list(found.by_op)[0] == "tensor"
+    assert next(iter(found.by_op)) == "tensor"
     assert found.bytes == 48 + 12 + 3 * 48 + 24
     assert found.shared == 0
     assert (found.held, found.held_bytes) == (2, 48 + 12)

@@ -190,7 +190,7 @@ def test_functions_of_real_numbers_refuse_complex_ones(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["negative", "abs", "square", "sign", "isnan", "isinf", "isfinite", "signbit", "logical_not", "invert", "conj"],
+    ["negative", "abs", "square", "sign", "isnan", "isinf", "isfinite", "signbit", "logical_not", "invert"],
 )
 def test_functions_that_keep_or_decide_have_the_data_types_of_numpy(name: str) -> None:
     for dtype in DTYPES:
@@ -201,8 +201,7 @@ def test_functions_that_keep_or_decide_have_the_data_types_of_numpy(name: str) -
                 getattr(us, name)(us.tensor(x))
         else:
             result = getattr(us, name)(us.tensor(x))
-            assert result.dtype == result.eval().dtype
-            assert result.dtype == (BOOL if name == "conj" and dtype == BOOL else expected.dtype)
+            assert result.dtype == result.eval().dtype == expected.dtype
             np.testing.assert_array_equal(result.eval(), expected)
 
 
@@ -259,8 +258,7 @@ def test_nan_to_num_replaces_what_is_not_finite() -> None:
     for dtype in ("float32", "float64"):
         np.testing.assert_array_equal(us.nan_to_num(x.astype(dtype)).eval(), np.nan_to_num(x.astype(dtype)))
     np.testing.assert_array_equal(us.nan_to_num(x, 5.0, 6.0, 7.0).eval(), [5.0, 6.0, 7.0, 1.0])
-    z = x + 1j * x[::-1]
-    z[0] = complex(np.nan, np.inf)
+    z = np.array([complex(a, b) for a in x for b in x])
     np.testing.assert_array_equal(us.nan_to_num(z).eval(), np.nan_to_num(z))
     np.testing.assert_array_equal(us.nan_to_num([1, 2]).eval(), [1, 2])
 

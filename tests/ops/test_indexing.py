@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.ops.index_cases import cases, check_adjoint, numbers
 
 import unspool as us
+from tests.ops.index_cases import cases, check_adjoint, numbers
 from unspool import errors
 from unspool._autodiff.reverse import pullback
 from unspool._dims import bind
@@ -320,7 +320,7 @@ def test_a_selection_of_everything_needs_no_mask() -> None:
         (1.0, errors.DTypeError, ["float64"]),
         ([0.5], errors.DTypeError, ["float64"]),
         ("a", errors.DTypeError, ["<U1"]),
-        (object(), errors.DTypeError, ["object"]),
+        (object, errors.DTypeError, ["object"]),
         (slice(0.5), errors.DTypeError, ["0.5"]),
         (slice(None, None, 0), errors.ShapeError, ["step"]),
         ([True, False], errors.ShapeError, ["axis 0", "size 3", "not 2"]),
@@ -357,6 +357,9 @@ def test_a_position_on_a_symbolic_axis_is_checked_when_it_runs() -> None:
         x[:, -1].eval({x: np.zeros((2, 0))})
     with pytest.raises(errors.IndexRangeError, match="index 5 .* axis 1 with size 3"):
         x[0, [1, 5]].eval({x: np.zeros((2, 3))})
+    (g,) = pullback([x[0, 2]], [us.constant(1.0)], [x])
+    with pytest.raises(errors.IndexRangeError, match="index 2 .* axis 1 with size 1"):
+        g.eval({x: np.zeros((2, 1))})
 
 
 # --- take and its kin ------------------------------------------------------------------------------------------------

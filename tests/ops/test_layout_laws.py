@@ -125,6 +125,32 @@ def test_copies_behind_a_mask_are_not_added(mode: str) -> None:
     np.testing.assert_array_equal(us.sum(chosen).grad(x).eval(), [1, 1, 1])
 
 
+FILLING: dict[str, Function] = {
+    "pad": lambda x: us.pad(x, 1),
+    "diag": us.diag,
+    "concat": lambda x: us.concat([x, [0.0, 0.0]]),
+    "stack": lambda x: us.stack([[0.0, 0.0], x]),
+    "tril": lambda x: us.tril(us.reshape(us.tile(x, 2), (2, 2))),
+    "moved": lambda x: us.roll(us.flip(us.permute_dims(us.reshape(us.pad(x, 1), (2, 2)), (1, 0))), 1, 0),
+    "split": lambda x: us.split(us.pad(x, 1), 2)[0],
+    "copied": lambda x: us.pad(us.pad(x, 1), 1, "wrap"),
+    "repeated": lambda x: us.repeat(us.pad(x, 1), [1, 0, 2, 3]),
+    "broadcast": lambda x: us.broadcast_to(us.pad(x, 1), (2, 4)),
+    "diagonal": lambda x: us.diagonal(us.reshape(us.pad(x, 1), (2, 2)), 1),
+    "joined": lambda x: us.concat([us.pad(x, 1), x, [0.0]]),
+}
+
+
+@pytest.mark.parametrize("function", FILLING.values(), ids=FILLING.keys())
+def test_elements_that_were_filled_in_do_not_move(function: Function) -> None:
+    x = us.tensor([1.0, 4.0])
+    before = function(x)
+    (moved,) = pushforward([us.sqrt(before)], [x], [us.tensor([1.0, 1.0])])
+    value = before.eval()
+    expected = np.where(value > 0, 0.5 / np.sqrt(np.where(value > 0, value, 1.0)), 0.0)
+    np.testing.assert_array_equal(moved.eval(), expected)
+
+
 def test_a_dropped_element_stays_absent_to_second_order() -> None:
     x = us.tensor([0.0, 4.0])
     first = us.sum(us.split(us.sqrt(x), 2)[1]).grad(x)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ops.index_cases import cases, check_adjoint, numbers
 
 import unspool as us
+from tests.ops.index_cases import cases, check_adjoint, numbers
 from unspool import errors
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.reverse import pullback

@@ -13,7 +13,6 @@ import numpy as np
 
 from unspool._autodiff import trees
 from unspool._autodiff.identity import alias
-from unspool._autodiff.trees import TreeDef
 from unspool._dims import equal
 from unspool._dtypes import INEXACT, promote
 from unspool._graph import Node
@@ -48,7 +47,7 @@ class Variables:
                 self.tensors.append(made)  # type: ignore[arg-type]
             elif not fixed:
                 raise DTypeError(
-                    f"{self._name(i, roots)} has dtype {made.dtype}; derivatives are taken with respect to "
+                    f"{_names(self.structure, roots)[i]} has dtype {made.dtype}; derivatives are taken with respect to "
                     "floating-point or complex values (3.0 instead of 3, or us.astype)"
                 )
         self._roots = roots
@@ -68,21 +67,23 @@ class Variables:
 
     def names(self) -> list[str]:
         """Return what to call each variable in messages."""
-        return [self._name(i, self._roots) for i in self._moving]
+        every = _names(self.structure, self._roots)
+        return [every[i] for i in self._moving]
 
     def tangents(self, given: Any) -> list[Tensor | None]:
         """Return the tangent of each variable from a nesting like that of the arguments."""
         entries = trees.flatten_like(self.structure, tuple(given), "tangents")
+        every = _names(self.structure, self._roots)
         for i, entry in enumerate(entries):
             if entry is not None and i not in self._moving:
-                raise DTypeError(f"{self._name(i, self._roots)} is not floating-point or complex: its tangent is None")
+                raise DTypeError(f"{every[i]} is not floating-point or complex: its tangent is None")
         pairs = zip(self._moving, self.tensors, strict=True)
-        return [as_direction(entries[i], v, f"the tangent of {self._name(i, self._roots)}") for i, v in pairs]
+        return [as_direction(entries[i], v, f"the tangent of {every[i]}") for i, v in pairs]
 
-    def _name(self, i: int, roots: Sequence[str]) -> str:
-        accessor = self.structure.accessors()[i]
-        position = accessor[0].entry
-        return str(accessor[1:].codify(roots[position]))
+
+def _names(structure: Any, roots: Sequence[str]) -> list[str]:
+    """Return what to call each leaf of a tuple of arguments: the name of its argument and its place in there."""
+    return [str(accessor[1:].codify(roots[accessor[0].entry])) for accessor in structure.accessors()]
 
 
 class Outputs:
@@ -116,7 +117,12 @@ class Outputs:
 
 
 def call(
-    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int], *, fixed: bool = False
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    argnums: Sequence[int],
+    *,
+    fixed: bool = False,
 ) -> tuple[Variables, Any]:
     """Call a function with the arguments at ``argnums`` replaced by variables; return these and what it returned."""
     places = [_place(f, n, len(args)) for n in argnums]
@@ -173,12 +179,25 @@ def as_direction(value: Any, like: Tensor, what: str) -> Tensor | None:
             raise DTypeError(f"{what} is complex, but the value it belongs to has dtype {like.dtype}")
         direction = constant(value, like.dtype)
     else:
-        direction = as_tensor(value)
-    if direction.ndim != like.ndim or any(equal(a, b) is False for a, b in zip(direction.shape, like.shape, strict=True)):
+        direction = leaf_tensor(value, what)
+    if direction.ndim != like.ndim or any(
+        equal(a, b) is False for a, b in zip(direction.shape, like.shape, strict=True)
+    ):
         raise ShapeError(f"{what} must have shape {like.shape}, got {direction.shape}")
     if promote(direction.dtype, like.dtype) != like.dtype:
         raise DTypeError(f"{what} must fit dtype {like.dtype}, got {direction.dtype}")
     return ensure_shape(astype(direction, like.dtype), like.shape)
+
+
+def leaf_tensor(value: Any, what: str) -> Tensor:
+    """Return a tensor for something array-like that stands where one leaf is expected."""
+    leaves, structure = trees.flatten(value)
+    if not trees.is_leaf(structure) and (not leaves or any(isinstance(leaf, Node) for leaf in leaves)):
+        raise StructureError(f"{what} must be one tensor or array, got the structure {trees.show(structure)}")
+    try:
+        return as_tensor(value)
+    except DTypeError as error:
+        raise DTypeError(f"{what} must be a tensor or array: {error}") from None
 
 
 def _is_exact(leaf: Any) -> bool:

@@ -73,14 +73,14 @@ def check_grad(
         Takes tensors (or nested structures of them) and returns a tensor or a structure of tensors. It is called many
         times, at points near the given one.
     *args : pytree of array_like
-        Where to check. Floating-point and complex entries are moved, everything else is held fixed. Stay away from kinks
-        and poles.
+        Where to check. Floating-point and complex entries are moved, everything else is held fixed. Stay away from
+        kinks and poles.
     order : int
         The highest derivative to check.
     rtol, atol : float, optional
-        A derivative passes if it differs from its reference by at most ``atol + rtol * abs(reference)``. By default 1e-6
-        and 1e-7 in double precision, 5e-4 for both if something is in single precision (differences are then taken on
-        doubles), and 2e-2 for both if the function makes singles of these.
+        A derivative passes if it differs from its reference by at most ``atol + rtol * abs(reference)``. By default
+        1e-6 and 1e-7 in double precision, 5e-4 for both if something is in single precision (differences are then taken
+        on doubles), and 2e-2 for both if the function makes singles of these.
     modes : sequence of {"reverse", "forward"}
         Which modes to check. With both, they are also compared with each other, to rounding.
 
@@ -97,7 +97,7 @@ def check_grad(
     Examples
     --------
     >>> import unspool as us
-    >>> us.check_grad(us.sin, [0.1, 0.2]).ok
+    >>> us.check_grad(us.sin, us.tensor([0.1, 0.2])).ok
     True
     """
     if not modes or set(modes) - {REVERSE, FORWARD}:
@@ -182,8 +182,19 @@ class _Check:
             weights = np.abs(self.direction)
             allowed = self._allowed(scale @ weights, np.abs(self.map.value) * weights.sum())
             expected = jacobian @ self.direction
-            found.append(self._compare(FORWARD, self.map.output_names, expected, self.pushed, allowed))
+            comparison = self._compare(FORWARD, self.map.output_names, expected, self.pushed, allowed)
+            found.append(comparison if comparison.passed else self._worst_column(jacobian) or comparison)
         return found
+
+    def _worst_column(self, jacobian: Vector) -> Comparison | None:
+        """Find the entry of the arguments along which forward mode is wrong, now that it is known to be."""
+        failed = []
+        for unit, column, argument in zip(np.eye(len(jacobian.T)), jacobian.T, self.map.input_names, strict=True):
+            names = [f"{output} along {argument}" for output in self.map.output_names]
+            allowed = self._allowed(np.abs(column), np.abs(self.map.value))
+            failed.append(self._compare(FORWARD, names, column, self.map.jvp(unit), allowed))
+        failed = [c for c in failed if not c.passed]
+        return max(failed, key=lambda c: c.max_abs_error, default=None)
 
     def of_the_adjoint(self) -> Comparison:
         """Compare ⟨w, J·v⟩ with ⟨Jᵀ·w, v⟩."""
@@ -218,7 +229,9 @@ class _Check:
         return self.accuracy.atol + self.accuracy.rtol * size + self.accuracy.noise * value
 
     def _compare(self, mode: str, names: Sequence[str], expected: Any, got: Any, allowed: Any) -> Comparison:
-        return Comparison.of(self.order, mode, names, *np.broadcast_arrays(*map(np.atleast_1d, (expected, got, allowed))))
+        return Comparison.of(
+            self.order, mode, names, *np.broadcast_arrays(*map(np.atleast_1d, (expected, got, allowed)))
+        )
 
 
 # --- a function as a map between real vectors ------------------------------------------------------------------------
@@ -308,7 +321,11 @@ class _Map:
             kept = any(out.dtype in (FLOAT32, COMPLEX64) for out in self._trace(self._wide)[1])
             base = _ONLY_SINGLE if kept else _SINGLE
         return _Accuracy(
-            base.rtol if rtol is None else rtol, base.atol if atol is None else atol, base.rounding, base.noise, base.step
+            base.rtol if rtol is None else rtol,
+            base.atol if atol is None else atol,
+            base.rounding,
+            base.noise,
+            base.step,
         )
 
     @property

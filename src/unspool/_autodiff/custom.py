@@ -1,8 +1,8 @@
 """Functions that bring their own derivative rule: `custom_vjp` and `custom_jvp`.
 
-The function runs as usual and its graph gives the values. One node is placed on top of that graph, with the outputs, the
-residuals and the arguments as inputs; derivatives pass from it straight to the arguments, through the rule, and never look
-at how the outputs were made. Where one mode has a rule, the other is its transpose, so both modes work in any order.
+The function runs as usual and its graph gives the values. One node is placed on top of that graph, with the outputs,
+the residuals and the arguments as inputs; derivatives pass from it straight to the arguments, through the rule, and
+never look at how the outputs were made. Where one mode has a rule, the other is its transpose, so both work.
 
 The rule sees arguments, residuals and what it returns. A tensor that the function closes over is out of its sight:
 differentiating with respect to one raises, instead of leaving its part out.
@@ -107,7 +107,9 @@ class custom_vjp:  # noqa: N801 (used as a decorator)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function; its result is differentiated by the rule."""
         if self.fwd is None or self.bwd is None:
-            raise MissingRuleError(f"{self.name} is a custom_vjp without a rule; give it with {self.name}.defvjp(fwd, bwd)")
+            raise MissingRuleError(
+                f"{self.name} is a custom_vjp without a rule; give it with {self.name}.defvjp(fwd, bwd)"
+            )
         call = CustomCall(self, _positional(self, args, kwargs))
         returned = self.fwd(*call.inner_args())
         if not isinstance(returned, tuple) or len(returned) != 2:
@@ -153,8 +155,8 @@ class custom_jvp:  # noqa: N801 (used as a decorator)
         Parameters
         ----------
         rule : callable
-            ``rule(primals, tangents)``, two tuples with one entry per argument, returns ``(output, tangent_out)``. It is
-            linear in the tangents. Arguments of ``nondiff_argnums`` come before the two.
+            ``rule(primals, tangents)``, two tuples with one entry per argument, returns ``(output, tangent_out)``. It
+            is linear in the tangents. Arguments of ``nondiff_argnums`` come before the two.
         """
         self.rule = rule
         return rule
@@ -196,7 +198,7 @@ def _backward(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, call: 
     return call.on_arguments(call.check_cotangents(returned))
 
 
-def _forward(tangents: Sequence[Any], out: Any, *inputs: Tensor, call: CustomCall) -> list[Any]:
+def _forward(tangents: Sequence[Any], out: Any, *inputs: Tensor, call: CustomCall) -> Any:
     """Return the tangents that the ``jvp`` rule gives to the outputs."""
     call.refuse_closed_over([t is not None for t in tangents])
     primals = call.nest_arguments(inputs)
@@ -204,7 +206,9 @@ def _forward(tangents: Sequence[Any], out: Any, *inputs: Tensor, call: CustomCal
     return call.check_tangents(call.function.rule(*call.nondiff, primals, moving))
 
 
-def _backward_by_transposition(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, call: CustomCall) -> list[Any]:
+def _backward_by_transposition(
+    needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, call: CustomCall
+) -> list[Any]:
     call.refuse_closed_over(needed)
     return pull_through(lambda tangents: _forward(tangents, out, *inputs, call=call), inputs, needed, ct)
 
@@ -239,7 +243,7 @@ CUSTOM_JVP = register(
 
 
 def _as_positions(positions: int | Sequence[int]) -> tuple[int, ...]:
-    found = (positions,) if isinstance(positions, int) else tuple(positions)
+    found: tuple[Any, ...] = (positions,) if isinstance(positions, int) else tuple(positions)
     if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in found):
         raise StructureError(f"nondiff_argnums are positions (0, 1, ...), got {positions!r}")
     return found

@@ -1,7 +1,8 @@
 """One call of a function with a custom rule: which inputs of its node are what, and how they nest.
 
-The inputs are, in this order, the outputs that the function computed, the residuals, the tensor arguments, and the tensors
-that the function closed over. Everything that is no tensor is remembered here, so that the node itself stays a plain node.
+The inputs are, in this order, the outputs that the function computed, the residuals, the tensor arguments, and the
+tensors that the function closed over. Everything that is no tensor is remembered here, so that the node itself stays a
+plain node.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._autodiff import trees
+from unspool._autodiff.arguments import leaf_tensor
 from unspool._autodiff.identity import STOP_GRADIENT, alias, zeros_like
 from unspool._autodiff.reverse import is_differentiable
 from unspool._dtypes import INEXACT
@@ -61,7 +63,9 @@ class CustomCall:
     def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
         beyond = [n for n in function.nondiff_argnums if n >= len(args)]
         if beyond:
-            raise StructureError(f"nondiff_argnums {beyond} of {function.name}, which was called with {len(args)} arguments")
+            raise StructureError(
+                f"nondiff_argnums {beyond} of {function.name}, which was called with {len(args)} arguments"
+            )
         self.function = function
         self.nondiff = tuple(args[n] for n in function.nondiff_argnums)
         self._positions = [n for n in range(len(args)) if n not in function.nondiff_argnums]
@@ -158,7 +162,7 @@ class CustomCall:
                 entries += trees.flatten_like(child, entry, f"what the bwd rule of {name} returns for an argument")
         chosen = [entries[place] for place in self._args.places]
         return [
-            _checked(entry, shape, f"the bwd rule of {name} gave a cotangent", "argument")
+            _checked(entry, shape, f"the cotangent that the bwd rule of {name} gave", "argument")
             for entry, shape in zip(chosen, self._arg_shapes, strict=True)
         ]
 
@@ -169,7 +173,7 @@ class CustomCall:
             raise StructureError(f"the jvp rule of {name} must return (output, tangent_out), got {returned!r}")
         entries = trees.flatten_like(self._out_structure, returned[1], f"the tangent_out of {name}")
         return [
-            _checked(entry, shape, f"the jvp rule of {name} gave a tangent", "output")
+            _checked(entry, shape, f"the tangent that the jvp rule of {name} gave", "output")
             for entry, shape in zip(entries, self._out_shapes, strict=True)
         ]
 
@@ -177,17 +181,17 @@ class CustomCall:
         """Raise if a derivative is wanted with respect to something that the rule does not see."""
         if any(wanted[self._first_closed :]):
             raise MissingRuleError(
-                f"{self.function.name} has a custom rule and closes over a tensor that is differentiated; the rule cannot "
-                "account for it: pass the tensor as an argument, or stop_gradient it"
+                f"{self.function.name} has a custom rule and closes over a tensor that is differentiated; the rule "
+                "cannot account for it: pass the tensor as an argument, or stop_gradient it"
             )
 
 
 def _checked(entry: Any, shape: Any, what: str, whose: str) -> Tensor | None:
     if entry is None:
         return None
-    made = as_tensor(entry)
+    made = leaf_tensor(entry, what)
     if made.shape != shape:
-        raise ContributionShapeError(f"{what} of shape {made.shape} for an {whose} of shape {shape}")
+        raise ContributionShapeError(f"{what} has shape {made.shape}, for an {whose} of shape {shape}")
     return made
 
 

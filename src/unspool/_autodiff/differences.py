@@ -28,16 +28,17 @@ def derivative(
     previous: list[Vector] = []
     value: Any = np.nan
     error: Any = np.inf
-    for level in range(_MOST_LEVELS):
-        move = step * direction
-        row = [(f(at + move) - f(at - move)) / (2 * step)]
-        for column, before in enumerate(previous):
-            extrapolated = row[column] + (row[column] - before) / (4.0 ** (column + 1) - 1)
-            spread = np.maximum(np.abs(extrapolated - row[column]), np.abs(extrapolated - before))
-            better = spread < error
-            value, error = np.where(better, extrapolated, value), np.where(better, spread, error)
-            row.append(extrapolated)
-        if level + 1 >= _LEAST_LEVELS and np.all(error <= atol + rtol * np.abs(value)):
-            break
-        previous, step = row, step / 2
+    with np.errstate(all="ignore"):  # a step too far may leave the domain of the function; the next one is shorter
+        for level in range(_MOST_LEVELS):
+            move = step * direction
+            row = [(f(at + move) - f(at - move)) / (2 * step)]
+            for column, before in enumerate(previous):
+                extrapolated = row[column] + (row[column] - before) / (4.0 ** (column + 1) - 1)
+                spread = np.maximum(np.abs(extrapolated - row[column]), np.abs(extrapolated - before))
+                better = spread < error
+                value, error = np.where(better, extrapolated, value), np.where(better, spread, error)
+                row.append(extrapolated)
+            if level + 1 >= _LEAST_LEVELS and np.all(error <= atol + rtol * np.abs(value)):
+                break
+            previous, step = row, step / 2
     return np.broadcast_to(value, row[0].shape)

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from unspool._autodiff import trees
-from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
+from unspool._autodiff.arguments import Outputs, as_argnums, call, name_of, split_aux
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros_like
 from unspool._autodiff.jacobians import hessian, jacfwd, jacobian, jacrev
@@ -54,14 +54,13 @@ Unconnected: TypeAlias = Literal["zeros", "none", "raise"]
 def gradient_of(output: Tensor, wrt: Any, *, holomorphic: bool = False, unconnected: Unconnected = "zeros") -> Any:
     """Return the gradient of a scalar tensor with respect to tensors of its graph; see `Tensor.grad`."""
     if isinstance(wrt, Node):
-        variables, structure, names = [wrt], None, ["wrt"]
-    else:
-        variables, structure = trees.flatten(wrt)
-        names = trees.names(structure, "wrt")
+        _check_variable(wrt, "wrt")
+        return _gradient(output, [wrt], lambda: ["wrt"], holomorphic, unconnected)[0]  # type: ignore[list-item]
+    variables, structure = trees.flatten(wrt)
+    names = trees.names(structure, "wrt")
     for variable, name in zip(variables, names, strict=True):
         _check_variable(variable, name)
-    found = _gradient(output, variables, names, holomorphic, unconnected)  # type: ignore[arg-type]
-    return found[0] if structure is None else trees.unflatten(structure, found)
+    return trees.unflatten(structure, _gradient(output, variables, lambda: names, holomorphic, unconnected))
 
 
 def grad(
@@ -127,8 +126,8 @@ def value_and_grad(
     Examples
     --------
     >>> import unspool as us
-    >>> value, gradient = us.value_and_grad(lambda x: us.sum(x * x))([1.0, 2.0])
-    >>> float(value), [float(g) for g in gradient]
+    >>> value, gradient = us.value_and_grad(lambda x: us.sum(x * x))(us.tensor([1.0, 2.0]))
+    >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
     positions, single = as_argnums(argnums)
@@ -144,26 +143,30 @@ def value_and_grad(
                 "with has_aux=True a function returns (scalar, anything)"
             )
         loss = outputs.tensors[0]
-        found = variables.restore(_gradient(loss, variables.tensors, variables.names(), holomorphic, unconnected))
+        found = variables.restore(_gradient(loss, variables.tensors, variables.names, holomorphic, unconnected))
         return ((loss, aux) if has_aux else loss), (found[0] if single else found)
 
     return value_and_gradient
 
 
 def _gradient(
-    loss: Tensor, variables: Sequence[Tensor], names: Sequence[str], holomorphic: bool, unconnected: Unconnected
+    loss: Tensor,
+    variables: Sequence[Tensor],
+    names: Callable[[], Sequence[str]],
+    holomorphic: bool,
+    unconnected: Unconnected,
 ) -> list[Tensor | None]:
     if unconnected not in ("zeros", "none", "raise"):
         raise StructureError(f"unconnected is 'zeros', 'none' or 'raise', got {unconnected!r}")
     _check_loss(loss, holomorphic)
     found: list[Tensor | None] = []
-    for variable, name, ct in zip(variables, names, _pull_one(loss, variables), strict=True):
+    for i, (variable, ct) in enumerate(zip(variables, _pull_one(loss, variables), strict=True)):
         if holomorphic and variable.dtype not in COMPLEX:
-            raise DTypeError(f"holomorphic=True needs complex variables, but {name} has dtype {variable.dtype}")
+            raise DTypeError(f"holomorphic=True needs complex variables, but {names()[i]} has dtype {variable.dtype}")
         if ct is not None:
             found.append(conj(ct) if holomorphic else ct)
         elif unconnected == "raise":
-            raise NotConnectedError(f"{describe(loss)}, made at {source_of(loss)}, does not depend on {name}")
+            raise NotConnectedError(f"{describe(loss)}, made at {source_of(loss)}, does not depend on {names()[i]}")
         else:
             found.append(None if unconnected == "none" else zeros_like(variable))
     return found
@@ -174,7 +177,7 @@ def _pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
 
 
 def _check_loss(loss: Tensor, holomorphic: bool) -> None:
-    if not isinstance(loss, Node) or loss.shape != ():
+    if loss.shape != ():
         raise NonScalarLossError(
             f"a gradient needs a scalar, got {describe(loss)}, made at {source_of(loss)}; "
             "sum it, or use us.vjp with a cotangent, or us.jacobian for all of it"
@@ -187,7 +190,9 @@ def _check_loss(loss: Tensor, holomorphic: bool) -> None:
             ".real or abs() first, or pass holomorphic=True if it is a holomorphic function of complex tensors"
         )
     if loss.dtype not in INEXACT:
-        raise DTypeError(f"a result of dtype {loss.dtype} has no gradient ({describe(loss)}, made at {source_of(loss)})")
+        raise DTypeError(
+            f"a result of dtype {loss.dtype} has no gradient ({describe(loss)}, made at {source_of(loss)})"
+        )
 
 
 def _check_variable(variable: Any, name: str) -> None:
@@ -221,8 +226,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     out : pytree of Tensor
         What the function returned.
     vjp_fn : callable
-        Takes a cotangent nested like ``out`` (``None`` where nothing flows) and returns a tuple with the cotangent of each
-        argument. May be called many times; the function is not run again.
+        Takes a cotangent nested like ``out`` (``None`` where nothing flows) and returns a tuple with the cotangent of
+        each argument. May be called many times; the function is not run again.
     aux : any
         Only with ``has_aux=True``.
 
@@ -254,8 +259,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     primals : tuple or list
         The arguments.
     tangents : tuple or list
-        Their tangents, nested alike, with the same shapes. ``None`` stands for a leaf that does not move; it is the only
-        tangent of a leaf that is not floating-point or complex.
+        Their tangents, nested alike, with the same shapes. ``None`` stands for a leaf that does not move; it is the
+        only tangent of a leaf that is not floating-point or complex.
 
     Returns
     -------

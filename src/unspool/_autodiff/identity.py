@@ -29,6 +29,10 @@ def _kernel_same(x: Any) -> Any:
     return x
 
 
+def _canonical_stop(x: Tensor) -> Tensor | None:
+    return x if x.op is STOP_GRADIENT else None
+
+
 ALIAS = register(
     Op(
         "alias",
@@ -46,7 +50,7 @@ STOP_GRADIENT = register(
         kernel=_kernel_same,
         vjp=(None,),
         jvp=(None,),
-        canonical=lambda x: x if x.op is STOP_GRADIENT else None,
+        canonical=_canonical_stop,
     )
 )
 

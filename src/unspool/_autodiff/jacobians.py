@@ -1,8 +1,8 @@
 """Whole Jacobians and Hessians: one sweep per row in reverse mode, or per column in forward mode.
 
-Of complex values: the Jacobian of a real result with respect to complex arguments holds gradients (∂/∂x + i ∂/∂y), that of
-a complex result with respect to real arguments holds ordinary derivatives. Between complex values there is a Jacobian only
-if the function is holomorphic.
+Of complex values: the Jacobian of a real result with respect to complex arguments holds gradients (d/dx + i d/dy),
+that of a complex result with respect to real arguments holds ordinary derivatives. Between complex values there is a
+Jacobian only if the function is holomorphic.
 """
 
 from __future__ import annotations
@@ -174,7 +174,9 @@ def _by_columns(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorp
         columns: list[list[Tensor | None]] = []
         for units in _units(x, holomorphic):
             swept = [pushforward(outputs, [x], [unit]) for unit in units]
-            columns.append([_combine([s[i] for s in swept], holomorphic, conjugated=False) for i in range(len(outputs))])
+            columns.append(
+                [_combine([s[i] for s in swept], holomorphic, conjugated=False) for i in range(len(outputs))]
+            )
         for i, out in enumerate(outputs):
             blocks[i].append(_assemble([column[i] for column in columns], out, x, axis=-1))
     return blocks

@@ -28,11 +28,12 @@ class Comparison:
         """Compare two vectors entry by entry, with the difference that each entry is allowed."""
         if not expected.size:
             return cls(order, mode, 0.0, 0.0, "", 0.0, 0.0, 0.0, True)
-        errors = np.abs(expected - got)
-        # NaN agrees with nothing; it is the worst entry there can be.
-        excess = np.where(np.isnan(errors), np.inf, errors / allowed)
+        with np.errstate(all="ignore"):
+            errors = np.abs(expected - got)
+            # NaN agrees with nothing; it is the worst entry there can be.
+            excess = np.where(np.isnan(errors), np.inf, errors / allowed)
+            relative = errors / np.abs(expected)
         worst = int(np.argmax(excess))
-        relative = errors / np.maximum(np.abs(expected), np.finfo(float).tiny)
         return cls(
             order,
             mode,
@@ -50,8 +51,8 @@ class Comparison:
             return f"order {self.order}, {self.mode}: right to {self.max_abs_error:.1e}"
         if np.isnan(self.expected):
             return (
-                f"order {self.order}, {self.mode}: differences do not settle at {self.entry} (the derivative came out as "
-                f"{self.got:.10g}); is there a kink, a pole or noise near this point?"
+                f"order {self.order}, {self.mode}: differences do not settle at {self.entry} (the derivative came out "
+                f"as {self.got:.10g}); is there a kink, a pole or noise near this point?"
             )
         return (
             f"order {self.order}, {self.mode}: the derivative at {self.entry} is {self.got:.10g}, "

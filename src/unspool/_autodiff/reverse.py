@@ -30,8 +30,8 @@ class JointRule:
     Parameters
     ----------
     function : callable
-        ``function(needed, ct, out, *inputs, **params)`` returns one contribution, or ``None``, per input. ``needed`` has
-        one bool per input; other contributions are not looked at.
+        ``function(needed, ct, out, *inputs, **params)`` returns one contribution, or ``None``, per input. ``needed``
+        has one bool per input; other contributions are not looked at.
     passes : callable
         ``passes(params)`` returns one bool per input: whether anything is differentiated through it.
     """
@@ -208,7 +208,8 @@ def _differentiated_inputs(node: Node) -> list[Node]:
 def is_differentiable(node: Node) -> bool:
     """Whether a node can carry a derivative: its values are floating-point or complex numbers."""
     if type(node) is Bundle:
-        return any(dtype in INEXACT for dtype in node.dtype)
+        dtypes: Any = node.dtype
+        return any(dtype in INEXACT for dtype in dtypes)
     return node.dtype in INEXACT
 
 

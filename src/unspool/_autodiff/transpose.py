@@ -1,8 +1,8 @@
 """One derivative rule from the other: a rule is linear in its cotangent or tangent, so its transpose is the other rule.
 
 A vjp computes ct ↦ Jᵀ·ct. Applied to a stand-in for the cotangent it gives a graph that is linear in the stand-in, and
-pulling a tangent t back through that graph gives J·t. In the same way a jvp gives the vjp. So an op, or a function with a
-custom rule, that has one of the two has both. The stand-ins are zeros, whose value nothing depends on.
+pulling a tangent t back through that graph gives J·t. In the same way a jvp gives the vjp. So an op, or a function with
+a custom rule, that has one of the two has both. The stand-ins are zeros, whose value nothing depends on.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def pull_through(
 
 def _cotangents_for(node: Node) -> list[Tensor | None]:
     """Return a stand-in for the cotangent of each output that can have one."""
+    shapes: Any
+    dtypes: Any
     shapes, dtypes = (node.shape, node.dtype) if type(node) is Bundle else ((node.shape,), (node.dtype,))
     return [
         alias(zeros(shape, dtype)) if dtype in INEXACT else None for shape, dtype in zip(shapes, dtypes, strict=True)

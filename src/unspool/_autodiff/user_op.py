@@ -108,8 +108,8 @@ def op(
         PREFIX + name,
         infer=lambda *inputs, **params: _declared(name, rule, inputs, params, multi),
         kernel=_checked_kernel(name, kernel, rule, multi),
-        vjp=_wrap(vjp, lambda i: _fold(i) if elementwise else _as_given),
-        jvp=_wrap(jvp, lambda i: _spread if elementwise else _as_given),
+        vjp=_finish_vjp(vjp, _fold if elementwise else _as_given),
+        jvp=_finish_jvp(jvp, _spread if elementwise else _as_given),
         needs=tuple(needs),
         multi=multi,
     )
@@ -168,7 +168,9 @@ def _checked_kernel(name: str, kernel: Callable[..., Any], rule: Callable[..., A
         values = value if multi else (value,)
         wanted = declared if multi else [declared]
         if multi and (not isinstance(value, (tuple, list)) or len(value) != len(wanted)):
-            raise OpDefinitionError(f"the kernel of op {name!r} must return a tuple of {len(wanted)} arrays, got {value!r}")
+            raise OpDefinitionError(
+                f"the kernel of op {name!r} must return a tuple of {len(wanted)} arrays, got {value!r}"
+            )
         for got, (shape, dtype) in zip(map(np.asarray, values), wanted, strict=True):
             if got.shape != shape or got.dtype != dtype:
                 raise OpDefinitionError(
@@ -189,33 +191,49 @@ def _read_only(array: Any) -> Any:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _wrap(rules: Rules, finish: Callable[[int], Callable[..., Any]]) -> Rules:
-    """Return rules whose results are tensors, brought into the shape they must have."""
+# Every rule is wrapped: what it returns is made a tensor and, for elementwise ops, brought into the shape it must have.
+
+
+def _finish_vjp(rules: Rules, finish: Callable[..., Any]) -> Rules:
     if rules is None:
         return None
     if isinstance(rules, (tuple, list)):
-        return tuple(None if rule is None else _finished(rule, finish(i)) for i, rule in enumerate(rules))
-    return rules
+        return tuple(None if rule is None else _finished(rule, finish, i) for i, rule in enumerate(rules))
+    rule_for_all = rules
+
+    def contribution(i: int, ct: Any, out: Any, *inputs: Any, **params: Any) -> Any:
+        return finish(rule_for_all(i, ct, out, *inputs, **params), out, inputs, i)
+
+    return contribution
 
 
-def _finished(rule: Callable[..., Any], finish: Callable[..., Any]) -> Callable[..., Any]:
+def _finish_jvp(rules: Rules, finish: Callable[..., Any]) -> Rules:
+    if rules is None:
+        return None
+    if isinstance(rules, (tuple, list)):
+        return tuple(None if rule is None else _finished(rule, finish, i) for i, rule in enumerate(rules))
+    return _finished(rules, finish, 0)
+
+
+def _finished(rule: Callable[..., Any], finish: Callable[..., Any], position: int) -> Callable[..., Any]:
     def finished(given: Any, out: Any, *inputs: Any, **params: Any) -> Any:
-        result = rule(given, out, *inputs, **params)
-        return None if result is None else finish(as_tensor(result), out, inputs)
+        return finish(rule(given, out, *inputs, **params), out, inputs, position)
 
     return finished
 
 
-def _as_given(result: Tensor, out: Any, inputs: Sequence[Tensor]) -> Tensor:
-    return result
+def _as_given(result: Any, out: Any, inputs: Sequence[Tensor], position: int) -> Any:
+    if isinstance(result, (tuple, list)):
+        return tuple(None if r is None else as_tensor(r) for r in result)
+    return None if result is None else as_tensor(result)
 
 
-def _spread(result: Tensor, out: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-    return broadcast_to(result, out.shape)
+def _spread(result: Any, out: Tensor, inputs: Sequence[Tensor], position: int) -> Any:
+    return None if result is None else broadcast_to(result, out.shape)
 
 
-def _fold(position: int) -> Callable[..., Tensor]:
-    return lambda result, out, inputs: fold_to_shape(result, inputs[position].shape)
+def _fold(result: Any, out: Tensor, inputs: Sequence[Tensor], position: int) -> Any:
+    return None if result is None else fold_to_shape(as_tensor(result), inputs[position].shape)
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -245,7 +263,9 @@ def _check_call(made: Op, inputs: Sequence[Tensor], params: dict[str, Any]) -> N
         raise OpDefinitionError(f"op {made.name!r} takes at least one tensor or array by position")
     for mode, rules in (("vjp", made.vjp), ("jvp", made.jvp)):
         if isinstance(rules, tuple) and len(rules) != len(inputs):
-            raise OpDefinitionError(f"op {made.name!r} has {len(rules)} {mode} rules but was given {len(inputs)} inputs")
+            raise OpDefinitionError(
+                f"op {made.name!r} has {len(rules)} {mode} rules but was given {len(inputs)} inputs"
+            )
     for key, value in params.items():
         try:
             hash(value)

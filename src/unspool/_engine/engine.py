@@ -1,9 +1,9 @@
 """The engine: computes the values of nodes, each once, with NumPy kernels.
 
 `Engine.evaluate` walks back from its targets to nodes that have a value, runs what lies between in id order, and frees
-each intermediate value at its last use. What it keeps is what somebody can still ask for: the targets, and interior nodes
-that are referenced from outside the piece of graph it ran (a variable of the user's, a consumer that is not evaluated
-yet). So a loop that reads one value per step runs each step once, and the temporaries of a step are not held.
+each intermediate value at its last use. What it keeps is what somebody can still ask for: the targets, and interior
+nodes that are referenced from outside the piece of graph it ran (a variable of the user's, a consumer that was not part
+of it). So a loop that reads one value per step runs each step once, and the temporaries of a step are not held.
 
 Values that depend on placeholders are never kept: they belong to one binding.
 """
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from unspool import _dims
-from unspool._dims import Dim
-from unspool._engine.binding import bind_placeholders
+from unspool._engine.binding import bind_params, bind_placeholders
 from unspool._engine.observe import Observer, current_observer
 from unspool._graph import Bundle, Node, SizedParams, describe, source_of
 from unspool._ops.leaf import PLACEHOLDER
@@ -68,7 +67,7 @@ class _QuietContexts(threading.local):
     """
 
     def __init__(self) -> None:
-        self._context = contextvars.copy_context()
+        self._context = contextvars.Context()
         self._context.run(np.seterr, all="ignore")
         self._entered = False
 
@@ -127,7 +126,7 @@ def _run(order: list[Node], uses: dict[int, int], targets: set[int], observer: O
             params = node.params
             if params:
                 if type(params) is SizedParams:
-                    params = _numbers(node, {})
+                    params = bind_params(node, {})
                 value = node.op.kernel(*arguments, **params)
             else:
                 value = node.op.kernel(*arguments)
@@ -161,7 +160,7 @@ def _run_bound(
     for node in order:
         try:
             arguments = [values[i.id] if i.value is None else i.value for i in node.inputs]
-            params = _numbers(node, sizes) if type(node.params) is SizedParams else node.params
+            params = bind_params(node, sizes)
             value = node.op.kernel(*arguments, **params)
             _check_shape(node, value, sizes)
         except Exception as error:
@@ -201,18 +200,6 @@ def _hand_out(value: Any) -> Any:
     if value.flags.writeable:
         value.setflags(write=False)
     return value
-
-
-def _numbers(node: Node, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return a node's parameters with every symbolic size replaced by its number."""
-    params = dict(node.params)
-    for name in node.op.sized:
-        value = params[name]
-        if isinstance(value, Dim):
-            params[name] = value.bind(sizes)
-        elif isinstance(value, tuple):
-            params[name] = tuple(_dims.bind(v, sizes) if isinstance(v, Dim) else v for v in value)
-    return params
 
 
 def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:

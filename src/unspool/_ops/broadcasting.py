@@ -1,8 +1,8 @@
 """Broadcasting of shapes that may hold symbolic sizes, and its adjoint.
 
-A size that is not known to be 1 never broadcasts. Where two unknown sizes have to be equal for an op to make sense, that
-is written into the graph: the operand passes through ``ensure_shape``, which checks the claim when sizes are bound and
-names both dims and the user's line if it fails.
+A size that is not known to be 1 never broadcasts. Where two unknown sizes have to be equal for an op to make sense,
+that is written into the graph: the operand passes through ``ensure_shape``, which checks the claim when sizes are bound
+and names both dims and the user's line if it fails.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._dims import Shape, Size, bind, equal, is_concrete
+from unspool._dims import Shape, Size, equal, is_concrete
 from unspool._ops.op import Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
@@ -34,7 +34,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     """
     if all(is_concrete(shape) for shape in shapes):
         try:
-            return np.broadcast_shapes(*shapes)  # type: ignore[arg-type]
+            return np.broadcast_shapes(*shapes)
         except ValueError:
             raise ShapeError(f"shapes {_list(shapes)} cannot be broadcast together") from None
     rank = max(len(shape) for shape in shapes)
@@ -76,9 +76,7 @@ def sum_to_shape(x: Tensor, shape: Shape) -> Tensor:
     from unspool._ops.reduction import sum as sum_
 
     extra = len(x.shape) - len(shape)
-    stretched = tuple(
-        extra + axis for axis, size in enumerate(shape) if size == 1 and x.shape[extra + axis] != 1
-    )
+    stretched = tuple(extra + axis for axis, size in enumerate(shape) if size == 1 and x.shape[extra + axis] != 1)
     if stretched:
         x = sum_(x, axis=stretched, keepdims=True)
     if extra:
@@ -112,17 +110,18 @@ ENSURE_SHAPE = register(
         "ensure_shape",
         infer=_infer_ensure_shape,
         kernel=_ensure_shape_kernel,
-        vjp=(lambda ct, out, x, *, shape: ensure_shape(ct, x.shape),),
-        jvp=(lambda t, out, x, *, shape: ensure_shape(t, shape),),
+        vjp=(lambda ct, out, x, *, shape: _moved(ct, x.shape),),
+        jvp=(lambda t, out, x, *, shape: _moved(t, shape),),
         sized=("shape",),
         canonical=_canonical_ensure_shape,
     )
 )
 
 
-def bind_shape(shape: Shape, sizes: dict[str, int]) -> tuple[int, ...]:
-    """Return a shape as numbers."""
-    return tuple(bind(size, sizes) for size in shape)
+def _moved(ct: Tensor, shape: Shape) -> Tensor:
+    from unspool._ops.reshaping import rearrange
+
+    return rearrange(ct, lambda inner: ensure_shape(inner, shape))
 
 
 def _list(shapes: tuple[Shape, ...]) -> str:

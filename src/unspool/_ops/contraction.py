@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.contract import Form, contract, fits, form_of, record
+from unspool._ops.contract import Form, common_size, contract, fits, form_of, record
 from unspool._ops.leaf import as_operands
 from unspool.errors import ShapeError
 
@@ -236,9 +236,17 @@ def _contract_stacks(
     second = (*_stack(x2.ndim - len(core2)), *core2)
     result = _stacked_result(first, second, out)
     sizes1, sizes2 = dict(zip(first, x1.shape, strict=True)), dict(zip(second, x2.shape, strict=True))
-    shared = [label for label in first if isinstance(label, int) and label in sizes2]
-    x1, first = _drop(x1, first, {label for label in shared if sizes1[label] == 1 and sizes2[label] != 1})
-    x2, second = _drop(x2, second, {label for label in shared if sizes2[label] == 1 and sizes1[label] != 1})
+    ones1: set[Hashable] = set()
+    ones2: set[Hashable] = set()
+    for label in (label for label in first if label in sizes2):
+        size1, size2 = sizes1[label], sizes2[label]
+        if isinstance(label, int) and size1 != size2 and (size1 == 1 or size2 == 1):
+            (ones1 if size1 == 1 else ones2).add(label)
+        elif common_size(size1, size2) is None:
+            which = "stacks have" if isinstance(label, int) else "axes to sum over have"
+            raise ShapeError(f"{what} of shapes {x1.shape} and {x2.shape}: the {which} sizes {size1} and {size2}")
+    x1, first = _drop(x1, first, ones1)
+    x2, second = _drop(x2, second, ones2)
     return contract(x1, first, x2, second, result, what)
 
 

@@ -19,7 +19,7 @@ from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant, tensor
 from unspool._ops.op import Op, register
-from unspool.errors import ArgumentError, DTypeError, ShapeError
+from unspool.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor

@@ -1,7 +1,7 @@
 """Cutting a box out of a tensor, and putting one into a larger tensor of zeros.
 
-The two are each other's adjoint, so each one's rules are written with the other. What `zero_pad` adds in the reverse
-sweep of `crop` is absent, not zero (see `unspool._ops.elementwise`).
+The two are each other's adjoint, so each one's rules are written with the other. What is put around a cotangent or a
+tangent is absent, not zero (see `unspool._ops.elementwise`).
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def _crop_kernel(x: Any, *, start: tuple[int, ...], shape: tuple[int, ...]) -> A
 
 
 def _crop_vjp(ct: Tensor, out: Tensor, x: Tensor, *, start: Shape, shape: Shape) -> Tensor:
-    after = _minus(_minus(x.shape, start), shape)
-    cut = [axis for axis, (have, had) in enumerate(zip(shape, x.shape, strict=True)) if have != had]
-    return embed(ct, lambda inner: zero_pad(inner, start, after), cut)
+    return _pad_absent(ct, start, _minus(_minus(x.shape, start), shape))
 
 
 CROP = register(
@@ -75,7 +73,7 @@ CROP = register(
         infer=_infer_crop,
         kernel=_crop_kernel,
         vjp=(_crop_vjp,),
-        jvp=(lambda t, out, x, *, start, shape: crop(t, start, shape),),
+        jvp=(lambda t, out, x, *, start, shape: rearrange(t, lambda inner: crop(inner, start, shape)),),
         sized=("start", "shape"),
         canonical=_canonical_crop,
     )
@@ -88,6 +86,12 @@ CROP = register(
 def zero_pad(x: Tensor, before: Shape, after: Shape) -> Tensor:
     """Return the tensor with zeros put around it: so many before and after it along each axis."""
     return _graph.apply(ZERO_PAD, x, before=before, after=after)
+
+
+def _pad_absent(ct: Tensor, before: Shape, after: Shape) -> Tensor:
+    """Pad a cotangent or tangent; what is put around it is absent."""
+    padded = [axis for axis, width in enumerate(zip(before, after, strict=True)) if width != (0, 0)]
+    return embed(ct, lambda inner: zero_pad(inner, before, after), padded)
 
 
 def _canonical_zero_pad(x: Tensor, *, before: Shape, after: Shape) -> Tensor | None:
@@ -123,7 +127,7 @@ ZERO_PAD = register(
         infer=_infer_zero_pad,
         kernel=_zero_pad_kernel,
         vjp=(lambda ct, out, x, *, before, after: rearrange(ct, lambda inner: crop(inner, before, x.shape)),),
-        jvp=(lambda t, out, x, *, before, after: zero_pad(t, before, after),),
+        jvp=(lambda t, out, x, *, before, after: _pad_absent(t, before, after),),
         sized=("before", "after"),
         canonical=_canonical_zero_pad,
     )

@@ -52,7 +52,7 @@ def _canonical_diagonal(x: Tensor, *, offset: int) -> Tensor | None:
 
 def _diagonal_vjp(ct: Tensor, out: Tensor, x: Tensor, *, offset: int) -> Tensor:
     rows, columns = x.shape[-2:]
-    return embed(ct, lambda inner: embed_diagonal(inner, rows, columns, offset), (ct.ndim - 1,))
+    return _embed_absent(ct, rows, columns, offset)
 
 
 DIAGONAL = register(
@@ -61,7 +61,7 @@ DIAGONAL = register(
         infer=_infer_diagonal,
         kernel=lambda x, *, offset: np.diagonal(x, offset, -2, -1),
         vjp=(_diagonal_vjp,),
-        jvp=(lambda t, out, x, *, offset: _read_diagonal(t, offset),),
+        jvp=(lambda t, out, x, *, offset: rearrange(t, lambda inner: _read_diagonal(inner, offset)),),
         canonical=_canonical_diagonal,
     )
 )
@@ -70,6 +70,11 @@ DIAGONAL = register(
 def embed_diagonal(x: Tensor, rows: Size, columns: Size, offset: int) -> Tensor:
     """Return matrices of zeros with the last axis of ``x`` written on a diagonal."""
     return _graph.apply(EMBED_DIAGONAL, x, rows=rows, columns=columns, offset=offset)
+
+
+def _embed_absent(ct: Tensor, rows: Size, columns: Size, offset: int) -> Tensor:
+    """Write a cotangent or tangent on a diagonal; what lies off it is absent."""
+    return embed(ct, lambda inner: embed_diagonal(inner, rows, columns, offset), (ct.ndim - 1,))
 
 
 def _infer_embed_diagonal(x: Node, *, rows: Size, columns: Size, offset: int) -> tuple[Shape, Any]:
@@ -96,7 +101,7 @@ EMBED_DIAGONAL = register(
         infer=_infer_embed_diagonal,
         kernel=_embed_diagonal_kernel,
         vjp=(_embed_diagonal_vjp,),
-        jvp=(lambda t, out, x, *, rows, columns, offset: embed_diagonal(t, rows, columns, offset),),
+        jvp=(lambda t, out, x, *, rows, columns, offset: _embed_absent(t, rows, columns, offset),),
         sized=("rows", "columns"),
     )
 )

@@ -109,13 +109,15 @@ def _sizes(subscripts: Subscripts, tensors: tuple[Tensor, ...]) -> dict[Label, S
 
 def _hashable(optimize: Any) -> Any:
     """Return a path given as lists in a form that can be remembered; NumPy's begin with a name."""
-    if isinstance(optimize, str):
-        return optimize
-    if isinstance(optimize, (list, tuple)):
-        steps = [step for step in optimize if not isinstance(step, (str, int))]
-        names = [step for step in optimize if isinstance(step, str) and step != "einsum_path"]
-        return names[0] if names else tuple(tuple(step) for step in steps)
-    return bool(optimize)
+    if not isinstance(optimize, (list, tuple)):
+        return optimize if isinstance(optimize, str) else bool(optimize)
+    names = [step for step in optimize if isinstance(step, str) and step != "einsum_path"]
+    if names:
+        return names[0]
+    try:
+        return tuple(tuple(position.__index__() for position in step) for step in optimize if step != "einsum_path")
+    except (AttributeError, TypeError):
+        raise ShapeError(f"a path for einsum is a list of tuples of positions, got optimize={optimize!r}") from None
 
 
 # --- lowering --------------------------------------------------------------------------------------------------------
@@ -176,13 +178,14 @@ def _contract_all(
 ) -> Tensor:
     """Contract two operands at a time, along the path for this structure."""
     # Operands keep the order of the leftmost tensor they are made of: a chain stays a chain.
-    pending = [(position, x, labels) for position, (x, labels) in enumerate(terms)]
-    for pair in _path(terms, output, sizes, optimize):
-        (left, x1, labels1), (_, x2, labels2) = sorted((pending.pop(p) for p in sorted(pair)[::-1]), key=_position)
-        needed = set(output).union(*[labels for _, _, labels in pending])
+    pending = {number: (number, x, labels) for number, (x, labels) in enumerate(terms)}
+    for number, (first, second) in enumerate(_path(terms, output, sizes, optimize), start=len(terms)):
+        (left, x1, labels1), (_, x2, labels2) = sorted((pending.pop(first), pending.pop(second)), key=_position)
+        needed = set(output).union(*[labels for _, _, labels in pending.values()])
         out = _result_labels(labels1, labels2, needed) if pending else output
-        pending.append((left, contract(x1, labels1, x2, labels2, out, "einsum"), out))
-    return pending[0][1]
+        pending[number] = left, contract(x1, labels1, x2, labels2, out, "einsum"), out
+    ((_, result, _),) = pending.values()
+    return result
 
 
 def _path(terms: list[tuple[Tensor, Labels]], output: Labels, sizes: dict[Label, Size], optimize: Any) -> Any:

@@ -16,14 +16,17 @@ from typing import Any, TypeAlias
 
 from unspool.errors import ShapeError
 
-Path: TypeAlias = tuple[tuple[int, ...], ...]
+Path: TypeAlias = tuple[tuple[int, int], ...]
 Terms: TypeAlias = tuple[tuple[int, ...], ...]
 
 # Stands for a size that is not known yet.
 NOMINAL_SIZE = 32
 
 _WRITE_WEIGHT = 64
-_EXACT_LIMIT = 9
+
+# Up to so many operands the best path is found in well under a second: of any network, and of one that is sparse.
+_EXACT_LIMIT = 8
+_SPARSE_LIMIT = 16
 
 # How much a greedy step values removing its operands against the size of what it makes.
 _GREEDY_WEIGHTS = (1.0, 0.75, 0.5, 0.0)
@@ -31,16 +34,16 @@ _GREEDY_WEIGHTS = (1.0, 0.75, 0.5, 0.0)
 
 @lru_cache(maxsize=1024)
 def find_path(inputs: Terms, output: tuple[int, ...], sizes: tuple[int, ...], optimize: Any) -> Path:
-    """Return pairs of positions to contract; what is made goes to the end of the list of operands.
+    """Return which two operands to contract, step by step; what step k makes is operand number ``len(inputs) + k``.
 
     ``sizes[label]`` is a label's size. ``optimize`` is true for the search described above, false for left to right,
     the name of one of opt_einsum's methods, or a path that is checked and taken as it is.
     """
     count = len(inputs)
     if optimize is False:
-        return ((0, 1), *((0, left) for left in range(count - 2, 0, -1)))
+        return _pairs([range(count)], count)
     if isinstance(optimize, tuple):
-        return _checked(optimize, count)
+        return _pairs(optimize, count)
     # Sizes of 0 would make all paths equally cheap.
     positive = {label: max(size, 1) for label, size in enumerate(sizes)}
     if isinstance(optimize, str) and optimize != "auto":
@@ -52,16 +55,17 @@ def _cheapest(inputs: Terms, output: tuple[int, ...], sizes: dict[int, int]) -> 
     from opt_einsum import paths
 
     sets: Any = [frozenset(term) for term in inputs]
-    if len(inputs) <= _EXACT_LIMIT:
+    sparse = len(inputs) <= _SPARSE_LIMIT and sum(len(term) for term in inputs) <= 3 * len(inputs) + len(output)
+    if sparse or len(inputs) <= _EXACT_LIMIT:
         search = paths.DynamicProgramming(minimize=f"combo-{_WRITE_WEIGHT}")
-        return _checked(search(sets, frozenset(output), sizes), len(inputs))
+        return _pairs(search(sets, frozenset(output), sizes), len(inputs))
 
     def greedy(weight: float) -> Path:
         def cost(made: int, first: int, second: int, *labels: Any) -> float:
             return made - weight * (first + second)
 
         path = paths.ssa_greedy_optimize(sets, frozenset(output), sizes, cost_fn=cost)
-        return _checked(paths.ssa_to_linear(path), len(inputs))
+        return _pairs(paths.ssa_to_linear(path), len(inputs))
 
     return min((greedy(weight) for weight in _GREEDY_WEIGHTS), key=lambda path: path_cost(path, inputs, output, sizes))
 
@@ -74,40 +78,36 @@ def _by_name(name: str, inputs: Terms, output: tuple[int, ...], sizes: dict[int,
     except KeyError:
         raise ShapeError(f"einsum has no optimize={name!r}; there are True, False, 'optimal', 'greedy', 'dp'") from None
     sets: Any = [frozenset(term) for term in inputs]
-    return _checked(search(sets, frozenset(output), sizes, None), len(inputs))
+    return _pairs(search(sets, frozenset(output), sizes, None), len(inputs))
 
 
 def path_cost(path: Path, inputs: Terms, output: tuple[int, ...], sizes: dict[int, int]) -> int:
     """Return what a path costs: multiplications, and elements written with their weight."""
-    terms = [set(term) for term in inputs]
+    terms = dict(enumerate(set(term) for term in inputs))
     total = 0
-    for pair in path:
-        joined = set().union(*[terms.pop(position) for position in sorted(pair, reverse=True)])
-        made = joined & set(output).union(*terms)
+    for step, (first, second) in enumerate(path):
+        joined = terms.pop(first) | terms.pop(second)
+        made = joined & set(output).union(*terms.values())
         total += prod(sizes[label] for label in joined) + _WRITE_WEIGHT * prod(sizes[label] for label in made)
-        terms.append(made)
+        terms[len(inputs) + step] = made
     return total
 
 
-def _checked(path: Any, count: int) -> Path:
-    """Return a path as pairs; steps of more than two operands go from left to right."""
-    pairs: list[tuple[int, ...]] = []
-    for step in path:
-        positions = sorted(step)
-        if len(positions) < 2:
-            continue
-        if len(set(positions)) != len(positions) or not 0 <= positions[0] <= positions[-1] < count:
-            raise ShapeError(
-                f"einsum cannot contract operands {tuple(step)} of {count} that are left, in optimize={path}"
-            )
-        pairs.append((positions[0], positions[1]))
-        count -= 1
-        # The product of the first two stands at the end now, and those after them have moved up.
-        for taken, position in enumerate(positions[2:], start=2):
-            pairs.append((position - taken, count - 1))
-            count -= 1
-    # An incomplete path is finished from left to right.
-    while count > 1:
-        pairs.append((0, 1))
-        count -= 1
+def _pairs(steps: Any, count: int) -> Path:
+    """Return a path given as positions in a list, whose end what is made goes to, as pairs of operand numbers.
+
+    Steps of more than two operands go from left to right, and so does what an incomplete path leaves.
+    """
+    left = list(range(count))
+    pairs: list[tuple[int, int]] = []
+    for step in (*steps, None):
+        positions = range(len(left)) if step is None else sorted(step)
+        if len(set(positions)) != len(positions) or not positions or not 0 <= positions[0] <= positions[-1] < len(left):
+            raise ShapeError(f"einsum cannot contract operands {step} when {len(left)} are left, in optimize={steps}")
+        first, *others = [left[position] for position in positions]
+        left = [operand for position, operand in enumerate(left) if position not in positions]
+        for other in others:
+            pairs.append((first, other))
+            first = count + len(pairs) - 1
+        left.append(first)
     return tuple(pairs)

@@ -18,7 +18,7 @@ from unspool._graph import Node
 from unspool._ops import layout
 from unspool._ops.broadcasting import align, ensure_shape
 from unspool._ops.index_slices import WHOLE, normalize_slice
-from unspool._ops.index_template import Flat, check_range, flat_positions, has_dims, out_of_range
+from unspool._ops.index_template import Flat, check_range, flat_positions, has_dims, indexed_shape, out_of_range
 from unspool._ops.leaf import CONSTANT, constant
 from unspool.errors import DTypeError, IndexRangeError, ShapeError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 _WHOLE_ENTRY = ("slice", *WHOLE)
+_PLAIN = frozenset({int, slice})
 
 
 class ParsedIndex(NamedTuple):
@@ -38,6 +39,11 @@ class ParsedIndex(NamedTuple):
     base: Tensor
     template: Flat
     arrays: tuple[Tensor, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the selection."""
+        return indexed_shape(self.base.shape, self.template, [array.shape for array in self.arrays])
 
     def is_repetitive(self) -> bool:
         """Whether an element may be selected more than once (known only for index arrays that are constants)."""
@@ -60,7 +66,11 @@ class _Part(NamedTuple):
 
 def parse_index(x: Tensor, index: Any) -> ParsedIndex:
     """Return what an index expression selects from a tensor, or raise what is wrong with it."""
-    parts = [_classify(item) for item in (index if type(index) is tuple else (index,))]
+    items = index if type(index) is tuple else (index,)
+    if len(items) <= len(x.shape) and _PLAIN.issuperset(map(type, items)):
+        plain = [_plain_entry(item, x.shape[axis], axis) for axis, item in enumerate(items)]
+        return ParsedIndex(x, _flatten(plain), ())
+    parts = [_classify(item) for item in items]
     parts = _without_ellipsis(parts, x.shape)
     x, parts = _without_scalar_masks(x, parts)
     entries: list[Flat] = []
@@ -76,25 +86,27 @@ def parse_index(x: Tensor, index: Any) -> ParsedIndex:
         elif kind == "array":
             arrays.append(_index_tensor(content, sizes[axis], axis))
             entries.append(("array",))
-        elif kind == "slice":
-            entries.append(("slice", *normalize_slice(content, sizes[axis])))
-        elif kind == "int":
-            entries.append(("int", _position(content, sizes[axis], axis)))
+        elif kind in ("slice", "int"):
+            entries.append(_plain_entry(content, sizes[axis], axis))
         else:
             entries.append((kind,))
         axis += axes
+    if len(arrays) > 1:
+        arrays = list(_aligned(arrays))
+    return ParsedIndex(ensure_shape(x, tuple(sizes)), _flatten(entries), tuple(arrays))
+
+
+def _plain_entry(item: slice | int | Dim, size: Size, axis: int) -> Flat:
+    if isinstance(item, slice):
+        return ("slice", *normalize_slice(item, size))
+    return ("int", _position(item, size, axis))
+
+
+def _flatten(entries: list[Flat]) -> Flat:
     # A gap is an ellipsis to NumPy, and would stand for the axes that are left out.
     while entries and entries[-1] == _WHOLE_ENTRY and ("gap",) not in entries:
         entries.pop()
-    if len(arrays) > 1:
-        arrays = list(_aligned(arrays))
-    x = ensure_shape(x, tuple(sizes))
-    return ParsedIndex(x, tuple(item for entry in entries for item in entry), tuple(arrays))
-
-
-def as_position(content: int | Dim, size: Size, axis: int) -> int | Dim:
-    """Return an integer index in normal form: counted from the left where the size is known."""
-    return _position(content, size, axis)
+    return tuple(item for entry in entries for item in entry)
 
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -135,7 +147,7 @@ def _classify_array(array: Any) -> _Part:
         )
     if array.ndim == 0:
         return _Part("int", int(array), 1)
-    return _Part("array", array.astype(INT64), 1)
+    return _Part("array", array.astype(INT64, copy=False), 1)
 
 
 def _as_array(item: Any) -> Any:

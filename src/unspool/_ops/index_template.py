@@ -133,6 +133,13 @@ def _along_shape(size: Size, place: int, rank: int) -> Shape:
     return (*[1] * place, size, *[1] * (rank - place - 1))
 
 
+@lru_cache(maxsize=4096)
+def sliced_shape(shape: Shape, index: Flat) -> Shape:
+    """Return the same for a template without arrays, remembered: loops take the same slice again and again."""
+    return indexed_shape(shape, index)
+
+
+@lru_cache(maxsize=4096)
 def covers(shape: Shape, index: Flat) -> bool:
     """Whether a template without arrays is known to select every element."""
     axis = 0

@@ -1,7 +1,7 @@
 """Indexing: ``x[...]`` as in NumPy, taking along an axis, and what depends on where elements are true.
 
-This is the public face of the family; the parsing is in `index_parse`, the ops are in `selection`, `updates` and
-`sorting`.
+This is the public face of the family; the parsing is in `index_parse`, the ops are in `selection` and
+`update_ops`, updates and sorting in `updates` and `sorting`.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _concat_vjp(i: int, ct: Tensor, out: Tensor, *inputs: Tensor, axis: int) -> 
 
 
 def _concat_jvp(tangents: tuple[Tensor | None, ...], out: Tensor, *inputs: Tensor, axis: int) -> Tensor:
-    return concat([_zeros(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)], axis)
+    return _join_present(tangents, tuple(x.shape[axis] for x in inputs), axis, out)
 
 
 CONCAT = register(
@@ -117,10 +117,6 @@ def _common_shape(name: str, shapes: list[Shape], free: int | None) -> Shape:
             # A number is the better name for a size than a symbol that has to be equal to it.
             common[axis] = size if isinstance(size, int) else common[axis]
     return tuple(common)
-
-
-def _zeros(like: Tensor) -> Tensor:
-    return broadcast_to(constant(0, like.dtype), like.shape)
 
 
 # --- stack -----------------------------------------------------------------------------------------------------------
@@ -216,37 +212,17 @@ def _split_kernel(x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple[Any, ..
 def _split_vjp(
     cts: tuple[Tensor | None, ...], out: tuple[Tensor, ...], x: Tensor, *, sizes: Shape, axis: int
 ) -> Tensor:
-    runs = _merge_absent(cts, sizes)
-    whole = concat([_content(ct, replaced(x.shape, axis, size), x.dtype) for ct, size in runs], axis)
-    whole = ensure_shape(whole, x.shape)
-    masked = any(ct is not None and ct.op is MASK for ct in cts)
-    if not masked and all(ct is not None for ct in cts):
-        return whole
-    # Without masks inside the pieces, the mask of the whole varies along this axis only.
-    shape = x.shape if masked else replaced((1,) * len(x.shape), axis, x.shape[axis])
-    keep = concat([_presence(ct, replaced(shape, axis, size)) for ct, size in runs], axis)
-    return mask(whole, ensure_shape(keep, shape))
+    return _join_present(cts, sizes, axis, x)
 
 
-def _merge_absent(cts: tuple[Tensor | None, ...], sizes: Shape) -> list[tuple[Tensor | None, Size]]:
-    """Return cotangents with the sizes of their pieces; neighbouring pieces without cotangent become one."""
-    merged: list[tuple[Tensor | None, Size]] = []
-    for absent, run in groupby(zip(cts, sizes, strict=True), key=lambda piece: piece[0] is None):
-        pieces = list(run)
-        merged.extend([(None, sum(size for _, size in pieces))] if absent else pieces)
-    return merged
-
-
-def _content(ct: Tensor | None, shape: Shape, dtype: Any) -> Tensor:
-    if ct is None:
-        return broadcast_to(constant(0, dtype), shape)
-    return broadcast_to(ct.inputs[0], shape) if ct.op is MASK else ct
-
-
-def _presence(ct: Tensor | None, shape: Shape) -> Tensor:
-    if ct is not None and ct.op is MASK:
-        return broadcast_to(ct.inputs[1], shape)
-    return broadcast_to(constant(ct is not None), shape)
+def _split_jvp(
+    tangents: tuple[Tensor], out: tuple[Tensor, ...], x: Tensor, *, sizes: Shape, axis: int
+) -> tuple[Tensor, ...]:
+    (t,) = tangents
+    if t.op is not MASK:
+        return _pieces(t, sizes, axis)
+    contents, kept = (_pieces(broadcast_to(part, t.shape), sizes, axis) for part in t.inputs)
+    return tuple(mask(content, keep) for content, keep in zip(contents, kept, strict=True))
 
 
 SPLIT = register(
@@ -255,7 +231,7 @@ SPLIT = register(
         infer=_infer_split,
         kernel=_split_kernel,
         vjp=(_split_vjp,),
-        jvp=lambda tangents, out, x, *, sizes, axis: _pieces(tangents[0], sizes, axis),  # type: ignore[arg-type,return-value]
+        jvp=_split_jvp,  # type: ignore[arg-type]
         sized=("sizes",),
         multi=True,
     )
@@ -364,3 +340,41 @@ def _sizes_between(positions: Iterable[Any], size: Size) -> Shape:
     if any(isinstance(piece, int) and piece < 0 for piece in sizes):
         raise ShapeError(f"split positions must not decrease, got {cuts[1:]}")
     return sizes
+
+
+# --- joining what is there of a cotangent or tangent ---------------------------------------------------------------
+
+
+def _join_present(cts: tuple[Tensor | None, ...], sizes: Shape, axis: int, like: Tensor) -> Tensor:
+    """Join the cotangents (or tangents) of pieces to that of the whole; pieces that have none are absent from it."""
+    runs = _merge_absent(cts, sizes)
+    whole = concat([_content(ct, replaced(like.shape, axis, size), like.dtype) for ct, size in runs], axis)
+    whole = ensure_shape(whole, like.shape)
+    masked = any(ct is not None and ct.op is MASK for ct in cts)
+    if not masked and all(ct is not None for ct in cts):
+        return whole
+    # Without masks inside the pieces, the mask of the whole varies along this axis only.
+    shape = like.shape if masked else replaced((1,) * len(like.shape), axis, like.shape[axis])
+    keep = concat([_presence(ct, replaced(shape, axis, size)) for ct, size in runs], axis)
+    return mask(whole, ensure_shape(keep, shape))
+
+
+def _merge_absent(cts: tuple[Tensor | None, ...], sizes: Shape) -> list[tuple[Tensor | None, Size]]:
+    """Return cotangents with the sizes of their pieces; neighbouring pieces without cotangent become one."""
+    merged: list[tuple[Tensor | None, Size]] = []
+    for absent, run in groupby(zip(cts, sizes, strict=True), key=lambda piece: piece[0] is None):
+        pieces = list(run)
+        merged.extend([(None, sum(size for _, size in pieces))] if absent else pieces)
+    return merged
+
+
+def _content(ct: Tensor | None, shape: Shape, dtype: Any) -> Tensor:
+    if ct is None:
+        return broadcast_to(constant(0, dtype), shape)
+    return broadcast_to(ct.inputs[0], shape) if ct.op is MASK else ct
+
+
+def _presence(ct: Tensor | None, shape: Shape) -> Tensor:
+    if ct is not None and ct.op is MASK:
+        return broadcast_to(ct.inputs[1], shape)
+    return broadcast_to(constant(ct is not None), shape)

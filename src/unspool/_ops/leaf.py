@@ -1,7 +1,8 @@
 """Leaves: tensors that hold data, constants shared by value, and placeholders that are bound later.
 
-A *tensor* leaf is an identity of its own: two leaves with equal data are two variables. A *constant* is its value: equal
-constants are one node, which is why nothing is differentiated with respect to one. Both keep a private, read-only copy.
+A *tensor* leaf is an identity of its own: two leaves with equal data are two variables. A *constant* is its value:
+equal constants are one node, which is why nothing is differentiated with respect to one. Both keep a private, read-only
+copy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._dims import Dim, Shape, Size
@@ -137,7 +138,7 @@ def as_tensor(value: Any) -> Tensor:
 
 
 def as_operands(*values: Any) -> tuple[Tensor, ...]:
-    """Return tensors for the operands of one op; Python scalars take the dtype of the others (NumPy 2's weak scalars)."""
+    """Return tensors for the operands of one op; Python scalars are weak and take the dtype of the others."""
     strong = [v.dtype for v in values if isinstance(v, (Node, np.ndarray, np.generic))]
     if not strong:
         strong = [np.asarray(v).dtype for v in values if type(v) not in _PYTHON_SCALARS]
@@ -149,18 +150,19 @@ def as_operands(*values: Any) -> tuple[Tensor, ...]:
 
 def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     """Return the constant for a Python scalar that meets an operand of the given dtype."""
-    dtype = scalar_dtype(beside, type(value))
-    found = _graph.lookup((CONSTANT.code, dtype, (), value))
-    if found is not None and found.value is not None and value != 0:
-        return found
+    dtype = scalar_dtype(beside, type(value))  # type: ignore[arg-type]
+    if value != 0 and dtype.kind != "c":
+        found = _graph.lookup((CONSTANT.code, dtype, (), value))
+        if found is not None and found.value is not None:
+            return found
     return constant(value, dtype)
 
 
 def _content_key(value: np.ndarray[Any, Any]) -> object:
     """Return what identifies a constant's value: the number itself, its bytes, or a digest of them."""
-    if value.ndim == 0:
+    if value.ndim == 0 and value.dtype.kind != "c":
         number = value.item()
-        # -0.0 equals 0.0 and NaN equals nothing: those go by their bits.
+        # -0.0 equals 0.0 and NaN equals nothing: those go by their bits, as complex numbers do, which hold two of them.
         if number == number and number != 0:
             return number
     content = value.tobytes()
@@ -183,10 +185,9 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, Node):
         data = data.eval()  # type: ignore[attr-defined]
+    _refuse_nested_tensors(data)
     try:
         array = np.asarray(data)
-        if array.dtype == object and array.size and isinstance(array.flat[0], Node):
-            raise DTypeError("cannot make one leaf from a list of tensors; use us.stack([...]) to keep their history")
         if wanted is None and array.dtype not in SUPPORTED:
             wanted = as_dtype(array.dtype)
         if wanted is not None and array.dtype != wanted:
@@ -200,11 +201,21 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
     return array
 
 
+def _refuse_nested_tensors(data: Any) -> None:
+    """Refuse lists with tensors in them: making a leaf of their values would silently cut off their history."""
+    level = [data]
+    while level and all(isinstance(item, (list, tuple)) for item in level):
+        level = [item for items in level for item in items]
+        if any(isinstance(item, Node) for item in level):
+            raise DTypeError("cannot make one leaf from a list of tensors; us.stack([...]) keeps their history")
+
+
 def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
     if have.kind == "c" and want.kind in "fib":
         raise DTypeError(f"data of dtype {have} does not fit {want}: take .real or abs() first")
 
 
-def is_constant_one(node: ArrayLike | Node) -> bool:
-    """Whether a node is the scalar constant 1."""
-    return isinstance(node, Node) and node.op is CONSTANT and not node.shape and bool(node.value == 1)
+def is_constant_one(node: Node) -> bool:
+    """Whether a node is the scalar constant 1, of a real type."""
+    # The key of a real scalar constant ends in its number; looking there costs less than a comparison of arrays.
+    return node.op is CONSTANT and not node.shape and node.key[-1] == 1  # type: ignore[index]

@@ -174,27 +174,25 @@ def _infer(x: Node, *, axis: tuple[int, ...], keepdims: bool) -> tuple[Shape, An
 
 
 def _kernel(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    if len(axis) == np.ndim(x):
-        flat = np.ravel(x, order="K")
+    if len(axis) == x.ndim:
+        flat = x if x.ndim == 1 else np.ravel(x, order="K")
         total = np.dot(flat, flat) if flat.dtype.kind != "c" else np.vdot(flat, flat).real
-        result = np.sqrt(total) if _is_safe(total) else _scaled_norm(x, axis, False)
-        return np.reshape(result, [1] * np.ndim(x)) if keepdims else result
+        value, smallest = float(total), _smallest(total)
+        # The root of a Python float, rounded once more for single precision, is the correctly rounded one.
+        result = type(total)(math.sqrt(value)) if smallest < value < math.inf else _scaled_norm(x, axis, False)
+        return np.reshape(result, [1] * x.ndim) if keepdims else result
     squared: Any = np.add.reduce(_squares(x), axis=axis, keepdims=keepdims)  # type: ignore[call-overload]
-    if _is_safe(squared):
-        return np.sqrt(squared)
-    return _scaled_norm(x, axis, keepdims)
+    in_range = squared.size == 0 or (squared.min() > _smallest(squared) and squared.max() < math.inf)
+    return np.sqrt(squared) if in_range else _scaled_norm(x, axis, keepdims)
+
+
+def _smallest(squared: Any) -> float:
+    """Return a bound above which a sum of squares has lost no digits to underflow."""
+    return 1e-30 if squared.dtype.itemsize == 4 else 1e-290
 
 
 def _squares(x: Any) -> Any:
     return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
-
-
-def _is_safe(squared: Any) -> bool:
-    """Whether no sum of squares has overflowed, nor lost digits by underflow."""
-    smallest = 1e-30 if squared.dtype == np.float32 else 1e-290
-    if squared.ndim == 0:
-        return bool(smallest < squared < np.inf)
-    return squared.size == 0 or bool(smallest < squared.min() and squared.max() < np.inf)
 
 
 def _scaled_norm(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -238,10 +236,9 @@ def divide_or_zero(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _divide_or_zero_kernel(x1: Any, x2: Any) -> Any:
-    dtype = np.result_type(x1, x2)
-    if np.ndim(x2) == 0:
-        return np.divide(x1, x2) if x2 != 0 else np.zeros(np.shape(x1), dtype)
-    result = np.zeros(np.broadcast_shapes(np.shape(x1), np.shape(x2)), dtype)
+    if np.ndim(x2) == 0 and x2 != 0:
+        return np.divide(x1, x2)
+    result = np.zeros(np.broadcast_shapes(np.shape(x1), np.shape(x2)), np.result_type(x1, x2))
     return np.divide(x1, x2, out=result, where=np.not_equal(x2, 0))
 
 

@@ -72,15 +72,21 @@ def _copy_along_kernel(x: Any, *, axis: int, pattern: str, amounts: tuple[int, .
     return np.take(x, _sources(pattern, amounts, x.shape[axis]), axis)
 
 
-def _copy_along_vjp(ct: Tensor, out: Tensor, x: Tensor, *, axis: int, pattern: str, amounts: Shape) -> Tensor:
-    def summed(inner: Tensor) -> Tensor:
-        return sum_copies(inner, axis, pattern, amounts, x.shape[axis])
+def _copy_present(t: Tensor, axis: int, pattern: str, amounts: Shape) -> Tensor:
+    """Copy a cotangent or tangent; copies of absent elements are absent."""
+    return rearrange(t, lambda inner: copy_along(inner, axis, pattern, amounts))
 
-    if ct.op is MASK:
+
+def _sum_present(t: Tensor, axis: int, pattern: str, amounts: Shape, size: Size) -> Tensor:
+    """Add up the copies in a cotangent or tangent; an element is absent if it has no copies, or all of them are."""
+
+    def summed(inner: Tensor) -> Tensor:
+        return sum_copies(inner, axis, pattern, amounts, size)
+
+    if t.op is MASK:
         # Not the values behind the mask: what is absent must not be added to what is there.
-        return mask(summed(ct), summed(broadcast_to(ct.inputs[1], ct.shape)))
-    # An element that is repeated no times is not in the result: it is absent from the cotangent.
-    return embed(ct, summed, (axis,)) if pattern == REPEAT and 0 in amounts else summed(ct)
+        return mask(summed(t), summed(broadcast_to(t.inputs[1], t.shape)))
+    return embed(t, summed, (axis,)) if pattern == REPEAT and 0 in amounts else summed(t)
 
 
 COPY_ALONG = register(
@@ -88,8 +94,8 @@ COPY_ALONG = register(
         "copy_along",
         infer=_infer_copy_along,
         kernel=_copy_along_kernel,
-        vjp=(_copy_along_vjp,),
-        jvp=(lambda t, out, x, *, axis, pattern, amounts: copy_along(t, axis, pattern, amounts),),
+        vjp=(lambda ct, out, x, *, axis, **copies: _sum_present(ct, axis, size=x.shape[axis], **copies),),
+        jvp=(lambda t, out, x, **copies: _copy_present(t, **copies),),
         sized=("amounts",),
     )
 )
@@ -106,12 +112,8 @@ SUM_COPIES = register(
         "sum_copies",
         infer=lambda x, *, axis, pattern, amounts, size: (replaced(x.shape, axis, size), x.dtype),
         kernel=_sum_copies_kernel,
-        vjp=(
-            lambda ct, out, x, *, axis, pattern, amounts, size: rearrange(
-                ct, lambda inner: copy_along(inner, axis, pattern, amounts)
-            ),
-        ),
-        jvp=(lambda t, out, x, *, axis, pattern, amounts, size: sum_copies(t, axis, pattern, amounts, size),),
+        vjp=(lambda ct, out, x, *, size, **copies: _copy_present(ct, **copies),),
+        jvp=(lambda t, out, x, **copies: _sum_present(t, **copies),),
         sized=("amounts", "size"),
     )
 )

@@ -1,8 +1,8 @@
 """The three ways to look at the same elements: another shape, another order of axes, repeated by broadcasting.
 
 Everything else that names axes (`unspool._ops.axes`) is made of these. All three are views in NumPy, and their
-derivative rules move cotangents back with `rearrange`, so that absent elements (see `unspool._ops.elementwise`) stay
-absent wherever they go.
+derivative rules move cotangents and tangents with `rearrange`, so that absent elements (see
+`unspool._ops.elementwise`) stay absent wherever they go.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def replaced(shape: Shape, axis: int, size: Size) -> Shape:
 
 
 def rearrange(ct: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function that moves or copies elements to a cotangent; its absent elements move along.
+    """Apply a function that moves or copies elements to a cotangent or tangent; its absent elements move along.
 
     Not for functions that add elements up: the values behind the mask would be added, too.
     """
@@ -118,7 +118,7 @@ RESHAPE = register(
         infer=_infer_reshape,
         kernel=_reshape_kernel,
         vjp=(lambda ct, out, x, *, shape: rearrange(ct, lambda inner: reshape(inner, x.shape)),),
-        jvp=(lambda t, out, x, *, shape: reshape(t, shape),),
+        jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: reshape(inner, shape)),),
         sized=("shape",),
         canonical=_canonical_reshape,
     )
@@ -167,7 +167,7 @@ PERMUTE = register(
         infer=lambda x, *, axes: (tuple(x.shape[a] for a in axes), x.dtype),
         kernel=lambda x, *, axes: x.transpose(axes),
         vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: permute_dims(inner, _inverse(axes))),),
-        jvp=(lambda t, out, x, *, axes: permute_dims(t, axes),),
+        jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: permute_dims(inner, axes)),),
         canonical=_canonical_permute,
     )
 )
@@ -219,7 +219,7 @@ BROADCAST_TO = register(
         infer=_infer_broadcast,
         kernel=lambda x, *, shape: np.broadcast_to(x, shape),
         vjp=(lambda ct, out, x, *, shape: fold_to_shape(ct, x.shape),),
-        jvp=(lambda t, out, x, *, shape: broadcast_to(t, shape),),
+        jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: broadcast_to(inner, shape)),),
         sized=("shape",),
         canonical=_canonical_broadcast,
     )

@@ -29,6 +29,7 @@ from unspool._ops.index_template import (
     indexed_shape,
     keeps_order,
     numpy_index,
+    sliced_shape,
 )
 from unspool._ops.layout import broadcast_to, rearrange, reshape
 from unspool._ops.op import INPUTS, Op, register
@@ -62,7 +63,7 @@ def chosen(shape: Shape, index: Flat, arrays: tuple[Tensor, ...] = ()) -> Tensor
 
 
 def put_present(ct: Tensor, shape: Shape, index: Flat, arrays: tuple[Tensor, ...] = ()) -> Tensor:
-    """Do the same to a cotangent or a tangent: what is absent from it, or not selected, is absent from the result."""
+    """Do the same as `put` to a cotangent or a tangent: what is absent from it, or not selected, is absent."""
     if ct.op is MASK:
         # Not the values behind the mask: what is absent must not be added to what is there.
         keep = broadcast_to(ct.inputs[1], ct.shape)
@@ -85,11 +86,12 @@ def _canonical_slice(x: Tensor, *, index: Flat) -> Tensor | None:
     if not index:
         return x
     if covers(x.shape, index) and keeps_order(index):
-        return reshape(x, indexed_shape(x.shape, index))
+        return reshape(x, sliced_shape(x.shape, index))
     return None
 
 
-def _slice_kernel(x: Any, *, index: Flat) -> Any:
+def view_of(x: Any, index: Flat) -> Any:
+    """Return the elements of an array that a template without arrays selects, as a view."""
     try:
         return x[decode(index).items]
     except IndexError:
@@ -99,8 +101,8 @@ def _slice_kernel(x: Any, *, index: Flat) -> Any:
 SLICE = register(
     Op(
         "slice",
-        infer=lambda x, *, index: (indexed_shape(x.shape, index), x.dtype),
-        kernel=_slice_kernel,
+        infer=lambda x, *, index: (sliced_shape(x.shape, index), x.dtype),
+        kernel=lambda x, *, index: view_of(x, index),
         vjp=(lambda ct, out, x, *, index: put_present(ct, x.shape, index),),
         jvp=(lambda t, out, x, *, index: pick_present(t, index),),
         sized=("index",),
@@ -111,7 +113,7 @@ SLICE = register(
 
 def _unslice_kernel(values: Any, *, index: Flat, shape: tuple[int, ...]) -> Any:
     out = np.zeros(shape, values.dtype)
-    out[decode(index).items] = values
+    view_of(out, index)[...] = values
     return out
 
 

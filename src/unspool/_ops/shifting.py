@@ -34,7 +34,7 @@ FLIP = register(
         infer=lambda x, *, axes: (x.shape, x.dtype),
         kernel=lambda x, *, axes: np.flip(x, axes),
         vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: flip(inner, axes)),),
-        jvp=(lambda t, out, x, *, axes: flip(t, axes),),
+        jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: flip(inner, axes)),),
         canonical=_canonical_flip,
     )
 )
@@ -130,7 +130,7 @@ ROLL = register(
                 ct, lambda inner: roll(inner, tuple(-shift for shift in shifts), axes)
             ),
         ),
-        jvp=(lambda t, out, x, *, shifts, axes: roll(t, shifts, axes),),
+        jvp=(lambda t, out, x, *, shifts, axes: rearrange(t, lambda inner: roll(inner, shifts, axes)),),
         canonical=_canonical_roll,
     )
 )

@@ -28,7 +28,7 @@ from unspool._ops.elementwise.arithmetic import (
     SIGN,
     SQUARE,
     SUBTRACT,
-    abs,  # noqa: A004
+    abs,
     absolute,
     add,
     divide,
@@ -36,7 +36,7 @@ from unspool._ops.elementwise.arithmetic import (
     multiply,
     negative,
     positive,
-    pow,  # noqa: A004
+    pow,
     power,
     reciprocal,
     remainder,
@@ -183,7 +183,7 @@ from unspool._ops.elementwise.rounding import (
     ceil,
     copysign,
     floor,
-    round,  # noqa: A004
+    round,
     trunc,
 )
 from unspool._ops.elementwise.special import (

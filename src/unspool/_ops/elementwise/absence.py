@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 def mask(x: Tensor, keep: Tensor) -> Tensor:
     """Return ``x`` where ``keep``, and 0 where an element is absent (see the module docstring)."""
+    if x.shape != keep.shape and keep.shape:
+        from unspool._ops.layout import broadcast_to
+
+        # Inside its mask a cotangent has its full shape, so that rules which move elements can move them there.
+        x = broadcast_to(x, broadcast_shapes(x.shape, keep.shape))
     return _graph.apply(MASK, x, keep)
 
 
@@ -97,19 +102,15 @@ def _canonical_mask(x: Tensor, keep: Tensor) -> Tensor | None:
 
 
 def _infer_mask(x: Node, keep: Node) -> tuple[Shape, Any]:
-    return broadcast_shapes(x.shape, keep.shape), x.dtype
+    return x.shape, x.dtype
 
 
 def _mask_kernel(x: Any, keep: Any) -> Any:
     return np.where(keep, x, np.zeros((), x.dtype))
 
 
-def _mask_vjp(ct: Tensor, out: Tensor, x: Tensor, keep: Tensor) -> Tensor:
-    return fold_to_shape(mask(ct, keep), x.shape)
-
-
-def _mask_jvp(t: Tensor, out: Tensor, x: Tensor, keep: Tensor) -> Tensor:
-    return mask(t, keep)
+def _mask_rule(ct: Tensor, out: Tensor, x: Tensor, keep: Tensor) -> Tensor:
+    return mask(ct, keep)
 
 
 MASK = register(
@@ -117,8 +118,8 @@ MASK = register(
         "mask",
         infer=_infer_mask,
         kernel=_mask_kernel,
-        vjp=(_mask_vjp, None),
-        jvp=(_mask_jvp, None),
+        vjp=(_mask_rule, None),
+        jvp=(_mask_rule, None),
         needs=(INPUTS,),
         canonical=_canonical_mask,
     )

@@ -43,7 +43,7 @@ def astype(x: Any, dtype: DTypeLike) -> Tensor:
     array([ 1, -1])
     """
     tensor = as_tensor(x)
-    wanted = as_dtype(dtype)  # type: ignore[arg-type]
+    wanted = as_dtype(dtype)
     if tensor.dtype == wanted:
         return tensor
     if tensor.dtype in COMPLEX and wanted not in COMPLEX and wanted != BOOL:

@@ -279,7 +279,7 @@ def _sinc_kernel(x: Any, *, order: int) -> Any:
 def _sinc_series(u: Any, order: int) -> Any:
     """Return a derivative of sin(u)/u near 0 by its power series, the sum of (-1)**k * u**(2k) / (2k+1)!."""
     total = np.zeros_like(u)
-    for k in range((order + 1) // 2, order + 13):
+    for k in range((order + 1) // 2, 2 * order + 15):
         power = 2 * k - order
         coefficient = (-1) ** k * math.factorial(2 * k) / (math.factorial(power) * math.factorial(2 * k + 1))
         total = total + coefficient * u**power
