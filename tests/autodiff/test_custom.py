@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from functools import partial
 from typing import Any
 
@@ -335,6 +337,25 @@ def test_rules_work_on_symbolic_sizes() -> None:
     x = us.placeholder((n,))
     gradient = us.grad(lambda x: us.sum(make_product()(x, x)[0]))(x)
     close(gradient.eval({x: X}), np.cos(X) * X + np.sin(X))
+
+
+def test_calls_are_freed_without_the_garbage_collector() -> None:
+    def build(f: Any, *args: Any) -> list[weakref.ref[Any]]:
+        leaves = [us.tensor(a) for a in args]
+        out = us.sum(f(*leaves))
+        gradient = out.grad(leaves)
+        us.eval(out, gradient, us.sum(gradient[0]).grad(leaves))
+        return [weakref.ref(leaf) for leaf in leaves]
+
+    product, scaled_exp = make_product(), make_scaled_exp()
+    gc.collect()
+    gc.disable()
+    try:
+        references = build(lambda x, y: product(x, y)[0], X, Y)
+        references += build(lambda x, y: scaled_exp({"a": x, "b": y})["out"], X, Y)
+        assert all(reference() is None for reference in references)
+    finally:
+        gc.enable()
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------

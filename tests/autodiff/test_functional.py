@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections import namedtuple
 from typing import Any
 
 import numpy as np
+import optree
 import pytest
 
 import unspool as us
@@ -75,6 +78,18 @@ def test_gradient_is_nested_like_its_variables(nest: Any) -> None:
     assert type(found) is type(expected)
     for a, b in zip(_leaves(found), _leaves(expected), strict=True):
         close(a, b)
+
+
+def test_registered_classes_are_looked_into() -> None:
+    @optree.dataclasses.dataclass(namespace="unspool")
+    class Model:
+        w: Any
+        b: Any
+
+    found = us.grad(lambda m: us.sum(m.w * m.b))(Model(X, Y))
+    assert isinstance(found, Model)
+    close(found.w, Y)
+    close(found.b, X)
 
 
 def test_the_order_of_dict_keys_is_kept() -> None:
@@ -524,7 +539,24 @@ def test_derivatives_of_symbolic_shapes_are_built_before_sizes_are_known() -> No
     close(us.hvp(f, (x,), (x,)).eval(values), (2 * np.cos(X) - X * np.sin(X)) * X)
 
 
-def _leaves(tree: Any) -> list[Any]:
-    import optree
+def test_graphs_of_derivatives_are_freed_without_the_garbage_collector() -> None:
+    def build() -> weakref.ref[us.Tensor]:
+        x = us.tensor(X)
+        f = lambda x: us.sum(us.sin(x) * x)  # noqa: E731
+        us.grad(lambda x: us.sum(us.grad(f)(x)))(x).eval()
+        us.hvp(f, (x,), (x,)).eval()
+        us.hessian(f)(x).eval()
+        us.vjp(f, x)[1](1.0)[0].eval()
+        us.linearize(f, x)[1](x).eval()
+        return weakref.ref(x)
 
+    gc.collect()
+    gc.disable()
+    try:
+        assert build()() is None
+    finally:
+        gc.enable()
+
+
+def _leaves(tree: Any) -> list[Any]:
     return optree.tree_leaves(tree)

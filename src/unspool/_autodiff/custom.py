@@ -97,7 +97,8 @@ class custom_vjp:  # noqa: N801 (used as a decorator)
         ----------
         fwd : callable
             Takes the arguments of the function and returns ``(output, residuals)``. It is called in place of the
-            function. Residuals are anything that ``bwd`` needs, nested as it likes.
+            function. Residuals are anything that ``bwd`` needs, nested as it likes; tensors among them are computed
+            along with the output.
         bwd : callable
             ``bwd(residuals, ct)`` with a cotangent nested like the output returns a tuple with the cotangent of each
             argument; ``None`` where nothing flows. Arguments of ``nondiff_argnums`` come before the residuals.

@@ -144,9 +144,9 @@ def _pull_through_jvp(node: Node, needed: Sequence[bool], ct: Any) -> Sequence[A
     from unspool._autodiff.forward import jvp_of
     from unspool._autodiff.transpose import pull_through
 
-    several = type(node) is Bundle
-    push = lambda tangents: jvp_of(node, tangents) if several else (jvp_of(node, tangents),)  # noqa: E731
-    return pull_through(push, node.inputs, needed, ct if several else (ct,))
+    if type(node) is Bundle:
+        return pull_through(lambda tangents: jvp_of(node, tangents), node.inputs, needed, ct)
+    return pull_through(lambda tangents: (jvp_of(node, tangents),), node.inputs, needed, (ct,))
 
 
 # --- which nodes -----------------------------------------------------------------------------------------------------

@@ -47,8 +47,10 @@ def pull_through(
         alias(zeros_like(operand)) if wanted and is_differentiable(operand) else None
         for operand, wanted in zip(inputs, needed, strict=True)
     ]
-    moved = push(tuple(stand_ins)) or ()
-    reached = [(t, ct) for t, ct in zip(moved, cotangents) if t is not None and ct is not None]  # noqa: B905
+    moved = push(tuple(stand_ins))
+    if moved is None:
+        return [None] * len(stand_ins)
+    reached = [(t, ct) for t, ct in zip(moved, cotangents, strict=True) if t is not None and ct is not None]
     present = [s for s in stand_ins if s is not None]
     pulled = pullback([t for t, _ in reached], [ct for _, ct in reached], present)
     found = dict(zip((s.id for s in present), pulled, strict=True))

@@ -324,7 +324,8 @@ def size_tensor(size: Size, dtype: DTypeLike = "float64") -> Tensor:
     Examples
     --------
     >>> import unspool as us
-    >>> us.size_tensor(3)
+    >>> from unspool._ops.creation import size_tensor
+    >>> size_tensor(3)
     constant () float64
     """
     wanted = as_dtype(dtype)
