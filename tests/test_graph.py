@@ -16,7 +16,6 @@ from unspool._graph import ancestors, describe, live_node_count, source_of
 from unspool._ops.op import Op, parts
 
 
-
 @pytest.fixture(autouse=True)
 def _no_collector():
     """Counts of live nodes must not change because the garbage collector finds the remains of other tests."""

@@ -55,26 +55,12 @@ from unspool._inspect.summary import (
     graph_size,
     summary,
 )
-from unspool._ops.axes import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    broadcast_arrays,
-    expand_dims,
-    flatten,
-    matrix_transpose,
-    meshgrid,
-    moveaxis,
-    ravel,
-    squeeze,
-    swapaxes,
-    transpose,
-)
 from unspool._ops.broadcasting import (
     broadcast_shapes,
 )
 from unspool._ops.contraction import (
     dot,
+    einsum,
     inner,
     matmul,
     matvec,
@@ -98,17 +84,6 @@ from unspool._ops.creation import (
     ones_like,
     zeros,
     zeros_like,
-)
-from unspool._ops.diagonals import (
-    diag,
-    diagflat,
-    diagonal,
-    trace,
-    tril,
-    triu,
-)
-from unspool._ops.einsum import (
-    einsum,
 )
 from unspool._ops.elementwise import (
     abs,
@@ -221,24 +196,58 @@ from unspool._ops.elementwise import (
     xlogy,
 )
 from unspool._ops.indexing import (
+    argsort,
     argwhere,
     compress,
     extract,
     flatnonzero,
     nonzero,
     put_along_axis,
+    searchsorted,
+    sort,
     take,
     take_along_axis,
 )
-from unspool._ops.joining import (
+from unspool._ops.layout import (
     array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_arrays,
+    broadcast_to,
     column_stack,
     concat,
     concatenate,
+    diag,
+    diagflat,
+    diagonal,
     dstack,
+    expand_dims,
+    flatten,
+    flip,
+    fliplr,
+    flipud,
     hstack,
+    kron,
+    matrix_transpose,
+    meshgrid,
+    moveaxis,
+    pad,
+    permute_dims,
+    ravel,
+    repeat,
+    reshape,
+    roll,
+    rot90,
     split,
+    squeeze,
     stack,
+    swapaxes,
+    tile,
+    trace,
+    transpose,
+    tril,
+    triu,
     unstack,
     vstack,
 )
@@ -246,9 +255,6 @@ from unspool._ops.leaf import (
     constant,
     placeholder,
     tensor,
-)
-from unspool._ops.padding import (
-    pad,
 )
 from unspool._ops.reduction import (
     all,
@@ -273,28 +279,6 @@ from unspool._ops.reduction import (
     std,
     sum,
     var,
-)
-from unspool._ops.repeating import (
-    kron,
-    repeat,
-    tile,
-)
-from unspool._ops.reshaping import (
-    broadcast_to,
-    permute_dims,
-    reshape,
-)
-from unspool._ops.shifting import (
-    flip,
-    fliplr,
-    flipud,
-    roll,
-    rot90,
-)
-from unspool._ops.sorting import (
-    argsort,
-    searchsorted,
-    sort,
 )
 from unspool._tensor import (
     Tensor,

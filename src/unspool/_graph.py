@@ -43,8 +43,8 @@ _table: dict[Any, weakref.ref[Node]] = {}
 class Node:
     """One recipe: an op, its inputs and its static parameters, with the shape and dtype that follow from them.
 
-    ``value`` belongs to the engine: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the user's
-    program stood when the node was made; `source_of` decodes them.
+    ``value`` belongs to the engine: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the
+    user's program stood when the node was made; `source_of` decodes them.
     """
 
     __slots__ = (

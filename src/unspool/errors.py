@@ -16,6 +16,7 @@ __all__ = [
     "DTypeError",
     "DTypeMismatchError",
     "ExactArithmeticError",
+    "GaugeError",
     "GradientCheckError",
     "IndexRangeError",
     "KernelError",
@@ -26,6 +27,7 @@ __all__ = [
     "NonScalarOutputError",
     "NotConnectedError",
     "OpDefinitionError",
+    "RankError",
     "RankMismatchError",
     "SeedShapeError",
     "ShapeError",
@@ -137,6 +139,14 @@ class NotConnectedError(UnspoolError, ValueError):
 
 class NonScalarLossError(UnspoolError, ValueError):
     """A gradient was asked of something that is not a scalar."""
+
+
+class GaugeError(UnspoolError, ArithmeticError):
+    """A loss depends on what a decomposition leaves open: a phase, or a basis inside a degenerate block."""
+
+
+class RankError(UnspoolError, ValueError):
+    """A derivative needs a matrix of full rank, or of constant rank; the message names the rank found."""
 
 
 class ComplexLossError(UnspoolError, TypeError):

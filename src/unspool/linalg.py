@@ -8,8 +8,8 @@ array(5.)
 """
 
 from unspool._ops.contraction import matmul, outer, tensordot, vecdot
+from unspool._ops.contraction.norms import matrix_norm, norm, vector_norm
 from unspool._ops.layout import diagonal, matrix_transpose, trace
-from unspool._ops.norms import matrix_norm, norm, vector_norm
 
 __all__ = [
     "diagonal",

@@ -9,7 +9,7 @@ import pytest
 
 import unspool as us
 from unspool._graph import ancestors
-from unspool._ops import contract_kernel
+from unspool._ops.contraction import kernel
 from unspool.errors import ShapeError, SizeContradictionError
 
 
@@ -153,7 +153,7 @@ def test_operands_reach_blas_as_views(subscripts: str, monkeypatch: pytest.Monke
     a, b = data(3, 3), data(3, 3, seed=1)
     seen: list[Any] = []
     monkeypatch.setattr(np, "matmul", lambda *operands: seen.extend(operands))
-    contract_kernel.plan(subscripts)(a, b)
+    kernel.plan(subscripts)(a, b)
     assert {id(x if x.base is None else x.base) for x in seen} == {id(a), id(b)}
 
 

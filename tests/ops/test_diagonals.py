@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._ops.diagonals import embed_diagonal
+from unspool._ops.layout.diagonals import embed_diagonal
 from unspool.errors import ShapeError
 
 N, K = us.dims("n k")

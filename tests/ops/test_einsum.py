@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import unspool as us
 from unspool._graph import Node, ancestors
-from unspool._ops.einsum_path import find_path
+from unspool._ops.contraction.path import find_path
 from unspool.errors import ShapeError, SizeContradictionError
 
 
@@ -181,7 +181,7 @@ def test_the_gradient_of_a_chain_takes_a_number_of_contractions_linear_in_its_le
 
 def test_paths_are_the_same_in_every_process() -> None:
     program = (
-        "from unspool._ops.einsum_path import find_path\n"
+        "from unspool._ops.contraction.path import find_path\n"
         "for count in (6, 9, 14):\n"
         "    ring = tuple((i, (i + 1) % count, count + i) for i in range(count))\n"
         "    print(find_path(ring, (), (4,) * (2 * count), True))\n"

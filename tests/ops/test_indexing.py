@@ -14,8 +14,8 @@ from tests.ops.index_cases import cases, check_adjoint, numbers
 from unspool import errors
 from unspool._autodiff.reverse import pullback
 from unspool._dims import bind
+from unspool._ops.indexing.selection import GATHER, SLICE
 from unspool._ops.leaf import CONSTANT
-from unspool._ops.selection import GATHER, SLICE
 
 MANY = settings(max_examples=300, deadline=None, derandomize=True)
 FEW = settings(max_examples=60, deadline=None, derandomize=True)

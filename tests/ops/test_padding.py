@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._ops.cropping import crop, zero_pad
+from unspool._ops.layout.cropping import crop, zero_pad
 from unspool.errors import DTypeError, ShapeError, SizeContradictionError
 
 N, K = us.dims("n k")

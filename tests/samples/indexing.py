@@ -10,7 +10,7 @@ import numpy as np
 import unspool as us
 from tests.samples import Sample, complex_, real
 from unspool import _graph
-from unspool._ops import selection
+from unspool._ops.indexing import selection
 from unspool._ops.op import lookup
 
 _REPEATED = np.array([2, 0, 2])

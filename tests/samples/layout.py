@@ -9,8 +9,8 @@ import numpy as np
 
 import unspool as us
 from tests.samples import Sample, complex_, real
-from unspool._ops.cropping import crop
-from unspool._ops.repeating import sum_copies
+from unspool._ops.layout.cropping import crop
+from unspool._ops.layout.repeating import sum_copies
 
 
 def _crop_reference(x: Any) -> Any:

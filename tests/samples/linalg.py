@@ -8,7 +8,7 @@ import numpy as np
 
 import unspool as us
 from tests.samples import Sample, complex_, real
-from unspool._ops.norms import divide_or_zero
+from unspool._ops.contraction.norms import divide_or_zero
 
 
 def norm(x: Any, label: str = "", **options: Any) -> Sample:

@@ -11,6 +11,7 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 import contextvars
+import copy
 import threading
 from collections.abc import Container, Mapping, Sequence
 from sys import getrefcount
@@ -217,6 +218,8 @@ def _failure(node: Node, error: Exception) -> UnspoolError:
     if node.op is PLACEHOLDER:
         return UnboundPlaceholderError(f"no value was given for {place}; pass it as t.eval({{placeholder: value}})")
     if isinstance(error, UnspoolError):
-        return type(error)(f"{error}, in {place}")
+        located = copy.copy(error)
+        located.args = (f"{error}, in {place}",)
+        return located
     shapes = ", ".join(str(operand.shape) for operand in node.inputs)
     return KernelError(f"{type(error).__name__}: {error}, while computing {place}, from inputs of shapes {shapes}")

@@ -119,7 +119,7 @@ ENSURE_SHAPE = register(
 
 
 def _moved(ct: Tensor, shape: Shape) -> Tensor:
-    from unspool._ops.reshaping import rearrange
+    from unspool._ops.layout.reshaping import rearrange
 
     return rearrange(ct, lambda inner: ensure_shape(inner, shape))
 

@@ -16,13 +16,13 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Dim, Shape, Size, equal
 from unspool._graph import Node
-from unspool._ops.axes import ravel
 from unspool._ops.broadcasting import ensure_shape
-from unspool._ops.cropping import crop_axis
 from unspool._ops.elementwise import MASK, mask, multiply
+from unspool._ops.layout.axes import ravel
+from unspool._ops.layout.cropping import crop_axis
+from unspool._ops.layout.reshaping import broadcast_to, embed, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_shape, as_tensor
 from unspool._ops.op import Op, register
-from unspool._ops.reshaping import broadcast_to, embed, normalize_axis, rearrange, replaced, reshape
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ triangles). They import from one another and never from here.
 
 from __future__ import annotations
 
-from unspool._ops.axes import (
+from unspool._ops.layout.axes import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -22,8 +22,8 @@ from unspool._ops.axes import (
     swapaxes,
     transpose,
 )
-from unspool._ops.cropping import CROP, ZERO_PAD, crop, crop_axis, zero_pad
-from unspool._ops.diagonals import (
+from unspool._ops.layout.cropping import CROP, ZERO_PAD, crop, crop_axis, zero_pad
+from unspool._ops.layout.diagonals import (
     DIAGONAL,
     EMBED_DIAGONAL,
     TRI_MASK,
@@ -35,7 +35,7 @@ from unspool._ops.diagonals import (
     tril,
     triu,
 )
-from unspool._ops.joining import (
+from unspool._ops.layout.joining import (
     CONCAT,
     SPLIT,
     array_split,
@@ -49,9 +49,9 @@ from unspool._ops.joining import (
     unstack,
     vstack,
 )
-from unspool._ops.padding import pad
-from unspool._ops.repeating import COPY_ALONG, SUM_COPIES, copy_along, kron, repeat, sum_copies, tile
-from unspool._ops.reshaping import (
+from unspool._ops.layout.padding import pad
+from unspool._ops.layout.repeating import COPY_ALONG, SUM_COPIES, copy_along, kron, repeat, sum_copies, tile
+from unspool._ops.layout.reshaping import (
     BROADCAST_TO,
     PERMUTE,
     RESHAPE,
@@ -64,7 +64,7 @@ from unspool._ops.reshaping import (
     replaced,
     reshape,
 )
-from unspool._ops.shifting import FLIP, ROLL, flip, fliplr, flipud, roll, rot90
+from unspool._ops.layout.shifting import FLIP, ROLL, flip, fliplr, flipud, roll, rot90
 
 __all__ = [
     "BROADCAST_TO",

@@ -15,12 +15,12 @@ from unspool import _graph
 from unspool._dims import Shape, Size, equal, maximum, minimum
 from unspool._dtypes import BOOL
 from unspool._graph import Node
-from unspool._ops.axes import moveaxis, ravel
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import where
+from unspool._ops.layout.axes import moveaxis, ravel
+from unspool._ops.layout.reshaping import embed, normalize_axis, rearrange
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import Op, register
-from unspool._ops.reshaping import embed, normalize_axis, rearrange
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import EllipsisType
 from typing import Any, TypeAlias
 
-from unspool._ops.contract import Form, form_of
+from unspool._ops.contraction.contract import Form, form_of
 from unspool.errors import ShapeError
 
 # A letter, an integer of the interleaved form, or ("...", distance from the right).

@@ -17,7 +17,7 @@ from unspool._dims import Shape
 from unspool._dtypes import INEXACT, inexact_dtype, promote, real_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout, reduction
-from unspool._ops.contract import contract
+from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
 from unspool.errors import ShapeError

@@ -19,7 +19,7 @@ from unspool._dtypes import promote
 from unspool._graph import Node, _table
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import ensure_shape
-from unspool._ops.contract_kernel import contract_arrays
+from unspool._ops.contraction.kernel import contract_arrays
 from unspool._ops.op import INPUTS, Op, register
 from unspool.errors import ShapeError
 

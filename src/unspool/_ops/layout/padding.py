@@ -1,7 +1,7 @@
 """Padding: putting elements around a tensor, as ``numpy.pad`` does.
 
-Zeros are one op (`unspool._ops.cropping`), other constants are joined on, and the modes that continue the tensor copy
-its own elements (`unspool._ops.repeating`), one axis after the other.
+Zeros are one op (`cropping`), other constants are joined on, and the modes that continue the tensor copy its own
+elements (`repeating`), one axis after the other.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from unspool._dims import Dim, Shape, Size, equal
 from unspool._dtypes import COMPLEX
 from unspool._graph import Node
-from unspool._ops.cropping import zero_pad
 from unspool._ops.elementwise import astype
-from unspool._ops.joining import concat
+from unspool._ops.layout.cropping import zero_pad
+from unspool._ops.layout.joining import concat
+from unspool._ops.layout.repeating import copy_along
+from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, replaced
 from unspool._ops.leaf import CONSTANT, as_tensor, constant
-from unspool._ops.repeating import copy_along
-from unspool._ops.reshaping import broadcast_to, normalize_axis, replaced
 from unspool.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:

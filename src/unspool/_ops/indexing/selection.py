@@ -19,8 +19,8 @@ from unspool._dims import Shape
 from unspool._dtypes import BOOL
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
-from unspool._ops.index_parse import ParsedIndex
-from unspool._ops.index_template import (
+from unspool._ops.indexing.parse import ParsedIndex
+from unspool._ops.indexing.template import (
     Flat,
     covers,
     decode,

@@ -17,8 +17,8 @@ from unspool._dtypes import INT64
 from unspool._graph import Node
 from unspool._ops import layout
 from unspool._ops.broadcasting import align, ensure_shape
-from unspool._ops.index_slices import WHOLE, normalize_slice
-from unspool._ops.index_template import Flat, check_range, flat_positions, has_dims, indexed_shape, out_of_range
+from unspool._ops.indexing.slices import WHOLE, normalize_slice
+from unspool._ops.indexing.template import Flat, check_range, flat_positions, has_dims, indexed_shape, out_of_range
 from unspool._ops.leaf import CONSTANT, constant
 from unspool.errors import DTypeError, IndexRangeError, ShapeError
 

@@ -17,13 +17,13 @@ from unspool import _graph
 from unspool._dims import Dim, Shape, Size, equal, maximum, minimum
 from unspool._dtypes import promote
 from unspool._graph import Node
-from unspool._ops.axes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel, squeeze
 from unspool._ops.broadcasting import ensure_shape
-from unspool._ops.cropping import crop_axis
 from unspool._ops.elementwise import MASK, mask
+from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel, squeeze
+from unspool._ops.layout.cropping import crop_axis
+from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
 from unspool._ops.op import Op, parts, register
-from unspool._ops.reshaping import broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool.errors import ShapeError, SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._ops.axes import ravel
+from unspool._ops.layout.axes import ravel
+from unspool._ops.layout.reshaping import Axis, normalize_axes, normalize_axis, permute_dims, rearrange, reshape
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import Op, register
-from unspool._ops.reshaping import Axis, normalize_axes, normalize_axis, permute_dims, rearrange, reshape
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.contract import Form, common_size, contract, fits, form_of, record
+from unspool._ops.contraction.contract import Form, common_size, contract, fits, form_of, record
 from unspool._ops.leaf import as_operands
 from unspool.errors import ShapeError
 

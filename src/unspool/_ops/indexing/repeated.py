@@ -20,12 +20,12 @@ from unspool import _graph
 from unspool._dims import product
 from unspool._dtypes import BOOL, INT64
 from unspool._ops.elementwise import conj, logical_not, mask, multiply
-from unspool._ops.index_parse import ParsedIndex
-from unspool._ops.index_template import flat_positions
+from unspool._ops.indexing.parse import ParsedIndex
+from unspool._ops.indexing.selection import infer_selection, pick, put
+from unspool._ops.indexing.sorting import argsort
+from unspool._ops.indexing.template import flat_positions
 from unspool._ops.layout import reshape
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
-from unspool._ops.selection import infer_selection, pick, put
-from unspool._ops.sorting import argsort
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor

@@ -1,7 +1,6 @@
 """Indexing: ``x[...]`` as in NumPy, taking along an axis, and what depends on where elements are true.
 
-This is the public face of the family; the parsing is in `index_parse`, the ops are in `selection` and
-`update_ops`, updates and sorting in `updates` and `sorting`.
+The parsing is in `parse`, the ops are in `selection`.
 """
 
 from __future__ import annotations
@@ -15,34 +14,17 @@ from unspool._dims import equal
 from unspool._dtypes import INT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes
-from unspool._ops.index_parse import ParsedIndex, parse_index
-from unspool._ops.index_template import check_range
+from unspool._ops.indexing.parse import ParsedIndex, parse_index
+from unspool._ops.indexing.selection import SLICE, select
+from unspool._ops.indexing.sorting import along
+from unspool._ops.indexing.template import check_range
+from unspool._ops.indexing.updates import IndexedUpdate
 from unspool._ops.layout import broadcast_to, normalize_axis, reshape
 from unspool._ops.leaf import CONSTANT, as_tensor, constant
-from unspool._ops.selection import SLICE, select
-from unspool._ops.sorting import along, argsort, searchsorted, sort
-from unspool._ops.updates import IndexedUpdate, IndexUpdater
 from unspool.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-__all__ = [
-    "IndexUpdater",
-    "IndexedUpdate",
-    "argsort",
-    "argwhere",
-    "compress",
-    "extract",
-    "flatnonzero",
-    "getitem",
-    "nonzero",
-    "put_along_axis",
-    "searchsorted",
-    "sort",
-    "take",
-    "take_along_axis",
-]
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:

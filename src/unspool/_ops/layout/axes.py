@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._dims import equal, product
 from unspool._ops.broadcasting import align, ensure_shape
-from unspool._ops.leaf import as_operands, as_tensor
-from unspool._ops.reshaping import (
+from unspool._ops.layout.reshaping import (
     Axis,
     broadcast_to,
     normalize_axes,
@@ -17,6 +16,7 @@ from unspool._ops.reshaping import (
     replaced,
     reshape,
 )
+from unspool._ops.leaf import as_operands, as_tensor
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A template is a sequence of entries, written one after the other without nesting
 and bound like those of any other parameter:
 
 ``"slice", start, stop, step``
-    a slice in the normal form of `index_slices`;
+    a slice in the normal form of `slices`;
 ``"int", i``
     one position;
 ``"new"``
@@ -30,7 +30,7 @@ import numpy as np
 
 from unspool._dims import Dim, Shape, Size
 from unspool._ops.broadcasting import broadcast_shapes
-from unspool._ops.index_slices import slice_length
+from unspool._ops.indexing.slices import slice_length
 from unspool.errors import IndexRangeError
 
 Flat = tuple[Any, ...]

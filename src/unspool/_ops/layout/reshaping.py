@@ -1,6 +1,6 @@
 """The three ways to look at the same elements: another shape, another order of axes, repeated by broadcasting.
 
-Everything else that names axes (`unspool._ops.axes`) is made of these. All three are views in NumPy, and their
+Everything else that names axes (`unspool._ops.layout.axes`) is made of these. All three are views in NumPy, and their
 derivative rules move cotangents and tangents with `rearrange`, so that absent elements (see
 `unspool._ops.elementwise`) stay absent wherever they go.
 """

@@ -17,13 +17,13 @@ from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._ops import elementwise
 from unspool._ops.elementwise import astype
-from unspool._ops.index_parse import ParsedIndex, parse_index
+from unspool._ops.indexing.parse import ParsedIndex, parse_index
+from unspool._ops.indexing.repeated import multiply_repeatedly
+from unspool._ops.indexing.selection import select
+from unspool._ops.indexing.update_ops import SCATTER_ADD, SCATTER_MAX, SCATTER_MIN, SCATTER_SET, SLICE_ADD, SLICE_SET
 from unspool._ops.layout import broadcast_to, reshape
 from unspool._ops.leaf import as_tensor, scalar
 from unspool._ops.op import Op
-from unspool._ops.repeated import multiply_repeatedly
-from unspool._ops.selection import select
-from unspool._ops.update_ops import SCATTER_ADD, SCATTER_MAX, SCATTER_MIN, SCATTER_SET, SLICE_ADD, SLICE_SET
 from unspool.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class IndexedUpdate:
     def _update(self, rule: Callable[[ParsedIndex, Tensor], Tensor], values: Any) -> Tensor:
         parsed = self._parsed
         updated = rule(parsed, _fitted(values, parsed.base.dtype, parsed.shape))
-        # A mask without axes gave the tensor one (see `index_parse`).
+        # A mask without axes gave the tensor one (see `parse`).
         return updated if updated.ndim == self._tensor.ndim else reshape(updated, self._tensor.shape)
 
 

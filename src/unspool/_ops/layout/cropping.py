@@ -13,8 +13,8 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._graph import Node
+from unspool._ops.layout.reshaping import embed, rearrange, replaced
 from unspool._ops.op import Op, register
-from unspool._ops.reshaping import embed, rearrange, replaced
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:

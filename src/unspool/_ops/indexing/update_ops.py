@@ -15,9 +15,9 @@ from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise
 from unspool._ops.elementwise import add_cotangents, astype, logical_not, mask, unscale
-from unspool._ops.index_template import Flat, flat_positions
+from unspool._ops.indexing.selection import chosen, is_last, pick, pick_present, put, put_present, scatter_with, view_of
+from unspool._ops.indexing.template import Flat, flat_positions
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
-from unspool._ops.selection import chosen, is_last, pick, pick_present, put, put_present, scatter_with, view_of
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor

@@ -14,9 +14,9 @@ from unspool._dtypes import BOOL
 from unspool._graph import Node
 from unspool._ops import layout, reduction
 from unspool._ops.broadcasting import ensure_shape
-from unspool._ops.contract import common_size, contract, fits, record
-from unspool._ops.einsum_parsing import Label, Subscripts, as_tokens, read_lists, read_text
-from unspool._ops.einsum_path import NOMINAL_SIZE, find_path
+from unspool._ops.contraction.contract import common_size, contract, fits, record
+from unspool._ops.contraction.parsing import Label, Subscripts, as_tokens, read_lists, read_text
+from unspool._ops.contraction.path import NOMINAL_SIZE, find_path
 from unspool._ops.elementwise import astype
 from unspool._ops.leaf import as_operands
 from unspool.errors import ShapeError

@@ -14,10 +14,10 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import INT64
 from unspool._graph import Node
+from unspool._ops.indexing.selection import pick
 from unspool._ops.layout import normalize_axis, rearrange, reshape
 from unspool._ops.leaf import as_operands, as_tensor
 from unspool._ops.op import INPUTS, Op, register
-from unspool._ops.selection import pick
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -1,0 +1,35 @@
+"""The contraction family: products of tensors, all of them made of one binary op.
+
+`contract` is that op and `kernel` runs it as a matrix product; `products` (matmul, tensordot, …) and `nary` (einsum,
+with `parsing` and `path`) say which axes go together; `norms` are sums of squares and their kin.
+"""
+
+from unspool._ops.contraction.nary import einsum
+from unspool._ops.contraction.norms import matrix_norm, norm, vector_norm
+from unspool._ops.contraction.products import (
+    dot,
+    inner,
+    matmul,
+    matvec,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
+
+__all__ = [
+    "dot",
+    "einsum",
+    "inner",
+    "matmul",
+    "matrix_norm",
+    "matvec",
+    "norm",
+    "outer",
+    "tensordot",
+    "vdot",
+    "vecdot",
+    "vecmat",
+    "vector_norm",
+]

@@ -1,0 +1,37 @@
+"""The indexing family: reading parts of tensors, making tensors with parts replaced, and sorting.
+
+`parse` turns an index expression into a hashable `template` (with `slices` in normal form) and index tensors;
+`selection` and `update_ops` are the ops; `access`, `updates` and `sorting` are what users call; `repeated` has the
+products into elements that an index names more than once.
+"""
+
+from unspool._ops.indexing.access import (
+    argwhere,
+    compress,
+    extract,
+    flatnonzero,
+    getitem,
+    nonzero,
+    put_along_axis,
+    take,
+    take_along_axis,
+)
+from unspool._ops.indexing.sorting import argsort, searchsorted, sort
+from unspool._ops.indexing.updates import IndexedUpdate, IndexUpdater
+
+__all__ = [
+    "IndexUpdater",
+    "IndexedUpdate",
+    "argsort",
+    "argwhere",
+    "compress",
+    "extract",
+    "flatnonzero",
+    "getitem",
+    "nonzero",
+    "put_along_axis",
+    "searchsorted",
+    "sort",
+    "take",
+    "take_along_axis",
+]
