@@ -19,7 +19,7 @@ from unspool._graph import Node
 from unspool._ops.elementwise import astype
 from unspool._ops.layout import reshape
 from unspool._ops.leaf import as_operands, as_tensor
-from unspool.errors import DTypeError, MutationError, UnspoolError
+from unspool.errors import DTypeError, MutationError, UnspoolError, UnsupportedError
 
 # NumPy's name for what unspool calls otherwise.
 _NAMES: Mapping[str, str] = {
@@ -148,7 +148,7 @@ def _refuse_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     for key, value in arguments.items():
         if not _is_default(value, _NEUTRAL.get(key, _NO_DEFAULT)):
             hint = "; us.where(condition, result, other) chooses elements" if key == "where" else ""
-            raise DTypeError(f"{name} of a tensor does not take {key}={value!r}{hint}")
+            raise UnsupportedError(f"{name} of a tensor does not take {key}={value!r}{hint}")
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -204,11 +204,11 @@ def _translated(
         elif option == "dtype":
             dtype = value
         elif not _is_default(value, parameter.default):
-            raise DTypeError(f"{name} of a tensor does not take {parameter.name}={value!r}")
+            raise UnsupportedError(f"{name} of a tensor does not take {parameter.name}={value!r}")
     try:
         _signature(function).bind(*positional, **options)
     except TypeError as error:
-        raise DTypeError(f"{name} of a tensor does not work with these arguments: {error}") from None
+        raise UnsupportedError(f"{name} of a tensor does not work with these arguments: {error}") from None
     result = function(*positional, **options)
     return result if dtype is None else astype(result, dtype)
 
@@ -261,7 +261,7 @@ _signature = lru_cache(maxsize=1024)(inspect.signature)
 
 
 def _unsupported(name: str) -> UnspoolError:
-    return DTypeError(
+    return UnsupportedError(
         f"{name} has no counterpart in unspool; {name}(np.asarray(t)) computes with values, outside of derivatives"
     )
 

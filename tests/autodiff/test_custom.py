@@ -12,6 +12,7 @@ import pytest
 
 import unspool as us
 from unspool.errors import (
+    ArgumentError,
     ContributionShapeError,
     DTypeError,
     MissingRuleError,
@@ -421,7 +422,7 @@ def test_what_a_jvp_rule_returns_is_checked(rule: Any, error: type[Exception], m
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(StructureError, match="nondiff_argnums"):
+    with pytest.raises(ArgumentError, match="nondiff_argnums"):
         us.custom_vjp(us.sin, nondiff_argnums=(-1,))
     f = us.custom_vjp(lambda x: x, nondiff_argnums=(3,))
     f.defvjp(lambda x: (x, None), lambda res, ct: (ct,))

@@ -9,7 +9,7 @@ import pytest
 
 import unspool as us
 from unspool._autodiff import jacobians
-from unspool.errors import ComplexLossError, DTypeError, StructureError, UnknownSizeError
+from unspool.errors import ArgumentError, ComplexLossError, DTypeError, UnknownSizeError
 
 X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4])
@@ -141,5 +141,5 @@ def test_bad_requests_are_refused() -> None:
         us.jacobian(us.sin, holomorphic=True)(X)
     with pytest.raises(DTypeError, match="int64"):
         us.jacobian(lambda x: us.astype(x, "int64"))(X)
-    with pytest.raises(StructureError, match="mode is"):
+    with pytest.raises(ArgumentError, match="mode is"):
         us.jacobian(us.sin, mode="rows")  # type: ignore[arg-type]

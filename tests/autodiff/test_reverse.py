@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._autodiff.reverse import JointRule, active_nodes, contributions_of, pullback, vjp_of
+from unspool._autodiff.reverse import active_nodes, contributions_of, pullback, vjp_of
 from unspool._graph import apply, apply_multi, source_of
-from unspool._ops.op import INPUTS, Op, parts
+from unspool._ops.op import INPUTS, JointRule, Op, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
 
 X = np.array([0.3, -1.2, 2.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.errors import ShapeError, SizeContradictionError
+from unspool.errors import ArgumentError, ShapeError, SizeContradictionError
 
 N, K = us.dims("n k")
 
@@ -90,13 +90,17 @@ def test_squeeze_keeps_sizes_that_may_be_1_unless_they_are_named() -> None:
         (lambda x: us.moveaxis(x, (0, 0), (0, 1)), "duplicate axis"),
         (lambda x: us.matrix_transpose(us.ravel(x)), r"at least 2 axes, got shape \(2,\)"),
         (lambda x: us.transpose(x, (0,)), "not a permutation of the 2 axes"),
-        (lambda x: us.meshgrid(x, x, indexing="yx"), "indexing is 'xy' or 'ij', got 'yx'"),
         (lambda x: us.broadcast_arrays(x, numbers(3, 1)), "cannot be broadcast together"),
     ],
 )
 def test_errors_name_axis_and_shape(build: Any, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         build(us.tensor(numbers(2, 1)))
+
+
+def test_an_unknown_way_of_indexing_a_grid_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="indexing is 'xy' or 'ij', got 'yx'"):
+        us.meshgrid([1.0], [2.0], indexing="yx")
 
 
 def test_squeezing_a_symbolic_size_that_is_never_1_is_refused() -> None:

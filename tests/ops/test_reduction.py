@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 
 import unspool as us
-from unspool.errors import DTypeError, KernelError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, KernelError, ShapeError
 
 X = np.array([[0.5, -1.25, 2.0], [1.5, -0.5, 0.875]])
 KEEP = np.array([[True, False, True], [False, True, True]])
@@ -284,7 +284,7 @@ def test_minus_infinity_contributes_nothing() -> None:
         (lambda: us.argmax(np.zeros((0, 3)), axis=0), ShapeError, "argmax of no elements"),
         (lambda: us.max([1j]), DTypeError, "max needs numbers with an order"),
         (lambda: us.argmin([1j]), DTypeError, "argmin needs numbers with an order"),
-        (lambda: us.max([1.0], where=[True]), ShapeError, "needs initial="),
+        (lambda: us.max([1.0], where=[True]), ArgumentError, "needs initial="),
         (lambda: us.sum([1.0], where=[1.0]), DTypeError, "mask of bools"),
         (lambda: us.sum([1.0], where=[[True], [True]]), ShapeError, "cannot be broadcast"),
         (lambda: us.sum([1.0], axis=1), ShapeError, "axis 1 is out of range"),

@@ -19,7 +19,7 @@ from unspool._graph import Node
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import astype
 from unspool._ops.leaf import as_tensor, constant, tensor
-from unspool.errors import DTypeError, ShapeError, StructureError
+from unspool.errors import ArgumentError, DTypeError, ShapeError, StructureError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -127,7 +127,7 @@ def call(
     """Call a function with the arguments at ``argnums`` replaced by variables; return these and what it returned."""
     places = [_place(f, n, len(args)) for n in argnums]
     if len(set(places)) != len(places):
-        raise StructureError(f"argnums {tuple(argnums)} name an argument of {name_of(f)} twice")
+        raise ArgumentError(f"argnums {tuple(argnums)} name an argument of {name_of(f)} twice")
     variables = Variables([args[n] for n in places], [f"argument {n}" for n in places], fixed=fixed)
     filled = list(args)
     for n, value in zip(places, variables.nested(), strict=True):
@@ -141,7 +141,7 @@ def as_argnums(argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
         return (int(argnums),), True
     if isinstance(argnums, (tuple, list)) and argnums and all(isinstance(n, (int, np.integer)) for n in argnums):
         return tuple(int(n) for n in argnums), False
-    raise StructureError(f"argnums is an integer or a tuple of integers, got {argnums!r}")
+    raise ArgumentError(f"argnums is an integer or a tuple of integers, got {argnums!r}")
 
 
 def _place(f: Callable[..., Any], argnum: int, count: int) -> int:

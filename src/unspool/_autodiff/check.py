@@ -28,7 +28,7 @@ from unspool._dtypes import COMPLEX, COMPLEX64, FLOAT32, INEXACT, real_dtype
 from unspool._engine.engine import default_engine
 from unspool._graph import Node
 from unspool._ops.leaf import as_tensor, constant, tensor
-from unspool.errors import DTypeError, GradientCheckError, StructureError
+from unspool.errors import ArgumentError, DTypeError, GradientCheckError
 
 Vector: TypeAlias = np.ndarray[Any, Any]
 Trace: TypeAlias = Callable[[list[Any]], tuple[list[Any], list[Any]]]
@@ -101,7 +101,7 @@ def check_grad(
     True
     """
     if not modes or set(modes) - {REVERSE, FORWARD}:
-        raise StructureError(f"modes are 'reverse' and 'forward', got {tuple(modes)!r}")
+        raise ArgumentError(f"modes are 'reverse' and 'forward', got {tuple(modes)!r}")
     both = REVERSE in modes and FORWARD in modes
     function = _Map.of(f, args)
     accuracy = function.accuracy(rtol, atol)

@@ -22,13 +22,12 @@ from unspool._autodiff import trees
 from unspool._autodiff.arguments import name_of
 from unspool._autodiff.custom_call import CustomCall
 from unspool._autodiff.identity import STOP_GRADIENT, zeros_like
-from unspool._autodiff.reverse import JointRule
 from unspool._autodiff.transpose import pull_through
 from unspool._autodiff.user_op import op
 from unspool._dtypes import INEXACT
 from unspool._graph import Node
-from unspool._ops.op import INPUTS, Op, parts, register
-from unspool.errors import MissingRuleError, StructureError
+from unspool._ops.op import INPUTS, JointRule, Op, parts, register
+from unspool.errors import ArgumentError, MissingRuleError, StructureError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -246,7 +245,7 @@ CUSTOM_JVP = register(
 def _as_positions(positions: int | Sequence[int]) -> tuple[int, ...]:
     found: tuple[Any, ...] = (positions,) if isinstance(positions, int) else tuple(positions)
     if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in found):
-        raise StructureError(f"nondiff_argnums are positions (0, 1, ...), got {positions!r}")
+        raise ArgumentError(f"nondiff_argnums are positions (0, 1, ...), got {positions!r}")
     return found
 
 

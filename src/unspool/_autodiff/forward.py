@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.reverse import active_nodes, missing_rule
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
-from unspool._ops.elementwise import add, astype
+from unspool._ops.broadcasting import ensure_shape, may_be_equal
+from unspool._ops.elementwise import add_cotangents, astype, through_mask
+from unspool._ops.layout import rearrange
 from unspool._ops.op import PART, parts
 from unspool.errors import ContributionShapeError
 
@@ -48,7 +50,7 @@ def jvp_of(node: Node, tangents: tuple[Any, ...]) -> Any:
         if rule is not None and tangent is not None:
             contribution = rule(tangent, node, *inputs, **params) if params else rule(tangent, node, *inputs)
             if contribution is not None:
-                total = contribution if total is None else add(total, contribution)
+                total = contribution if total is None else add_cotangents(total, contribution)
     return None if total is None else fit_tangent(total, node)
 
 
@@ -75,7 +77,10 @@ def _whole_jvp(node: Node, tangents: tuple[Any, ...]) -> Any:
 def fit_tangent(tangent: Tensor, node: Node) -> Tensor:
     """Return a tangent in the dtype of its node; a wrong shape is the rule's mistake and raises."""
     if tangent.shape != node.shape:
-        raise ContributionShapeError(
-            f"a derivative rule gave a tangent of shape {tangent.shape} for {describe(node)}, made at {source_of(node)}"
-        )
-    return tangent if tangent.dtype is node.dtype else astype(tangent, node.dtype)
+        if not may_be_equal(tangent.shape, node.shape):
+            raise ContributionShapeError(
+                f"a derivative rule gave a tangent of shape {tangent.shape} for {describe(node)}, "
+                f"made at {source_of(node)}"
+            )
+        tangent = rearrange(tangent, lambda inner: ensure_shape(inner, node.shape))
+    return tangent if tangent.dtype is node.dtype else through_mask(tangent, lambda inner: astype(inner, node.dtype))

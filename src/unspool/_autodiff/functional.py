@@ -21,6 +21,7 @@ from unspool._graph import Node, describe, source_of
 from unspool._ops.elementwise import conj
 from unspool._ops.leaf import CONSTANT, constant
 from unspool.errors import (
+    ArgumentError,
     ComplexLossError,
     DTypeError,
     NonScalarLossError,
@@ -157,7 +158,7 @@ def _gradient(
     unconnected: Unconnected,
 ) -> list[Tensor | None]:
     if unconnected not in ("zeros", "none", "raise"):
-        raise StructureError(f"unconnected is 'zeros', 'none' or 'raise', got {unconnected!r}")
+        raise ArgumentError(f"unconnected is 'zeros', 'none' or 'raise', got {unconnected!r}")
     _check_loss(loss, holomorphic)
     found: list[Tensor | None] = []
     for i, (variable, ct) in enumerate(zip(variables, _pull_one(loss, variables), strict=True)):

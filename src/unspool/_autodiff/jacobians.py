@@ -22,7 +22,7 @@ from unspool._dtypes import COMPLEX, INEXACT, complex_dtype
 from unspool._ops.elementwise import add, astype, conj, multiply
 from unspool._ops.layout import reshape, stack
 from unspool._ops.leaf import constant
-from unspool.errors import ComplexLossError, DTypeError, StructureError, UnknownSizeError
+from unspool.errors import ArgumentError, ComplexLossError, DTypeError, UnknownSizeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -64,7 +64,7 @@ def jacobian(
            [0., 4.]])
     """
     if mode not in ("auto", "reverse", "forward"):
-        raise StructureError(f"mode is 'auto', 'reverse' or 'forward', got {mode!r}")
+        raise ArgumentError(f"mode is 'auto', 'reverse' or 'forward', got {mode!r}")
     positions, single = as_argnums(argnums)
 
     @wraps(f)

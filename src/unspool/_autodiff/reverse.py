@@ -7,14 +7,16 @@ same as a zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._dtypes import INEXACT
-from unspool._graph import Bundle, Node, Params, describe, origin_scope, source_of
+from unspool._graph import Bundle, Node, describe, origin_scope, source_of
+from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import add_cotangents, astype, through_mask
-from unspool._ops.op import PART, parts
+from unspool._ops.layout import rearrange
+from unspool._ops.op import PART, JointRule, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
 
 if TYPE_CHECKING:
@@ -22,30 +24,6 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 _by_id = attrgetter("id")
-
-
-class JointRule:
-    """A vjp that gives the contributions to all inputs in one go, for ops whose rule would repeat itself for each.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(needed, ct, out, *inputs, **params)`` returns one contribution, or ``None``, per input. ``needed``
-        has one bool per input; other contributions are not looked at.
-    passes : callable
-        ``passes(params)`` returns one bool per input: whether anything is differentiated through it.
-    """
-
-    __slots__ = ("function", "passes")
-
-    def __init__(self, function: Callable[..., Sequence[Any]], passes: Callable[[Params], Sequence[bool]]) -> None:
-        self.function = function
-        self.passes = passes
-
-    def __call__(self, position: int, ct: Any, out: Any, *inputs: Node, **params: Any) -> Any:
-        """Return one contribution: the form that every vjp of an op with any number of inputs has."""
-        needed = [i == position for i in range(len(inputs))]
-        return self.function(needed, ct, out, *inputs, **params)[position]
 
 
 def pullback(
@@ -113,7 +91,8 @@ def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
     if type(node) is Bundle:
         out, ct = parts(node), tuple(ct)
     if type(rules) is JointRule:
-        needed = [n and p for n, p in zip(needed, rules.passes(node.params), strict=True)]
+        if rules.passes is not None:
+            needed = [n and p for n, p in zip(needed, rules.passes(node.params), strict=True)]
         contributions = rules.function(needed, ct, out, *node.inputs, **node.params)
         return [c if n else None for c, n in zip(contributions, needed, strict=True)]
     if rules is None and node.op.jvp is not None:
@@ -179,7 +158,7 @@ def _active(outputs: Sequence[Node], variables: Sequence[Node]) -> tuple[list[No
         reached.append(node)
         op = node.op
         if op not in through_all:
-            through_all[op] = type(op.vjp) is not JointRule and not (type(op.vjp) is tuple and None in op.vjp)
+            through_all[op] = _passes_through_all(op)
         for operand in node.inputs if through_all[op] else _differentiated_inputs(node):
             key = operand.id
             if key >= first and key not in seen:
@@ -198,10 +177,18 @@ def _active(outputs: Sequence[Node], variables: Sequence[Node]) -> tuple[list[No
     return on_path, active
 
 
+def _passes_through_all(op: Op) -> bool:
+    """Whether an op is differentiated through all its inputs, whatever its parameters are."""
+    rules = op.vjp
+    if type(rules) is JointRule:
+        return rules.passes is None
+    return type(rules) is not tuple or None not in rules
+
+
 def _differentiated_inputs(node: Node) -> list[Node]:
     """Return the inputs through which a node is differentiated, as its vjp says."""
     rules = node.op.vjp
-    passes = rules.passes(node.params) if type(rules) is JointRule else rules
+    passes = rules.passes(node.params) if isinstance(rules, JointRule) and rules.passes else rules
     return [operand for operand, passing in zip(node.inputs, passes, strict=True) if passing]  # type: ignore[arg-type]
 
 
@@ -219,14 +206,20 @@ def is_differentiable(node: Node) -> bool:
 def fit(ct: Tensor, node: Node, source: Node | None = None) -> Tensor:
     """Return a cotangent in the dtype of its node; a wrong shape is a mistake of the rule of ``source`` and raises."""
     if ct.shape != node.shape:
-        rule = "a derivative rule" if source is None else f"the vjp rule of op {source.op.name!r}"
-        used = "" if source is None else f"; the op was used at {source_of(source)}"
-        raise ContributionShapeError(
-            f"{rule} gave a cotangent of shape {ct.shape} for {describe(node)}, made at {source_of(node)}{used}"
-        )
+        if not may_be_equal(ct.shape, node.shape):
+            raise _misshapen(ct, node, source)
+        ct = rearrange(ct, lambda inner: ensure_shape(inner, node.shape))
     if ct.dtype is node.dtype or ct.dtype == node.dtype:
         return ct
     return through_mask(ct, lambda inner: astype(inner, node.dtype))
+
+
+def _misshapen(ct: Tensor, node: Node, source: Node | None) -> ContributionShapeError:
+    rule = "a derivative rule" if source is None else f"the vjp rule of op {source.op.name!r}"
+    used = "" if source is None else f"; the op was used at {source_of(source)}"
+    return ContributionShapeError(
+        f"{rule} gave a cotangent of shape {ct.shape} for {describe(node)}, made at {source_of(node)}{used}"
+    )
 
 
 def missing_rule(node: Node, mode: str) -> MissingRuleError:

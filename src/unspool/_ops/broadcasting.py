@@ -94,7 +94,7 @@ def _canonical_ensure_shape(x: Tensor, *, shape: Shape) -> Tensor | None:
 
 
 def _infer_ensure_shape(x: Node, *, shape: Shape) -> tuple[Shape, Any]:
-    if len(x.shape) != len(shape) or any(equal(a, b) is False for a, b in zip(x.shape, shape, strict=True)):
+    if not may_be_equal(x.shape, shape):
         raise ShapeError(f"a tensor of shape {x.shape} can never have shape {shape}")
     return shape, x.dtype
 
@@ -116,6 +116,11 @@ ENSURE_SHAPE = register(
         canonical=_canonical_ensure_shape,
     )
 )
+
+
+def may_be_equal(left: Shape, right: Shape) -> bool:
+    """Whether two shapes are equal for some binding of their sizes."""
+    return len(left) == len(right) and all(equal(a, b) is not False for a, b in zip(left, right, strict=True))
 
 
 def _moved(ct: Tensor, shape: Shape) -> Tensor:

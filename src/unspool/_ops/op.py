@@ -15,6 +15,9 @@ The calling convention of every part is the same: data positional, static parame
     one rule per input, ``rule(t, out, *inputs, **params)``, whose results are summed, or one function
     ``jvp(tangents, out, *inputs, **params)`` with ``None`` for inputs without tangent.
 
+A vjp that would do the same work for each input is a `JointRule`. One of vjp and jvp is enough: the other follows by
+transposition, which costs a sweep over the graph the rule builds.
+
 Rules build graph with the functions a user would call; they never touch arrays. For an op with several outputs ``out``
 and ``ct`` are tuples, the latter with ``None`` for outputs that were not reached.
 """
@@ -22,14 +25,14 @@ and ``ct`` are tuples, the latter with ``None`` for outputs that were not reache
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool import _graph
 from unspool.errors import OpDefinitionError
 
 if TYPE_CHECKING:
-    from unspool._graph import Bundle, Node
+    from unspool._graph import Bundle, Node, Params
     from unspool._tensor import Tensor
 
 Rule: TypeAlias = Callable[..., "Tensor | None"]
@@ -39,6 +42,32 @@ _next_code = itertools.count().__next__
 
 INPUTS = "inputs"
 OUTPUT = "output"
+
+
+class JointRule:
+    """A vjp that gives the contributions to all inputs in one go, for ops whose rule would repeat itself for each.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(needed, ct, out, *inputs, **params)`` returns one contribution, or ``None``, per input. ``needed``
+        has one bool per input; other contributions are not looked at.
+    passes : callable, optional
+        ``passes(params)`` returns one bool per input: whether anything is differentiated through it. All by default.
+    """
+
+    __slots__ = ("function", "passes")
+
+    def __init__(
+        self, function: Callable[..., Sequence[Any]], passes: Callable[[Params], Sequence[bool]] | None = None
+    ) -> None:
+        self.function = function
+        self.passes = passes
+
+    def __call__(self, position: int, ct: Any, out: Any, *inputs: Node, **params: Any) -> Any:
+        """Return one contribution: the form that every vjp of an op with any number of inputs has."""
+        needed = [i == position for i in range(len(inputs))]
+        return self.function(needed, ct, out, *inputs, **params)[position]
 
 
 class Op:

@@ -19,7 +19,7 @@ from unspool._ops.contraction.parsing import Label, Subscripts, as_tokens, read_
 from unspool._ops.contraction.path import NOMINAL_SIZE, find_path
 from unspool._ops.elementwise import astype
 from unspool._ops.leaf import as_operands
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -117,7 +117,7 @@ def _hashable(optimize: Any) -> Any:
     try:
         return tuple(tuple(position.__index__() for position in step) for step in optimize if step != "einsum_path")
     except (AttributeError, TypeError):
-        raise ShapeError(f"a path for einsum is a list of tuples of positions, got optimize={optimize!r}") from None
+        raise ArgumentError(f"a path for einsum is a list of tuples of positions, got optimize={optimize!r}") from None
 
 
 # --- lowering --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError
 
 Path: TypeAlias = tuple[tuple[int, int], ...]
 Terms: TypeAlias = tuple[tuple[int, ...], ...]
@@ -76,7 +76,9 @@ def _by_name(name: str, inputs: Terms, output: tuple[int, ...], sizes: dict[int,
     try:
         search = paths.get_path_fn(name)
     except KeyError:
-        raise ShapeError(f"einsum has no optimize={name!r}; there are True, False, 'optimal', 'greedy', 'dp'") from None
+        raise ArgumentError(
+            f"einsum has no optimize={name!r}; there are True, False, 'optimal', 'greedy', 'dp'"
+        ) from None
     sets: Any = [frozenset(term) for term in inputs]
     return _pairs(search(sets, frozenset(output), sizes, None), len(inputs))
 
@@ -103,7 +105,9 @@ def _pairs(steps: Any, count: int) -> Path:
     for step in (*steps, None):
         positions = range(len(left)) if step is None else sorted(step)
         if len(set(positions)) != len(positions) or not positions or not 0 <= positions[0] <= positions[-1] < len(left):
-            raise ShapeError(f"einsum cannot contract operands {step} when {len(left)} are left, in optimize={steps}")
+            raise ArgumentError(
+                f"einsum cannot contract operands {step} when {len(left)} are left, in optimize={steps}"
+            )
         first, *others = [left[position] for position in positions]
         left = [operand for position, operand in enumerate(left) if position not in positions]
         for other in others:

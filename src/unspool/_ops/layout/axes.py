@@ -17,7 +17,7 @@ from unspool._ops.layout.reshaping import (
     reshape,
 )
 from unspool._ops.leaf import as_operands, as_tensor
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -240,7 +240,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> tuple[
            [21, 22, 23]])
     """
     if indexing not in ("xy", "ij"):
-        raise ShapeError(f"indexing is 'xy' or 'ij', got {indexing!r}")
+        raise ArgumentError(f"indexing is 'xy' or 'ij', got {indexing!r}")
     vectors = [ravel(as_operands(x)[0]) for x in arrays]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:

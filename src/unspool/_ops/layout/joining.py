@@ -23,7 +23,7 @@ from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, expand_
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
-from unspool._ops.op import Op, parts, register
+from unspool._ops.op import JointRule, Op, parts, register
 from unspool.errors import ShapeError, SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:
@@ -38,8 +38,16 @@ def _infer_concat(*inputs: Node, axis: int) -> tuple[Shape, Any]:
     return replaced(inputs[0].shape, axis, sum([x.shape[axis] for x in inputs])), dtype
 
 
-def _concat_vjp(i: int, ct: Tensor, out: Tensor, *inputs: Tensor, axis: int) -> Tensor:
-    start, size = sum([x.shape[axis] for x in inputs[:i]]), inputs[i].shape[axis]
+def _concat_vjp(needed: Sequence[bool], ct: Tensor, out: Tensor, *inputs: Tensor, axis: int) -> list[Tensor | None]:
+    contributions: list[Tensor | None] = []
+    start: Size = 0
+    for x, wanted in zip(inputs, needed, strict=True):
+        contributions.append(_piece(ct, axis, start, x.shape[axis]) if wanted else None)
+        start = start + x.shape[axis]
+    return contributions
+
+
+def _piece(ct: Tensor, axis: int, start: Size, size: Size) -> Tensor:
     return rearrange(ct, lambda inner: crop_axis(inner, axis, start, size))
 
 
@@ -52,7 +60,7 @@ CONCAT = register(
         "concat",
         infer=_infer_concat,
         kernel=lambda *arrays, axis: np.concatenate(arrays, axis),
-        vjp=_concat_vjp,
+        vjp=JointRule(_concat_vjp),
         jvp=_concat_jvp,
         canonical=lambda *inputs, axis: inputs[0] if len(inputs) == 1 else None,
     )

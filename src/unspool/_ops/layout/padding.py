@@ -21,7 +21,7 @@ from unspool._ops.layout.joining import concat
 from unspool._ops.layout.repeating import copy_along
 from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, replaced
 from unspool._ops.leaf import CONSTANT, as_tensor, constant
-from unspool.errors import DTypeError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -58,7 +58,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     if mode == "constant":
         return _pad_constant(x, widths, _pairs("constant_values", constant_values, x.ndim, lambda v: _as_fill(v, x)))
     if mode not in _CONTINUATIONS:
-        raise ShapeError(f"mode is one of {', '.join(('constant', *_CONTINUATIONS))}; got {mode!r}")
+        raise ArgumentError(f"mode is one of {', '.join(('constant', *_CONTINUATIONS))}; got {mode!r}")
     return _pad_continuing(x, widths, mode)
 
 

@@ -27,7 +27,7 @@ from unspool._ops.reduction.axes import (
     spread,
 )
 from unspool._ops.reduction.sums import sum
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -153,7 +153,7 @@ def _extremum(op: Op, x: Any, axis: Axis, keepdims: bool, initial: Any, where: A
     keep = selection(where, x)
     if keep is not None:
         if initial is None:
-            raise ShapeError(f"{op.name} with where= needs initial=, the result where no element is left")
+            raise ArgumentError(f"{op.name} with where= needs initial=, the result where no element is left")
         x = elementwise.where(keep, x, constant(neutral(x.dtype), x.dtype))
     axes = layout.normalize_axes(axis, x.ndim)
     result = _graph.apply(op, x, axis=axes, keepdims=bool(keepdims), or_neutral=initial is not None)

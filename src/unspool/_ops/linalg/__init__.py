@@ -1,0 +1,1 @@
+"""Linear algebra: decompositions, solvers and functions of matrices, with derivatives that are right or refuse."""
