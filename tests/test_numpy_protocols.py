@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.errors import MutationError, UnsupportedError
+from unspool.errors import DTypeError, MutationError, UnsupportedError
 
 X = np.array([[1.0, 2.5, 3.0], [4.0, 0.5, 6.0]])
 A = np.array([[0.25, 1.0, 2.0], [3.0, 4.0, 5.0]])

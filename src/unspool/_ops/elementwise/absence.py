@@ -47,6 +47,8 @@ def through_mask(ct: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
 def scale(ct: Tensor, factor: Any) -> Tensor:
     """Multiply a cotangent by a partial derivative, leaving absent elements absent."""
     if ct.op is not MASK:
+        if isinstance(factor, Node):  # nearly always; the hot path of every gradient
+            return ops.record(ops.MULTIPLY, ct, factor)  # type: ignore[arg-type]
         return ops.multiply(ct, factor)
     return through_mask(ct, lambda inner: ops.multiply(inner, factor))
 

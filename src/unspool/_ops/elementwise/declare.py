@@ -129,7 +129,7 @@ def _rule_from_partial(partial: Partial, *, adjoint: bool) -> Rule:
 
     def rule(ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor:
         factor = function(out, *inputs, **params)
-        return combine(ct, ops.conj(factor) if adjoint else factor)
+        return combine(ct, ops.conj(factor) if adjoint and out.dtype in COMPLEX else factor)
 
     return rule
 
