@@ -381,3 +381,78 @@ def test_gradients_of_losses_of_singular_values_and_vectors(spectrum: str, name:
     if x.matrix.shape[0] < x.matrix.shape[1] and name == "polar factor":
         pytest.skip("a wide matrix has no polar factor with orthonormal columns")
     judge(outcome(lambda a: probe.loss(a, w), x.matrix), probe.gradient(x, w), required=probe.required(x.values))
+
+
+# --- forward mode ----------------------------------------------------------------------------------------------------
+
+
+def push_forward(loss: Callable[[Any], Any], at: Any, direction: Any) -> Any:
+    """Return the derivative along a direction, or the typed error that refused it."""
+    try:
+        return us.jvp(loss, (us.tensor(at),), (us.tensor(direction),))[1].eval()
+    except (GaugeError, RankError) as refusal:
+        return refusal
+
+
+def judge_along(found: Any, gradient: Any, direction: Any) -> None:
+    if isinstance(found, UnspoolError):
+        return
+    expected = np.real(np.vdot(gradient, direction))
+    size = np.linalg.norm(gradient) * np.linalg.norm(direction)
+    assert np.isfinite(found)
+    assert abs(found - expected) <= 1e-6 * (size or 1.0), f"finite and wrong: {found} is not {expected}"
+
+
+@pytest.mark.parametrize(("spectrum", "name", "kind"), hermitian_cases())
+def test_forward_mode_is_right_or_refuses_too(spectrum: str, name: str, kind: str) -> None:
+    probe, h, w = hermitian_case(spectrum, name, kind)
+    direction = hermitian(weights(*w.shape, field="complex" if kind == "unitary" else "real", seed=9))
+    found = push_forward(lambda a: probe.loss(a, w), h.matrix, direction)
+    judge_along(found, probe.gradient(h, w), direction)
+
+
+# --- exactly known gaps ----------------------------------------------------------------------------------------------
+
+# In a dyadic frame the matrix has exactly these eigenvalues, so that even a loss that splits the pair has a known
+# gradient. It is as large as one over the gap, and no computation can have it once the gap is near rounding.
+DYADIC = (8, 13, 20, 27, 30, 33, 36, 40, 43, 46, 49)
+
+
+def quotients(f: Any, values: Any) -> Any:
+    gaps = values[:, None] - values[None, :]
+    return (f[:, None] - f[None, :]) / np.where(gaps == 0, 1.0, gaps)
+
+
+@pytest.mark.parametrize("kind", ["rotation", "unitary"])
+@pytest.mark.parametrize("bits", DYADIC)
+def test_a_projector_that_splits_a_close_pair_is_right_or_refused(bits: int, kind: str) -> None:
+    h = Hermitian(np.array([1, 1 + 2.0**-bits, 2, 3]), dyadic_frame(kind))
+    w = weight_for(kind, 4, 4)
+    expected = h.pull_back(w, quotients(np.array([1.0, 0, 0, 0]), h.values))
+    found = outcome(lambda a: inner(w, projector(us.linalg.eigh(a)[1][:, :1])), h.matrix)
+    judge(found if isinstance(found, UnspoolError) else hermitian(found), expected, required=bits <= 13)
+
+
+@pytest.mark.parametrize("kind", ["rotation", "unitary"])
+@pytest.mark.parametrize("bits", DYADIC)
+@pytest.mark.parametrize("build", ["truncated_svd", "low_rank"])
+def test_a_cut_through_a_close_pair_is_right_or_refused(build: str, bits: int, kind: str) -> None:
+    x = Factored(dyadic_frame(kind), np.array([3, 2, 1 + 2.0**-bits, 1]), dyadic_frame("rotation")[:, [2, 0, 3, 1]])
+    w = weight_for(kind, 4, 4)
+
+    def loss(a: Any) -> Any:
+        if build == "low_rank":
+            return inner(w, us.linalg.low_rank(a, 3))
+        u, s, vh = us.linalg.truncated_svd(a, rank=3)
+        return inner(w, (u * s) @ vh)
+
+    def differences(points: Any) -> Any:
+        f = np.where(np.abs(points) > 1, points, 0.0)
+        return np.where(points[:, None] == points[None, :], (f != 0)[:, None], quotients(f, points))
+
+    judge(outcome(loss, x.matrix), x.pull_back(differences, off=w), required=bits <= 13)
+
+
+def test_a_cut_through_equal_singular_values_is_refused() -> None:
+    x = Factored(frame(4, "rotation", 2), np.array([3.0, 2, 1, 1]), frame(4, "rotation", 3))
+    assert isinstance(outcome(lambda a: inner(weights(4, 4), us.linalg.low_rank(a, 3)), x.matrix), GaugeError)

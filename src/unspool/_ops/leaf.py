@@ -195,7 +195,8 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
             array = np.asarray(data, dtype=wanted) if array.ndim == 0 else array.astype(wanted)
             copy = False
     except (ValueError, OverflowError) as error:
-        raise DTypeError(f"cannot make an array of dtype {wanted} from {type(data).__name__}: {error}") from error
+        kind = "an array" if wanted is None else f"an array of dtype {wanted}"
+        raise DTypeError(f"cannot make {kind} from {type(data).__name__}: {error}") from error
     array = array.copy() if copy else array.view()
     array.setflags(write=False)
     return array

@@ -1,0 +1,99 @@
+"""The Cholesky factor of a positive definite matrix.
+
+The matrix is taken to be Hermitian: one triangle of it is read, and its cotangent is Hermitian, shared by both. With Φ
+for "the lower triangle, half of its diagonal", the factor moves by L·Φ(L⁻¹·dA·L⁻ᴴ).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dims import Shape
+from unspool._graph import Node
+from unspool._ops import layout
+from unspool._ops.contraction import matmul
+from unspool._ops.elementwise import add, multiply
+from unspool._ops.linalg.matrices import adjoint, as_square, hermitian_part
+from unspool._ops.linalg.triangular import divide_triangular, solve_triangular
+from unspool._ops.op import OUTPUT, Op, register
+from unspool.errors import KernelError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+def cholesky(x: Any, *, upper: bool = False) -> Tensor:
+    """Return the triangular factor L of positive definite matrices: ``L @ L.H``, or ``U.H @ U`` with ``upper``.
+
+    Parameters
+    ----------
+    x : array_like
+        Hermitian positive definite matrices, in the last two axes. Only the lower triangle is read, with ``upper``
+        only the upper one; the cotangent is Hermitian.
+    upper : bool
+        Whether to return the upper triangular factor.
+
+    Raises
+    ------
+    KernelError
+        When it runs, if a matrix is not positive definite; names the first leading block that is not.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.cholesky([[4.0, 2.0], [2.0, 2.0]]).eval()
+    array([[2., 0.],
+           [1., 1.]])
+    """
+    x = as_square(x, "cholesky")
+    if upper:
+        return adjoint(_graph.apply(CHOLESKY, adjoint(x)))
+    return _graph.apply(CHOLESKY, x)
+
+
+def _infer(x: Node) -> tuple[Shape, Any]:
+    return x.shape, x.dtype
+
+
+def _kernel(x: Any) -> Any:
+    try:
+        return np.linalg.cholesky(x)
+    except np.linalg.LinAlgError:
+        raise _not_positive_definite(x) from None
+
+
+def _not_positive_definite(x: Any) -> KernelError:
+    from scipy.linalg.lapack import get_lapack_funcs
+
+    factor = get_lapack_funcs("potrf", dtype=x.dtype)
+    for index in np.ndindex(x.shape[:-2]):
+        order = factor(x[index], lower=1)[1]
+        if order:
+            which = f"matrix {index} of the stack" if index else "the matrix"
+            return KernelError(
+                f"cholesky takes positive definite matrices: the leading {order} by {order} block of {which} is not"
+            )
+    return KernelError("cholesky takes positive definite matrices, and got one that is not")
+
+
+def _lower_half(x: Tensor) -> Tensor:
+    """Return the lower triangle with half of the diagonal."""
+    return multiply(add(layout.tril(x), layout.tril(x, -1)), 0.5)
+
+
+def _vjp(ct: Tensor, factor: Tensor, x: Tensor) -> Tensor:
+    inner = hermitian_part(_lower_half(matmul(adjoint(factor), ct)))
+    half = solve_triangular(factor, inner, lower=True, adjoint=True)
+    return hermitian_part(divide_triangular(half, factor, lower=True))
+
+
+def _jvp(t: Tensor, factor: Tensor, x: Tensor) -> Tensor:
+    half = solve_triangular(factor, hermitian_part(t), lower=True)
+    inner = divide_triangular(half, factor, lower=True, adjoint=True)
+    return matmul(factor, _lower_half(inner))
+
+
+CHOLESKY = register(Op("cholesky", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=(_jvp,), needs=(OUTPUT,)))
