@@ -1,25 +1,160 @@
 """Linear algebra, under the names of ``numpy.linalg`` and the array API standard.
 
+Everything works on stacks of matrices, real and complex, on symbolic sizes, and has derivatives of every order in both
+modes. At repeated eigenvalues and singular values, and where rank is lost, a derivative is right, or is refused with a
+`GaugeError` or a `RankError` that says why. The page ``docs/linear-algebra.md`` tells the whole story.
+
 Examples
 --------
 >>> import unspool as us
 >>> us.linalg.norm([3.0, 4.0]).eval()
 array(5.)
+>>> A = us.tensor([[0.0, 2.0], [2.0, 0.0]])
+>>> us.sum(us.linalg.svdvals(A)).grad(A).eval()  # both singular values are 2
+array([[0., 1.],
+       [1., 0.]])
 """
 
-from unspool._ops.contraction import matmul, outer, tensordot, vecdot
-from unspool._ops.contraction.norms import matrix_norm, norm, vector_norm
-from unspool._ops.layout import diagonal, matrix_transpose, trace
+from unspool._ops.contraction import (
+    matmul,
+    outer,
+    tensordot,
+    vecdot,
+)
+from unspool._ops.contraction.norms import (
+    matrix_norm,
+    norm,
+    vector_norm,
+)
+from unspool._ops.layout import (
+    diagonal,
+    kron,
+    matrix_transpose,
+    trace,
+)
+from unspool._ops.linalg.cholesky import (
+    cholesky,
+)
+from unspool._ops.linalg.determinants import (
+    SlogdetResult,
+    det,
+    slogdet,
+)
+from unspool._ops.linalg.eig import (
+    EigResult,
+    eig,
+    eigvals,
+)
+from unspool._ops.linalg.eigh import (
+    EighResult,
+    eigh,
+    eigvalsh,
+)
+from unspool._ops.linalg.functions import (
+    logm,
+    matrix_exp,
+    matrix_power,
+    sqrtm,
+)
+from unspool._ops.linalg.gauge import (
+    tolerances,
+)
+from unspool._ops.linalg.least_squares import (
+    LstsqResult,
+    lstsq,
+    pinv,
+)
+from unspool._ops.linalg.lu import (
+    LUResult,
+    lu,
+)
+from unspool._ops.linalg.polar import (
+    PolarResult,
+    polar,
+)
+from unspool._ops.linalg.products import (
+    cross,
+    multi_dot,
+)
+from unspool._ops.linalg.qr import (
+    LQResult,
+    QRResult,
+    lq,
+    qr,
+)
+from unspool._ops.linalg.solving import (
+    inv,
+    solve,
+    tensorinv,
+    tensorsolve,
+)
+from unspool._ops.linalg.spectral_norms import (
+    cond,
+    matrix_rank,
+)
+from unspool._ops.linalg.svd import (
+    SVDResult,
+    svd,
+    svdvals,
+)
+from unspool._ops.linalg.triangular import (
+    solve_triangular,
+)
+from unspool._ops.linalg.truncated import (
+    low_rank,
+    truncated_svd,
+)
 
 __all__ = [
+    "EigResult",
+    "EighResult",
+    "LQResult",
+    "LUResult",
+    "LstsqResult",
+    "PolarResult",
+    "QRResult",
+    "SVDResult",
+    "SlogdetResult",
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
     "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "kron",
+    "logm",
+    "low_rank",
+    "lq",
+    "lstsq",
+    "lu",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
     "matrix_transpose",
+    "multi_dot",
     "norm",
     "outer",
+    "pinv",
+    "polar",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "sqrtm",
+    "svd",
+    "svdvals",
     "tensordot",
+    "tensorinv",
+    "tensorsolve",
+    "tolerances",
     "trace",
+    "truncated_svd",
     "vecdot",
     "vector_norm",
 ]

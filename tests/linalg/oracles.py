@@ -1,8 +1,8 @@
 """Exact answers for the probes, in plain NumPy: matrices with a known spectrum and derivatives in closed form.
 
 The one idea is the theorem of Daleckii and Krein. For a Hermitian A = Q diag(λ) Qᴴ and a function f, the derivative of
-f(A) in the direction E is Q (F ∘ QᴴEQ) Qᴴ with the divided differences F_ij = f[λ_i, λ_j], which are f′ where eigenvalues
-are equal. It is finite and smooth at any spectrum, so it decides what is right where a rule divides by gaps.
+f(A) in the direction E is Q (F ∘ QᴴEQ) Qᴴ with the divided differences F_ij = f[λ_i, λ_j], which are f′ for equal
+eigenvalues. It is finite and smooth at any spectrum, so it decides what is right where a rule divides by gaps.
 
 Singular values come under the same theorem: the Hermitian matrix [[0, A], [Aᴴ, 0]] has the eigenvalues ±s, and odd
 functions of it have U f(S) Vᴴ off the diagonal, even ones U f(S) Uᴴ and V f(S) Vᴴ on it.
@@ -164,7 +164,7 @@ def outcome(loss: Function, at: Any) -> Any:
         return refusal
 
 
-def judge(found: Any, expected: Any, required: bool = True) -> bool:
+def judge(found: Any, expected: Any, required: bool = True, accuracy: float = ACCURACY) -> bool:
     """Fail unless the gradient is right, or was refused and may be; return whether it is right."""
     if isinstance(found, (GaugeError, RankError)):
         if required:
@@ -172,7 +172,7 @@ def judge(found: Any, expected: Any, required: bool = True) -> bool:
         return False
     assert np.all(np.isfinite(found)), f"not finite: {found}"
     error = relative_error(found, expected)
-    assert error <= ACCURACY, f"finite and wrong by {error:.1e}:\n{found}\nis not\n{expected}"
+    assert error <= accuracy, f"finite and wrong by {error:.1e}:\n{found}\nis not\n{expected}"
     return True
 
 

@@ -12,33 +12,24 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.linalg.oracles import Factored, divided, frame, hermitian, indicator, judge, outcome, weights
+from tests.linalg.oracles import Factored, Hermitian, divided, frame, hermitian, indicator, judge, outcome
+from tests.linalg.probing import FRAMES, inner, weight_for
 
-FRAMES = ("axes", "rotation", "unitary")
 SIDES = {"square": (0, 0), "tall": (2, 0), "wide": (0, 2)}
 RANKS = {
     "full rank": [3, 2, 1],
     "two equal": [2, 2, 1],
     "all equal": [2, 2, 2],
-    "nearly singular": [3, 2, 1e-5],
+    "nearly singular": [3, 2, 2e-3],
     "rank 2": [3, 2, 0],
     "rank 1": [3, 0, 0],
     "rank 0": [0, 0, 0],
 }
 
 
-def inner(w: Any, x: Any) -> Any:
-    """Return Re⟨w, x⟩."""
-    return us.real(us.sum(np.conj(w) * x))
-
-
 def factored(values: Any, kind: str, side: str = "square") -> Factored:
     m, n = (len(values) + extra for extra in SIDES[side])
     return Factored(frame(m, kind, 2), np.array(values, float), frame(n, kind, 3))
-
-
-def weight_for(kind: str, *shape: int) -> Any:
-    return weights(*shape, field="complex" if kind == "unitary" else "real")
 
 
 def multiply(factors: Any) -> Any:
@@ -137,9 +128,8 @@ def test_determinants_also_of_singular_matrices(rank: str, kind: str) -> None:
     x = factored(RANKS[rank], kind)
     sign = np.linalg.det(x.left) * np.linalg.det(x.right.conj().T)
     others = [np.prod(np.delete(x.values, i)) for i in range(3)]
-    expected = x.spectral(np.array(others)) * sign
-    judge(outcome(lambda a: inner(1.0, us.linalg.det(a)), x.matrix), expected * 1.0 if kind != "unitary" else x.spectral(
-        np.array(others) * np.conj(1 / sign)))
+    expected = np.conj(sign) * x.spectral(np.array(others))
+    judge(outcome(lambda a: inner(1.0, us.linalg.det(a)), x.matrix), expected)
 
 
 # --- eig -------------------------------------------------------------------------------------------------------------
@@ -216,3 +206,43 @@ def test_the_norm_of_a_zero_matrix_has_gradient_zero() -> None:
             judge(found, np.zeros((3, 2)))
         else:
             assert isinstance(found, us.errors.UnspoolError) or np.all(np.isfinite(found))
+
+
+# --- functions of the matrix, which know no vectors ------------------------------------------------------------------
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "matrix_exp": (lambda a: us.linalg.matrix_exp(a), np.exp, np.exp),
+    "sqrtm": (lambda a: us.linalg.sqrtm(a), np.sqrt, lambda x: 0.5 / np.sqrt(x)),
+    "logm": (lambda a: us.linalg.logm(a), np.log, lambda x: 1 / x),
+    "cube": (lambda a: us.linalg.matrix_power(a, 3), lambda x: x**3, lambda x: 3 * x**2),
+    "inverse square": (lambda a: us.linalg.matrix_power(a, -2), lambda x: x**-2, lambda x: -2 * x**-3),
+    "inv": (lambda a: us.linalg.inv(a), lambda x: 1 / x, lambda x: -(x**-2)),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3, 4], [1, 1 + 1e-10, 2, 3], [1, 1, 2, 3], [1, 1, 1, 2], [2, 2, 2, 2]], ids=str
+)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_matrices_are_right_at_every_spectrum(name: str, values: list[float], kind: str) -> None:
+    build, f, slope = FUNCTIONS[name]
+    h = Hermitian(np.array(values, float), frame(4, kind))
+    w = weight_for(kind, 4, 4)
+    found = outcome(lambda a: inner(w, build(a)), h.matrix)
+    judge(hermitian(found), h.pull_back(w, divided(f, slope)(h.values)))
+
+
+# --- stacks ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_matrix_of_a_stack_is_judged_by_itself() -> None:
+    spectra = ([1.0, 1, 2, 3], [1.0, 2, 3, 4], [0.0, 0, 0, 0], [1e-9, 2e-9, 3e-9, 4e-9])
+    stack = np.array([Hermitian(np.array(s), frame(4, "rotation")).matrix for s in spectra])
+
+    def loss(a: Any) -> Any:
+        values, vectors = us.linalg.eigh(a)
+        return us.sum(us.linalg.norm((vectors * values[..., None, :]) @ vectors.mT, axis=(-2, -1)))
+
+    sizes = np.linalg.norm(stack, axis=(-2, -1), keepdims=True)
+    judge(outcome(loss, stack), stack / np.where(sizes > 0, sizes, 1.0))

@@ -20,7 +20,7 @@ from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -38,9 +38,9 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> 
     ----------
     x : array_like
         Real or complex; the norm is real.
-    ord : {None, number, inf, -inf, "fro"}
-        ``None`` is the 2-norm of all elements. Orders of vectors are any number, those of matrices 1, -1, inf, -inf and
-        "fro".
+    ord : {None, number, inf, -inf, "fro", "nuc"}
+        ``None`` is the 2-norm of all elements. Orders of vectors are any number, those of matrices 1, -1, inf, -inf,
+        "fro", and 2, -2 and "nuc": the largest singular value, the smallest, and the sum of all.
     axis : int or tuple of int, optional
         One axis: norms of vectors. Two: of matrices. By default ``x`` itself is a vector or a matrix.
     keepdims : bool
@@ -111,7 +111,10 @@ def vector_norm(x: Any, *, axis: Axis = None, keepdims: bool = False, ord: Any =
 
 
 def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """Norm of the matrices in the last two axes: "fro" (Frobenius), 1 and -1 (columns), inf and -inf (rows).
+    """Norm of the matrices in the last two axes.
+
+    Orders: "fro" (Frobenius), 1 and -1 (columns), inf and -inf (rows), 2 and -2 (the largest and the smallest singular
+    value), "nuc" (the sum of singular values).
 
     Examples
     --------
@@ -131,13 +134,24 @@ def _matrix_norm(x: Tensor, ord: Any, axes: tuple[int, ...], keepdims: bool) -> 
         raise ShapeError(f"the two axes of a matrix must differ, got {axes}")
     if isinstance(ord, str) and ord == "fro":
         return _norm2(x, tuple(sorted((rows, columns))), keepdims)
+    if ord in (2, -2) or (isinstance(ord, str) and ord == "nuc"):
+        return _spectral_norm(x, ord, rows, columns, keepdims)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"matrix norms have the orders 'fro', 1, -1, inf and -inf, not {ord!r}")
+        raise ArgumentError(f"matrix norms have the orders 'fro', 'nuc', 1, -1, 2, -2, inf and -inf, not {ord!r}")
     summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
     totals = vector_norm(x, axis=summed, keepdims=True, ord=1)
     extreme = reduction.max if ord > 0 else reduction.min
     result = extreme(totals, axis=other, keepdims=True)
     return result if keepdims else layout.reshape(result, reduction.reduced_shape(x.shape, (rows, columns), False))
+
+
+def _spectral_norm(x: Tensor, ord: Any, rows: int, columns: int, keepdims: bool) -> Tensor:
+    # Imported here: singular values are made of contractions.
+    from unspool._ops.linalg.spectral_norms import spectral_norm
+
+    stack = [axis for axis in range(x.ndim) if axis not in (rows, columns)]
+    result = spectral_norm(layout.permute_dims(x, [*stack, rows, columns]), ord)
+    return layout.reshape(result, reduction.reduced_shape(x.shape, (rows, columns), True)) if keepdims else result
 
 
 def _number(ord: Any) -> float:
@@ -146,7 +160,7 @@ def _number(ord: Any) -> float:
     except (TypeError, ValueError):
         order = math.nan
     if math.isnan(order):
-        raise ShapeError(f"vector norms have a number, inf or -inf as order, not {ord!r}")
+        raise ArgumentError(f"vector norms have a number, inf or -inf as order, not {ord!r}")
     return order
 
 

@@ -13,11 +13,10 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape
 from unspool._graph import Node
-from unspool._ops import layout
 from unspool._ops.contraction import matmul
-from unspool._ops.elementwise import add, multiply
+from unspool._ops.linalg.factoring import lapack
 from unspool._ops.linalg.matrices import adjoint, as_square, hermitian_part
-from unspool._ops.linalg.triangular import divide_triangular, solve_triangular
+from unspool._ops.linalg.triangular import divide_triangular, lower_half, solve_triangular
 from unspool._ops.op import OUTPUT, Op, register
 from unspool.errors import KernelError
 
@@ -59,33 +58,30 @@ def _infer(x: Node) -> tuple[Shape, Any]:
 
 
 def _kernel(x: Any) -> Any:
+    if x.ndim == 2:
+        return _factor(x, ())
     try:
         return np.linalg.cholesky(x)
     except np.linalg.LinAlgError:
-        raise _not_positive_definite(x) from None
+        # Which one it was: the first that LAPACK refuses.
+        return np.stack([_factor(x[index], index) for index in np.ndindex(x.shape[:-2])]).reshape(x.shape)
 
 
-def _not_positive_definite(x: Any) -> KernelError:
-    from scipy.linalg.lapack import get_lapack_funcs
-
-    factor = get_lapack_funcs("potrf", dtype=x.dtype)
-    for index in np.ndindex(x.shape[:-2]):
-        order = factor(x[index], lower=1)[1]
-        if order:
-            which = f"matrix {index} of the stack" if index else "the matrix"
-            return KernelError(
-                f"cholesky takes positive definite matrices: the leading {order} by {order} block of {which} is not"
-            )
-    return KernelError("cholesky takes positive definite matrices, and got one that is not")
-
-
-def _lower_half(x: Tensor) -> Tensor:
-    """Return the lower triangle with half of the diagonal."""
-    return multiply(add(layout.tril(x), layout.tril(x, -1)), 0.5)
+def _factor(x: Any, index: tuple[int, ...]) -> Any:
+    if not x.size:
+        return np.zeros(x.shape, x.dtype)
+    # LAPACK reads columns: to it, the lower triangle of rows is the upper one of the conjugate.
+    factor, order = lapack("potrf", x.dtype)(x.T, lower=0, clean=1)
+    if order:
+        which = f"matrix {index} of the stack" if index else "the matrix"
+        raise KernelError(
+            f"cholesky takes positive definite matrices: the leading {order} by {order} block of {which} is not"
+        )
+    return factor.T
 
 
 def _vjp(ct: Tensor, factor: Tensor, x: Tensor) -> Tensor:
-    inner = hermitian_part(_lower_half(matmul(adjoint(factor), ct)))
+    inner = lower_half(matmul(adjoint(factor), ct))
     half = solve_triangular(factor, inner, lower=True, adjoint=True)
     return hermitian_part(divide_triangular(half, factor, lower=True))
 
@@ -93,7 +89,7 @@ def _vjp(ct: Tensor, factor: Tensor, x: Tensor) -> Tensor:
 def _jvp(t: Tensor, factor: Tensor, x: Tensor) -> Tensor:
     half = solve_triangular(factor, hermitian_part(t), lower=True)
     inner = divide_triangular(half, factor, lower=True, adjoint=True)
-    return matmul(factor, _lower_half(inner))
+    return matmul(factor, lower_half(inner))
 
 
 CHOLESKY = register(Op("cholesky", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=(_jvp,), needs=(OUTPUT,)))

@@ -90,6 +90,33 @@ def keep_triangle(x: Tensor, *, lower: bool, strict: bool = False) -> Tensor:
     return mask(x, _graph.apply(TRI_MASK, rows=rows, columns=columns, k=offset, upper=not lower))
 
 
+def lower_half(x: Tensor) -> Tensor:
+    """Return the lower triangle with half of the diagonal: added to its adjoint it is Hermitian, and taken once."""
+    return _graph.apply(LOWER_HALF, x)
+
+
+def _lower_half_kernel(x: Any) -> Any:
+    half = np.tril(x)
+    diagonal = np.arange(min(half.shape[-2:]))
+    half[..., diagonal, diagonal] = half[..., diagonal, diagonal] / 2
+    return half
+
+
+def _lower_half_rule(ct: Tensor, out: Tensor, x: Tensor) -> Tensor:
+    return keep_triangle(lower_half(ct), lower=True)
+
+
+LOWER_HALF = register(
+    Op(
+        "lower_half",
+        infer=lambda x: (x.shape, x.dtype),
+        kernel=_lower_half_kernel,
+        vjp=(_lower_half_rule,),
+        jvp=(_lower_half_rule,),
+    )
+)
+
+
 # --- the op ----------------------------------------------------------------------------------------------------------
 
 
@@ -132,11 +159,11 @@ def _right_side_jvp(t: Tensor, x: Tensor, a: Tensor, b: Tensor, **params: Any) -
 
 def solve_triangular_kernel(a: Any, b: Any, *, lower: bool, adjoint: bool, unit_diagonal: bool) -> Any:
     """Solve with a stack of triangles: by BLAS matrix for matrix, or by substitution for all matrices at once."""
+    if b.size == 0:
+        return np.zeros(b.shape, b.dtype)
     if not unit_diagonal:
         _refuse_zeros_on_diagonal(a)
     size, stack = a.shape[-1], a.shape[:-2]
-    if b.size == 0:
-        return np.zeros(b.shape, b.dtype)
     if b.dtype == object or (stack and np.prod(stack) >= _TALL_STACK * size):
         return _substitute(a, b, lower, adjoint, unit_diagonal)
     if not stack:

@@ -1,0 +1,165 @@
+"""Eigenvalues and eigenvectors of Hermitian matrices.
+
+With A = V·Λ·Vᴴ and X = Vᴴ·V̄, whose skew part is a(X),
+
+    Ā = V·M·Vᴴ,   M_ij = a(X)_ij / (λ_j - λ_i) + δ_ij·λ̄_i
+
+which is Hermitian. What has to be done where eigenvalues are equal is the business of `unspool._ops.linalg.gaps`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from unspool import _graph
+from unspool._dtypes import real_dtype
+from unspool._graph import Node
+from unspool._ops import elementwise, layout
+from unspool._ops.contraction import matmul
+from unspool._ops.linalg.division import Division, division
+from unspool._ops.linalg.gaps import EIGH, TANGENT
+from unspool._ops.linalg.matrices import adjoint, as_square, hermitian_part, skew_part
+from unspool._ops.linalg.null_spaces import generic_null_eigenvectors
+from unspool._ops.linalg.svd import column_phases
+from unspool._ops.op import OUTPUT, Op, parts, register
+from unspool.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues, rising, and the eigenvectors, which are the columns of a unitary matrix."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+def eigh(
+    x: Any,
+    UPLO: str = "L",
+    *,
+    gauge: str = "check",
+    broaden: float | None = None,
+    rtol: float | None = None,
+) -> EighResult:
+    """Eigenvalues and eigenvectors of Hermitian (real: symmetric) matrices.
+
+    Parameters
+    ----------
+    x : array_like
+        Square matrices in the last two axes. Only one triangle is read.
+    UPLO : {"L", "U"}
+        Which one: the lower or the upper.
+    gauge : {"check", "fixed"}
+        What happens to the phase (the sign, if real) of each eigenvector, which is open. "check": a loss may not depend
+        on it. "fixed": the largest entry is made real and positive, and the derivative is that of this convention.
+    broaden : float, optional
+        Divide by gaps d as d/(d² + broaden²) and check nothing. The derivative is then wrong by about (broaden/d)².
+    rtol : float, optional
+        Eigenvalues are equal if they differ by at most this much of the largest modulus; see `tolerances`.
+
+    Returns
+    -------
+    EighResult
+        The named tuple (eigenvalues, eigenvectors).
+
+    Raises
+    ------
+    GaugeError
+        When a derivative is evaluated, as by `svd`.
+
+    Notes
+    -----
+    Derivatives are those among Hermitian matrices, whichever triangle is read: the gradient is Hermitian, and of a
+    tangent the Hermitian part counts. A repeated eigenvalue zero gets a generic basis, as by `svd`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> a = us.tensor([[2.0, 1.0], [1.0, 2.0]])
+    >>> values, vectors = us.linalg.eigh(a)
+    >>> values.eval()
+    array([1., 3.])
+    >>> us.sum(us.exp(values)).grad(a).shape
+    (2, 2)
+    """
+    x = as_square(x, "eigh")
+    options = division(x.dtype, gauge, broaden, rtol)
+    values, vectors = parts(_graph.apply_multi(EIGH_OP, x, lower=_is_lower(UPLO), **options))
+    if gauge == "fixed":
+        vectors = elementwise.multiply(vectors, elementwise.conj(column_phases(vectors)))
+    return EighResult(values, vectors)
+
+
+def eigvalsh(x: Any, UPLO: str = "L") -> Tensor:
+    """Eigenvalues of Hermitian matrices, rising.
+
+    Where eigenvalues are equal, only losses that treat them alike have a derivative; others raise `GaugeError` when it
+    is evaluated. The gradient is Hermitian, as that of `eigh`, of whose node these are the values.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.eigvalsh([[2.0, 1.0], [1.0, 2.0]]).eval()
+    array([1., 3.])
+    """
+    x = as_square(x, "eigvalsh")
+    options = division(x.dtype, "check", None, None)
+    return parts(_graph.apply_multi(EIGH_OP, x, lower=_is_lower(UPLO), **options))[0]
+
+
+def _is_lower(uplo: Any) -> bool:
+    if not isinstance(uplo, str) or uplo.upper() not in ("L", "U"):
+        raise ArgumentError(f'UPLO is "L" or "U", got {uplo!r}')
+    return uplo.upper() == "L"
+
+
+# --- the op ----------------------------------------------------------------------------------------------------------
+
+
+def _infer(x: Node, **options: Any) -> Any:
+    return (x.shape[:-1], real_dtype(x.dtype)), (x.shape, x.dtype)
+
+
+def _kernel(x: Any, *, lower: bool, **options: Any) -> Any:
+    return generic_null_eigenvectors(*np.linalg.eigh(x, "L" if lower else "U"))
+
+
+def _vjp(ct: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> Tensor:
+    (values_ct, vectors_ct), (values, vectors) = ct, out
+    rule = Division(**options)
+    if vectors_ct is None:
+        return _values_vjp(values_ct, values, vectors, rule)
+    inner = matmul(adjoint(vectors), vectors_ct)
+    total = matmul(vectors, rule.divide(skew_part(inner), values, values, inner, sign=-1, what=EIGH))
+    if values_ct is not None:
+        settled = rule.settle(values_ct, values, inner, what=EIGH)
+        total = elementwise.add(total, elementwise.multiply(vectors, layout.expand_dims(settled, -2)))
+    return matmul(total, adjoint(vectors))
+
+
+def _values_vjp(ct: Tensor, values: Tensor, vectors: Tensor, rule: Division) -> Tensor:
+    settled = rule.settle(ct, values, what=EIGH)
+    return matmul(elementwise.multiply(vectors, layout.expand_dims(settled, -2)), adjoint(vectors))
+
+
+def _jvp(tangents: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> Any:
+    values, vectors = out
+    rule = Division(**options)
+    inner = _in_basis(tangents[0], vectors)
+    rotation = rule.divide(inner, values, values, sign=-1, what=TANGENT)
+    return _values_jvp(inner, values, rule), matmul(vectors, rotation)
+
+
+def _in_basis(t: Tensor, vectors: Tensor) -> Tensor:
+    return hermitian_part(matmul(matmul(adjoint(vectors), t), vectors))
+
+
+def _values_jvp(inner: Tensor, values: Tensor, rule: Division) -> Tensor:
+    return elementwise.real(layout.diagonal(rule.split(inner, values, -1), 0, -2, -1))
+
+
+EIGH_OP = register(Op("eigh", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
