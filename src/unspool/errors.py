@@ -142,7 +142,18 @@ class NonScalarLossError(UnspoolError, ValueError):
 
 
 class GaugeError(UnspoolError, ArithmeticError):
-    """A loss depends on what a decomposition leaves open: a phase, or a basis inside a degenerate block."""
+    """A loss depends on what a decomposition leaves open: a phase, or a basis inside a degenerate block.
+
+    Attributes
+    ----------
+    indices : tuple of int
+        Which values, vectors or columns are concerned.
+    amount : float
+        How much of the cotangent goes there, relative to its largest entry.
+    """
+
+    indices: tuple[int, ...] = ()
+    amount: float = 0.0
 
 
 class RankError(UnspoolError, ValueError):

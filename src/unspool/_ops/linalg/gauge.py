@@ -91,6 +91,11 @@ def tolerances_for(dtype: DType, degeneracy: float | None = None) -> Tolerances:
     return found if degeneracy is None else replace(found, degeneracy=as_tolerance(degeneracy, "rtol"))
 
 
+def user_tolerance(name: str) -> float | None:
+    """Return a tolerance that the user has set, ``None`` where the default is in force."""
+    return dict(_chosen.get()).get(name)
+
+
 def as_tolerance(value: Any, name: str) -> float:
     """Return a tolerance as a number, or raise."""
     try:
@@ -110,5 +115,5 @@ def rounding_level(dtype: DType) -> float:
 def refusal(message: str, indices: tuple[int, ...], amount: float) -> GaugeError:
     """Return the error for a loss that depends on a gauge; it carries the indices concerned and the relative amount."""
     error = GaugeError(message)
-    vars(error).update(indices=indices, amount=amount)
+    error.indices, error.amount = indices, amount
     return error

@@ -127,7 +127,7 @@ def pinv(a: Any, rcond: float | None = None, hermitian: bool = False, *, rtol: f
 def chosen_tolerance(value: Any, name: str) -> float | None:
     """Return the tolerance of an argument, else that of the context (`tolerances`), else ``None``."""
     if value is None:
-        return dict(gauge._chosen.get()).get("rank")
+        return gauge.user_tolerance("rank")
     try:
         number = float(value)
     except (TypeError, ValueError):
