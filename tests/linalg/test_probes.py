@@ -140,18 +140,16 @@ HERMITIAN_PROBES = {
     "exponential": function_of_matrix(np.exp, us.exp, np.exp),
     "tanh": function_of_matrix(np.tanh, us.tanh, lambda x: 1 / np.cosh(x) ** 2),
     # No part of this weight is on the diagonal, so the derivatives by the eigenvalues see nothing of it on the axes. At
-    # an eigenvalue 0 those by the vectors vanish as well; no rule could tell, and such a case is not posed.
+    # an eigenvalue 0 those by the vectors vanish as well, which is why vectors of that value are a generic basis.
     "square, hidden": HermitianProbe(
         lambda a, w: inner(off_diagonal(w), rebuild(a, us.square)),
         lambda h, w: h.pull_back(off_diagonal(w), divided(np.square, lambda x: 2 * x)(h.values)),
         required=apart,
-        defined=positive,
     ),
     "product, hidden": HermitianProbe(
         lambda a, w: inner(off_diagonal(w), rebuild(a, lambda x: x)),
         lambda h, w: hermitian(off_diagonal(w)),
         required=apart,
-        defined=positive,
     ),
 }
 
