@@ -17,13 +17,8 @@ PyTorch and JAX.
 
 from __future__ import annotations
 
-import argparse
-import importlib.metadata
-import importlib.util
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,9 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
+from harness import Worker, participants, serve
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 QUIET = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
 
 AGREEMENT = 1e-8
@@ -221,30 +217,29 @@ LIBRARIES = {
         Library("jax jit", "jax", jax_library),
     )
 }
+PACKAGES = {name: library.package for name, library in LIBRARIES.items()}
 
 
 # --- workers: processes that measure what they are told to ------------------------------------------------------------
 
 
-def worker(name: str) -> None:
-    """Answer requests on standard input, a line of JSON each, until it ends."""
-    prepare = LIBRARIES[name].make()
+def measuring(prepare: Callable[[Any, Any, Any], Prepared]) -> Callable[..., dict[str, float]]:
+    """Return a function that measures a case; when it sees one first, it saves what was computed."""
     prepared: dict[tuple[str, int], tuple[Prepared, int]] = {}
-    for line in sys.stdin:
-        request = json.loads(line)
-        case = request["what"], request["size"]
-        if case not in prepared:
-            run = prepare(LOSSES[case[0]], *matrices(*case))
-            first = _seconds(run, 1)
-            seconds = _seconds(run, 1)
-            prepared[case] = run, max(1, round(MEASUREMENT / seconds))
-            value, gradient = run()
-            np.savez(request["save"], value=value, gradient=gradient)
-            answer = {"first": first, "seconds": seconds}
-        else:
-            run, repeats = prepared[case]
-            answer = {"seconds": _seconds(run, repeats)}
-        print(json.dumps(answer), flush=True)
+
+    def answer(what: str, size: int, save: str | None = None) -> dict[str, float]:
+        if (what, size) in prepared:
+            run, repeats = prepared[what, size]
+            return {"seconds": _seconds(run, repeats)}
+        run = prepare(LOSSES[what], *matrices(what, size))
+        first = _seconds(run, 1)
+        seconds = _seconds(run, 1)
+        prepared[what, size] = run, max(1, round(MEASUREMENT / seconds))
+        value, gradient = run()
+        np.savez(save or os.devnull, value=value, gradient=gradient)
+        return {"first": first, "seconds": seconds}
+
+    return answer
 
 
 def _seconds(run: Prepared, repeats: int) -> float:
@@ -252,36 +247,6 @@ def _seconds(run: Prepared, repeats: int) -> float:
     for _ in range(repeats):
         run()
     return (time.perf_counter() - begin) / repeats
-
-
-class Worker:
-    """A process that measures one library on request."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | ONE_THREAD | QUIET,
-        )
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.wait()
-
-    def ask(self, **request: Any) -> dict[str, float]:
-        """Send a request and return the answer."""
-        self._process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
-        self._process.stdin.flush()  # type: ignore[union-attr]
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
-        if not line:
-            raise SystemExit(f"{self.name} failed on {request}")
-        return json.loads(line)  # type: ignore[no-any-return]
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -310,7 +275,7 @@ class Row:
 def measure(names: list[str], rounds: dict[int, int]) -> Iterator[Row]:
     """Measure every loss at every size, all libraries in turn in every round."""
     with ExitStack() as running, tempfile.TemporaryDirectory() as folder:
-        workers = {name: running.enter_context(Worker(name)) for name in names}
+        workers = {name: running.enter_context(Worker(__file__, name, QUIET)) for name in names}
         for what in LOSSES:
             for size, number in rounds.items():
                 files = {name: str(Path(folder, f"{name}.npz")) for name in names}
@@ -354,39 +319,20 @@ def _milliseconds(seconds: float | None) -> str:
     return "–" if seconds is None else f"{1e3 * seconds:.3f} ms" if seconds < 0.1 else f"{1e3 * seconds:.0f} ms"
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of everything that takes part."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in dict.fromkeys(("numpy", "scipy", *(library.package for library in LIBRARIES.values()))):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
 def main() -> int:
     """Measure, print, and return 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description="Measure gradients through decompositions.")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers to a file")
-    parser.add_argument("--quick", action="store_true", help="small sizes, one round, no bars")
-    parser.add_argument("--worker", metavar="LIBRARY", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = harness.options("Measure gradients through decompositions.")
     if options.worker:
-        worker(options.worker)
+        serve(measuring(LIBRARIES[options.worker].make()))
         return 0
 
     if hasattr(os, "sched_setaffinity"):
         # The workers take turns, so one core serves them all, and none can gain from a second one.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    names = [name for name, library in LIBRARIES.items() if importlib.util.find_spec(library.package)]
-    missing = [name for name in LIBRARIES if name not in names]
-    print(", ".join(f"{package} {version}" for package, version in versions().items()))
-    if missing:
-        print(f"not installed and left out: {', '.join(missing)}")
+    names = participants(PACKAGES)
 
     print("\nA scalar through a decomposition of an n×n matrix and its gradient (median); values and gradients agree")
     header = "".join(f"{name:>12}" for name in LIBRARIES)
@@ -406,8 +352,7 @@ def main() -> int:
 
 def _write(path: str, rows: list[Row]) -> None:
     table = [{"what": row.what, "size": row.size, "seconds": row.seconds, "first_call": row.first} for row in rows]
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"versions": versions(), "rows": table}, file, indent=2)
+    harness.write(path, PACKAGES.values(), {"rows": table})
 
 
 if __name__ == "__main__":

@@ -15,10 +15,6 @@ Exits with 1 if a bar is missed.
 
 from __future__ import annotations
 
-import argparse
-import importlib.metadata
-import importlib.util
-import json
 import os
 import resource
 import statistics
@@ -31,9 +27,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-# Nothing heavy is imported up here: workers inherit the peak memory of the process that starts them.
+import harness
+from harness import ONE_THREAD, Worker, participants, serve
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+# Nothing heavy is imported up here: workers inherit the peak memory of the process that starts them.
 
 START = [0.1 * (i + 1) for i in range(8)]
 RATE = 1e-6
@@ -143,6 +140,7 @@ LIBRARIES = {
         Library("jax eager", "jax", jax_loop, most_steps=1000, most_rounds=3),
     )
 }
+PACKAGES = {name: library.package for name, library in LIBRARIES.items()}
 
 
 # --- one operation ---------------------------------------------------------------------------------------------------
@@ -213,13 +211,6 @@ IMPORT_BAR = 0.150
 # --- workers: processes that measure what they are told to ------------------------------------------------------------
 
 
-def worker(name: str) -> None:
-    """Answer requests on standard input, a line of JSON each, until it ends."""
-    answer = answer_operations if name == "operations" else answer_loop(LIBRARIES[name].make())
-    for line in sys.stdin:
-        print(json.dumps(answer(**json.loads(line))), flush=True)
-
-
 def answer_operations(large: bool) -> dict[str, float]:
     """Measure every operation once, those on a large graph only if asked."""
     return {o.label: o.measure(o.count) for o in OPERATIONS if large or o.count <= 1000}
@@ -244,36 +235,6 @@ def _peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-class Worker:
-    """A process that measures one thing on request."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | ONE_THREAD,
-        )
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.wait()
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request and return the answer."""
-        self._process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
-        self._process.stdin.flush()  # type: ignore[union-attr]
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
-        if not line:
-            raise SystemExit(f"{self.name} failed on {request}")
-        return json.loads(line)  # type: ignore[no-any-return]
-
-
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 # Median seconds and peak bytes, by library and number of steps.
@@ -291,8 +252,8 @@ def measure(names: list[str], lengths: dict[int, int], repeats: int) -> tuple[Op
     loop_times: dict[tuple[str, int], list[float]] = {}
     operation_times: dict[str, list[float]] = {o.label: [] for o in OPERATIONS}
     with ExitStack() as running:
-        operations = running.enter_context(Worker("operations"))
-        loops = {name: running.enter_context(Worker(name)) for name in names}
+        operations = running.enter_context(Worker(__file__, "operations"))
+        loops = {name: running.enter_context(Worker(__file__, name)) for name in names}
         check_agreement({name: loops[name].ask(steps=500) for name in names})
         for steps, number in [(steps, i) for steps, rounds in lengths.items() for i in range(rounds)]:
             for name, library in loops.items():
@@ -309,7 +270,7 @@ def measure(names: list[str], lengths: dict[int, int], repeats: int) -> tuple[Op
 
 def measure_memory(name: str, steps: int) -> float:
     """Return the bytes by which one run of a loop raises the peak of a fresh process."""
-    with Worker(name) as fresh:
+    with Worker(__file__, name) as fresh:
         return float(fresh.ask(steps=steps)["bytes"])
 
 
@@ -407,40 +368,21 @@ def _count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of everything that takes part."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in ("numpy", "scipy", "unspool", *(library.package for library in LIBRARIES.values())):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
 def main() -> int:
     """Measure, print, and return 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description="Measure the overhead of unspool.")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers to a file")
-    parser.add_argument("--quick", action="store_true", help="a short run without bars")
-    parser.add_argument("--worker", metavar="LIBRARY", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = harness.options("Measure the overhead of unspool.")
     if options.worker:
-        worker(options.worker)
+        own = options.worker == "operations"
+        serve(answer_operations if own else answer_loop(LIBRARIES[options.worker].make()))
         return 0
 
     os.environ.update(ONE_THREAD)
-    names = [name for name, library in LIBRARIES.items() if importlib.util.find_spec(library.package)]
-    missing = [name for name in LIBRARIES if name not in names]
+    names = participants(PACKAGES)
     lengths = {100: 1, 300: 1} if options.quick else {1000: 15, 10_000: 7, 100_000: 3}
     steps = list(lengths)
-
-    print(", ".join(f"{package} {version}" for package, version in versions().items()))
-    if missing:
-        print(f"not installed and left out: {', '.join(missing)}")
     operations, loops = measure(names, lengths, repeats=1 if options.quick else 5)
     importing = measure_import(1 if options.quick else 9)
     print_operations(operations, importing)
@@ -465,9 +407,7 @@ def _write(path: str, operations: Operations, importing: float, loops: Loops) ->
         {"library": name, "steps": steps, "seconds": seconds, "peak_bytes": peak}
         for (name, steps), (seconds, peak) in loops.items()
     ]
-    report = {"versions": versions(), "operations": operations, "import": importing, "loops": rows}
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=2)
+    harness.write(path, PACKAGES.values(), {"operations": operations, "import": importing, "loops": rows})
 
 
 if __name__ == "__main__":
