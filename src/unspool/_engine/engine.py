@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -41,9 +41,6 @@ _OWN_REFERENCES = 2
 class Engine:
     """Evaluates tensors; the default one serves ``eval()``, ``float()`` and everything else that computes."""
 
-    def __init__(self) -> None:
-        self._quiet = _QuietContexts()
-
     def evaluate(self, targets: Sequence[Node], bindings: Mapping[Any, Any] | None = None) -> list[Any]:
         """Return the values of the targets as read-only arrays, computing each node that needs it once."""
         if bindings:
@@ -51,36 +48,37 @@ class Engine:
         missing = [t for t in targets if t.value is None]
         if missing:
             order, uses = _collect(missing)
-            self._quiet.run(_run, order, uses, {t.id for t in missing}, current_observer())
+            _run_quietly(_run, order, uses, {t.id for t in missing}, current_observer())
         return [_hand_out(t.value) for t in targets]
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
         values, sizes = bind_placeholders(bindings)
         order, uses = _collect([t for t in targets if t.value is None and t.id not in values], values)
-        self._quiet.run(_run_bound, order, uses, {t.id for t in targets}, values, sizes, current_observer())
+        _run_quietly(_run_bound, order, uses, {t.id for t in targets}, values, sizes, current_observer())
         return [_hand_out(_owned(values[t.id]) if t.id in values else t.value) for t in targets]
 
 
-class _QuietContexts(threading.local):
+class _QuietContext(threading.local):
     """A context per thread in which NumPy does not warn: infinities of branches not taken are no news.
 
     Entering ``numpy.errstate`` costs more than a small kernel; running in a context where it was entered does not.
     """
 
     def __init__(self) -> None:
-        self._context = contextvars.Context()
-        self._context.run(np.seterr, all="ignore")
-        self._entered = False
+        self.context = contextvars.Context()
+        self.context.run(np.seterr, all="ignore")
+        self.context.run(_is_quiet.set, True)
 
-    def run(self, function: Any, *args: Any) -> None:
-        if self._entered:  # a kernel of the user's that evaluates tensors itself
-            function(*args)
-            return
-        self._entered = True
-        try:
-            self._context.run(function, *args)
-        finally:
-            self._entered = False
+
+_is_quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("unspool_is_quiet", default=False)
+_quiet = _QuietContext()
+
+
+def _run_quietly(function: Callable[..., None], *arguments: Any) -> None:
+    if _is_quiet.get():  # a kernel of the user's evaluates tensors itself
+        function(*arguments)
+    else:
+        _quiet.context.run(function, *arguments)
 
 
 _default = Engine()
@@ -96,9 +94,10 @@ def default_engine() -> Engine:
 
 def _collect(targets: list[Node], bound: Mapping[int, Any] | None = None) -> tuple[list[Node], dict[int, int]]:
     """Find what has to run: the pending nodes in id order, and how often each is used within the pass."""
-    uses: dict[int, int] = {t.id: 0 for t in targets}
+    wanted = {t.id: t for t in targets}
+    uses: dict[int, int] = dict.fromkeys(wanted, 0)
     order: list[Node] = []
-    stack = list({t.id: t for t in targets}.values())
+    stack = list(wanted.values())
     while stack:
         node = stack.pop()
         order.append(node)
