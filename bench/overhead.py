@@ -146,6 +146,25 @@ PACKAGES = {name: library.package for name, library in LIBRARIES.items()}
 # --- one operation ---------------------------------------------------------------------------------------------------
 
 
+class Plain:
+    """What a node costs at the least: an object with ten fields and a reference to the one before it."""
+
+    __slots__ = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+
+    def __init__(self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any, j: Any) -> None:
+        self.a, self.b, self.c, self.d, self.e = a, b, c, d, e
+        self.f, self.g, self.h, self.i, self.j = f, g, h, i, j
+
+
+def make_plain(count: int) -> float:
+    """Return the seconds that making a plain object takes: a yardstick for the speed of the machine at the moment."""
+    y: Any = None
+    begin = time.perf_counter()
+    for _ in range(count):
+        y = Plain(y, (y, y), None, (8,), 1, 2, (3, 4, 5), None, None, 7)
+    return (time.perf_counter() - begin) / count
+
+
 def record_tensors(count: int) -> float:
     """Return the seconds that recording one op of two tensors takes, in a graph of ``count`` ops."""
     import unspool as us
@@ -198,6 +217,7 @@ class Operation:
 
 
 OPERATIONS = (
+    Operation("make a plain object of ten fields (yardstick)", make_plain, 1000),
     Operation("record an op, graph of 1 000", record_tensors, 1000, bar=2.5),
     Operation("record an op, graph of 100 000", record_tensors, 100_000),
     Operation("record an op with a number, graph of 1 000", record_scalar, 1000),

@@ -99,6 +99,8 @@ def positive(x: Any) -> Tensor:
 
 
 def _canonical_multiply(x1: Tensor, x2: Tensor) -> Tensor | None:
+    if x1.op is not CONSTANT and x2.op is not CONSTANT:  # nearly always, in the hot path of recording
+        return None
     # Not for complex numbers: there (1 + 0j) * x makes NaN of an infinite part, and may turn the sign of a zero.
     if is_constant_one(x2) and x1.dtype not in COMPLEX and promote(x1.dtype, x2.dtype) == x1.dtype:
         return x1
