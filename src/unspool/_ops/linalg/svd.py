@@ -24,6 +24,7 @@ from unspool._ops import elementwise, indexing, layout
 from unspool._ops.contraction import matmul
 from unspool._ops.layout.cropping import crop, zero_pad
 from unspool._ops.linalg.division import Division, division, vanishing
+from unspool._ops.linalg.factoring import lapack
 from unspool._ops.linalg.gaps import SVD, TANGENT
 from unspool._ops.linalg.matrices import adjoint, as_matrix, hermitian_part, skew_part, smaller_side
 from unspool._ops.linalg.null_spaces import generic_null_vectors
@@ -153,13 +154,23 @@ def _infer(x: Node, *, full: bool, **options: Any) -> Any:
 
 
 def _kernel(x: Any, *, full: bool, **options: Any) -> Any:
+    single = x.ndim == 2 and x.size > 0 and x.dtype.kind in "fc"
     try:
-        found = tuple(np.linalg.svd(x, full_matrices=full))
+        found = _svd_of_one(x, full) if single else tuple(np.linalg.svd(x, full_matrices=full))
     except np.linalg.LinAlgError:
         if not np.all(np.isfinite(x)):
             raise
         found = _slow_svd(x, full)
     return generic_null_vectors(*found)
+
+
+def _svd_of_one(x: Any, full: bool) -> Any:
+    """Decompose one matrix as NumPy does, but with the workspace that LAPACK asks for."""
+    workspace = int(lapack("gesdd_lwork", x.dtype)(*x.shape, full_matrices=full)[0].real)
+    u, s, vh, failed = lapack("gesdd", x.dtype)(x, full_matrices=full, lwork=workspace)
+    if failed:
+        raise np.linalg.LinAlgError("SVD did not converge")
+    return u, s, vh
 
 
 def _slow_svd(x: Any, full: bool) -> Any:
