@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from unspool._engine.engine import default_engine
+from unspool._engine.default import default_engine
 from unspool._graph import Node
 
 if TYPE_CHECKING:

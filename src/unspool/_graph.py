@@ -11,13 +11,14 @@ elsewhere; this module must not know about NumPy.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import linecache
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -44,7 +45,8 @@ class Node:
     """One recipe: an op, its inputs and its static parameters, with the shape and dtype that follow from them.
 
     ``value`` belongs to the engine: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the
-    user's program stood when the node was made; `source_of` decodes them.
+    user's program stood when the node was made; `source_of` decodes them. ``piece`` keeps the record of the evaluation
+    that computed the node, for as long as it may still be folded.
     """
 
     __slots__ = (
@@ -58,6 +60,7 @@ class Node:
         "lasti",
         "op",
         "params",
+        "piece",
         "shape",
         "value",
     )
@@ -69,6 +72,7 @@ class Node:
     dtype: np.dtype[Any]
     id: int
     key: tuple[Any, ...] | None
+    piece: Any
     value: Any
     _name: str
     code: CodeType
@@ -192,6 +196,21 @@ def intern(
     return node  # type: ignore[return-value]
 
 
+def enter(key: tuple[Any, ...], node: Node) -> Node:
+    """Enter a node that was made elsewhere under its key; return the one that the key stands for."""
+    reference = _weak(node)
+    return node if _table.setdefault(key, reference) is reference else resolve_race(key, node)  # type: ignore[arg-type]
+
+
+def forget(node: Node) -> None:
+    """Take a node out of the intern table: an equal recipe will be another node."""
+    key, node.key = node.key, None
+    if key is not None:
+        reference = _table.get(key)
+        if reference is not None and reference() is node:
+            _table.pop(key, None)
+
+
 def resolve_race(key: tuple[Any, ...], node: Tensor) -> Tensor:
     """Decide which node a key stands for when another one stood there first.
 
@@ -263,6 +282,16 @@ def origin_scope() -> Iterator[_Origin]:
         _origin.code, _origin.lasti = before
 
 
+def current_origin() -> tuple[CodeType, int]:
+    """Return the source position that a new node would get."""
+    if _origin.code is not None:
+        return _origin.code, _origin.lasti
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_internal[frame.f_code.co_filename]:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
 def source_of(node: Node) -> str:
     """Return ``file.py:12: the source line`` for the user's line that made a node."""
     line = node.code.co_firstlineno
@@ -284,10 +313,11 @@ def describe(node: Node) -> str:
 # --- walks -----------------------------------------------------------------------------------------------------------
 
 
-def ancestors(nodes: Iterable[Node], *, newer_than: int = -1) -> list[Node]:
-    """Return the nodes and all they are made from, each once, in id order.
+def ancestors(nodes: Iterable[Node], *, newer_than: float = -1, until: Container[int] = ()) -> list[Node]:
+    """Return the nodes and all they are made from, each once, in topological order.
 
-    ``newer_than`` cuts the walk: nodes with that id or a smaller one are left out.
+    Two ways to cut the walk: nodes with the id ``newer_than`` or a smaller one are left out, and so is what the nodes
+    with the ids ``until`` are made from.
     """
     seen: set[int] = set()
     found: list[Node] = []
@@ -297,12 +327,46 @@ def ancestors(nodes: Iterable[Node], *, newer_than: int = -1) -> list[Node]:
         if node.id not in seen:
             seen.add(node.id)
             found.append(node)
-            for i in node.inputs:
-                if i.id > newer_than and i.id not in seen:
-                    stack.append(i)
-    found.sort(key=_by_id)
-    return found
+            if node.id not in until:
+                for i in node.inputs:
+                    if i.id > newer_than and i.id not in seen:
+                        stack.append(i)
+    return in_order(found)
 
 
-def _by_id(node: Node) -> int:
+def inputs_of(node: Node) -> tuple[Node, ...]:
+    """Return what a node is made from, calls expanded."""
+    return node.inputs
+
+
+def in_order(nodes: list[Node], inputs: Callable[[Node], Sequence[Node]] = inputs_of) -> list[Node]:
+    """Return distinct nodes in topological order: by id, where a node has a larger id than its inputs.
+
+    Nodes that came back from a folded call are younger than what was made from them. With such nodes among them, the
+    order is the one by id among those that are possible.
+    """
+    nodes.sort(key=_by_id)
+    if not any(operand.id > node.id for node in nodes for operand in inputs(node)):
+        return nodes
+    position = {node.id: i for i, node in enumerate(nodes)}
+    waiting: dict[int, int] = {}
+    consumers: dict[int, list[int]] = {}
+    for i, node in enumerate(nodes):
+        sources = {position[operand.id] for operand in inputs(node) if operand.id in position}
+        waiting[i] = len(sources)
+        for j in sources:
+            consumers.setdefault(j, []).append(i)
+    ready = [i for i, count in waiting.items() if not count]
+    order: list[Node] = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(nodes[i])
+        for consumer in consumers.get(i, ()):
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                heapq.heappush(ready, consumer)
+    return order
+
+
+def _by_id(node: Node) -> float:
     return node.id

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._dims import Size, product
-from unspool._engine.engine import default_engine
+from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.op import Op

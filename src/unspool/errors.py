@@ -13,6 +13,7 @@ __all__ = [
     "ArgumentError",
     "ComplexLossError",
     "ContributionShapeError",
+    "ConvergenceError",
     "DTypeError",
     "DTypeMismatchError",
     "ExactArithmeticError",
@@ -120,6 +121,24 @@ class SizeContradictionError(UnspoolError, ValueError):
 
 class KernelError(UnspoolError, RuntimeError):
     """The computation of one node failed; the message names node, op, shapes and source line."""
+
+
+class ConvergenceError(UnspoolError, ArithmeticError):
+    """An iterative solver did not reach its tolerance.
+
+    Attributes
+    ----------
+    residual : float
+        How far it came, relative to the right-hand side; NaN where that is not known.
+    iterations : int
+        How often the operator was applied.
+    tolerance : float
+        What was asked for.
+    """
+
+    residual: float = float("nan")
+    iterations: int = 0
+    tolerance: float = 0.0
 
 
 class NaNError(UnspoolError, ArithmeticError):

@@ -25,7 +25,7 @@ from unspool._autodiff.forward import pushforward
 from unspool._autodiff.report import Comparison, GradientReport
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, COMPLEX64, FLOAT32, INEXACT, real_dtype
-from unspool._engine.engine import default_engine
+from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._ops.leaf import as_tensor, constant, tensor
 from unspool.errors import ArgumentError, DTypeError, GradientCheckError

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.reverse import active_nodes, missing_rule
+from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import add_cotangents, astype, through_mask
@@ -25,15 +26,34 @@ def pushforward(
     for variable, tangent in zip(variables, tangents, strict=True):
         if tangent is not None:
             moving[variable.id] = fit_tangent(tangent, variable)
+    from unspool._autodiff.calls import push_call  # deriving a tangent is a sweep
+
     seeded = [v for v in variables if v.id in moving]
     with origin_scope() as origin:
-        for node in active_nodes(outputs, seeded):
+        nodes = active_nodes(outputs, seeded)
+        wanted = _wanted_outputs(nodes)
+        for node in nodes:
             if node.id not in moving:
                 origin.code, origin.lasti = node.code, node.lasti
-                tangent = jvp_of(node, tuple([moving.get(operand.id) for operand in node.inputs]))
+                if type(node) is Call:
+                    tangent: Any = push_call(node, [moving.get(i.id) for i in node.inputs], wanted.get(node.id, ()))
+                elif type(node) is Projection and (link := link_of(node))[0].id in moving:
+                    tangent = moving[link[0].id][link[1]]
+                else:
+                    tangent = jvp_of(node, tuple([moving.get(operand.id) for operand in node.inputs]))
                 if tangent is not None:
                     moving[node.id] = tangent
     return [moving.get(output.id) for output in outputs]
+
+
+def _wanted_outputs(nodes: Sequence[Node]) -> dict[float, set[int]]:
+    """Return which outputs of each call are among some nodes."""
+    wanted: dict[float, set[int]] = {}
+    for node in nodes:
+        if type(node) is Projection:
+            call, index = link_of(node)
+            wanted.setdefault(call.id, set()).add(index)
+    return wanted
 
 
 def jvp_of(node: Node, tangents: tuple[Any, ...]) -> Any:

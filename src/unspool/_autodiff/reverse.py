@@ -1,6 +1,7 @@
 """Reverse mode: one walk in falling id order that turns cotangents of outputs into cotangents of earlier nodes.
 
-The result is graph, so it can be differentiated again. A node is visited only if an output depends on it and it depends
+The result is graph, so it can be differentiated again. A call of a fragment is one step of the walk, with an adjoint
+that was derived once (`calls`); a call is walked node by node only if a variable may be inside of it. A node is visited only if an output depends on it and it depends
 on a variable, through inputs that are differentiated; a node that no cotangent reached has no entry, which is not the
 same as a zero.
 """
@@ -11,11 +12,15 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from unspool._autodiff.accumulation import Outer, Sum, accumulate, total
+from unspool._autodiff.identity import ALIAS
 from unspool._dtypes import INEXACT
-from unspool._graph import Bundle, Node, describe, origin_scope, source_of
+from unspool._fragments.call import Call, Projection, link_of
+from unspool._graph import Bundle, Node, describe, in_order, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import add_cotangents, astype, through_mask
 from unspool._ops.layout import rearrange
+from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import PART, JointRule, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
 
@@ -33,25 +38,52 @@ def pullback(
 
     Contributions to a node are added in falling id of their consumers, so results do not depend on chance.
     """
+    found = sweep(outputs, cotangents, variables, {})
+    return [total(found[v.id]) if v.id in found else None for v in variables]
+
+
+def sweep(
+    outputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    variables: Sequence[Tensor],
+    arrived: dict[float, Any],
+) -> dict[float, Any]:
+    """Return the contributions that reached each variable, by id, as far as they are added up.
+
+    ``arrived`` holds what reached nodes before the sweep began; the sweep adds to it.
+    """
     wanted = {v.id for v in variables}
-    order, active = _active(outputs, variables)
-    arrived: dict[int, Any] = {}
+    walk = Walk(outputs, variables)
+    order, active, links = walk.order, walk.active, walk.links
     for output, seed in zip(outputs, cotangents, strict=True):
         if seed is not None and output.id in active:
             seed = fit(seed, output)
             before = arrived.get(output.id)
-            arrived[output.id] = seed if before is None else add_cotangents(before, seed)
-    found: dict[int, Tensor] = {}
+            arrived[output.id] = seed if before is None else accumulate(before, seed)
+    found: dict[float, Any] = {}
     with origin_scope() as origin:
         # The hot loop of every gradient: a node with a tuple of rules, which is nearly every node, costs no call but
         # those of its rules.
         while order:
             node = order.pop()
-            ct = arrived.pop(node.id, None)
+            key = node.id
+            ct = arrived.pop(key, None)
             if ct is None:
                 continue
-            if node.id in wanted:
-                found[node.id] = ct
+            if key in wanted:
+                found[key] = ct
+            if type(node) is Call:
+                _distribute_call(node, ct, walk.passing[key], active, arrived)
+                continue
+            if type(ct) is Outer or type(ct) is Sum:
+                if not node.inputs:
+                    continue
+                ct = total(ct)
+            if key in links:
+                call, index = links[key]
+                slots = arrived.setdefault(call.id, [None] * len(call.shape))
+                slots[index] = ct if slots[index] is None else add_cotangents(slots[index], ct)
+                continue
             origin.code, origin.lasti = node.code, node.lasti
             inputs, params, rules = node.inputs, node.params, node.op.vjp
             if type(rules) is not tuple or type(node) is Bundle:
@@ -65,11 +97,12 @@ def pullback(
                         if contribution.dtype is not operand.dtype or contribution.shape != operand.shape:
                             contribution = fit(contribution, operand, node)
                         before = arrived.get(key)
-                        arrived[key] = contribution if before is None else add_cotangents(before, contribution)
-    return [found.get(v.id) for v in variables]
+                        arrived[key] = contribution if before is None else accumulate(before, contribution)
+    found.update((key, arrived[key]) for key in wanted if key not in found and key in arrived)
+    return found
 
 
-def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) -> None:
+def _distribute(node: Node, ct: Any, active: set[float], arrived: dict[float, Any]) -> None:
     """Add a node's contributions to its inputs: the general case, for every form a vjp can have."""
     if node.op is PART:
         bundle, index = node.inputs[0], node.params["index"]
@@ -80,10 +113,27 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
         if contribution is not None:
             contribution = fit(contribution, operand, node)
             before = arrived.get(operand.id)
-            arrived[operand.id] = contribution if before is None else add_cotangents(before, contribution)
+            arrived[operand.id] = contribution if before is None else accumulate(before, contribution)
 
 
-def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
+def _distribute_call(
+    call: Call, cotangents: Sequence[Any], passing: Sequence[Node], active: set[float], arrived: dict[float, Any]
+) -> None:
+    """Add what a call contributes to its inputs. The adjoint adds to what has arrived, in the order of its nodes.
+
+    So the sum is the same, bit for bit, as if the nodes of the call had been visited one by one.
+    """
+    from unspool._autodiff.calls import pull_call  # deriving an adjoint is a sweep
+
+    through = {operand.id for operand in passing}
+    needed = [operand.id in active and operand.id in through for operand in call.inputs]
+    before = [arrived.get(operand.id) if need else None for operand, need in zip(call.inputs, needed, strict=True)]
+    for operand, contribution in zip(call.inputs, pull_call(call, cotangents, needed, before), strict=True):
+        if contribution is not None:
+            arrived[operand.id] = contribution
+
+
+def contributions_of(node: Node, ct: Any, active: set[float]) -> Sequence[Any]:
     """Return what a node's cotangent contributes to each of its inputs; ``None`` for inputs that are not active."""
     rules = node.op.vjp
     needed = [operand.id in active for operand in node.inputs]
@@ -132,49 +182,149 @@ def _pull_through_jvp(node: Node, needed: Sequence[bool], ct: Any) -> Sequence[A
 
 
 def active_nodes(outputs: Sequence[Node], variables: Sequence[Node]) -> list[Node]:
-    """Return, in id order, the nodes on a differentiable path from a variable to an output, both included."""
-    return _active(outputs, variables)[0]
+    """Return, in order, the nodes on a differentiable path from a variable to an output, both included."""
+    return Walk(outputs, variables).order
 
 
-def _active(outputs: Sequence[Node], variables: Sequence[Node]) -> tuple[list[Node], set[int]]:
-    """Return the active nodes in id order, and a set of ids that holds theirs and those of the variables."""
-    if not variables:
-        return [], set()
-    active = {v.id for v in variables}
-    first = min(active)
-    seen: set[int] = set()
-    reached: list[Node] = []
-    # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
-    through_all: dict[Op, bool] = {}
-    stack = [node for node in outputs if node.id >= first]
+class Inside:
+    """Tells which calls a variable may be inside of.
+
+    The cotangent of a node inside a call includes the paths inside that call, so such calls are walked node by node.
+    A variable can be an output that the call itself reads, or a node equal to one that was let go when the call was
+    folded; what such a node is made from, down to leaves and projections, is then at the call's inputs and outputs.
+    """
+
+    __slots__ = ("_ends", "_projections", "is_possible")
+
+    def __init__(self, variables: Sequence[Node]) -> None:
+        self._projections = [link_of(v) for v in variables if type(v) is Projection]
+        self._ends: list[tuple[Op, set[float]]] = []
+        for v in variables:
+            if type(v) is not Projection and v.inputs and v.op is not ALIAS:
+                self._ends.append((v.op, _ends(v)))
+        self.is_possible = bool(self._ends)
+
+    def may_be_in(self, call: Call) -> bool:
+        """Whether a variable may be inside a call."""
+        fragment = call.plan.fragment
+        for owner, index in self._projections:
+            slot = fragment.outputs[index] if owner is call else -1
+            if any(slot in instruction.operands for instruction in fragment.body):
+                return True
+        if not self._ends:
+            return False
+        handles = [reference() for reference in call.handles if reference is not None]
+        around = {node.id for node in (*call.inputs, *handles) if node is not None}
+        return any(
+            ends <= around and any(instruction.op is op for instruction in fragment.body) for op, ends in self._ends
+        )
+
+
+def _ends(variable: Node) -> set[float]:
+    """Return the ids of the leaves and projections that a node is made from; constants do not count."""
+    ends: set[float] = set()
+    seen: set[float] = set()
+    stack = [variable]
     while stack:
         node = stack.pop()
-        key = node.id
-        if key in seen:
+        if node.id in seen:
             continue
-        seen.add(key)
-        if node.dtype not in INEXACT and not is_differentiable(node):
-            continue
-        reached.append(node)
-        op = node.op
-        if op not in through_all:
-            through_all[op] = _passes_through_all(op)
-        for operand in node.inputs if through_all[op] else _differentiated_inputs(node):
-            key = operand.id
-            if key >= first and key not in seen:
-                stack.append(operand)
-    reached.sort(key=_by_id)
-    on_path = []
-    for node in reached:
-        if node.id in active:
-            on_path.append(node)
+        seen.add(node.id)
+        if type(node) is Projection or not node.inputs:
+            if node.op is not CONSTANT:
+                ends.add(node.id)
         else:
-            for operand in node.inputs if through_all[node.op] else _differentiated_inputs(node):
-                if operand.id in active:
-                    active.add(node.id)
-                    on_path.append(node)
-                    break
-    return on_path, active
+            stack.extend(node.inputs)
+    return ends
+
+
+class Walk:
+    """Which nodes a sweep visits: those on a differentiable path from a variable to an output.
+
+    Another thread may fold nodes at any time. What a node was made from is looked at once and remembered.
+
+    Attributes
+    ----------
+    order : list of Node
+        The nodes on such a path, in topological order. A call that is visited as a whole is one of them.
+    active : set of id
+        The ids of these nodes and of the variables.
+    links : dict of id to (Call, int)
+        The outputs of calls that are visited as a whole.
+    passing : dict of id to sequence of Node
+        For each such call, the inputs through which it is differentiated.
+    """
+
+    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "links", "order", "passing")
+
+    def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
+        self.active: set[float] = {v.id for v in variables}
+        self.links: dict[float, tuple[Call, int]] = {}
+        self.passing: dict[float, Sequence[Node]] = {}
+        self.order: list[Node] = []
+        if not variables:
+            return
+        self._inside = Inside(variables)
+        self._opened: dict[float, bool] = {}
+        # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
+        self._through_all: dict[Op, bool] = {}
+        # What is older than every variable depends on none. A variable that came out of a call may be younger than
+        # what was made from it.
+        self._first = -1 if self._inside.is_possible else min(self.active)
+        sources = self._reach(outputs)
+        reached = [node for node, _ in sources.values()]
+        for node in in_order(reached, lambda node: sources[node.id][1]):
+            if node.id in self.active:
+                self.order.append(node)
+            else:
+                for operand in sources[node.id][1]:
+                    if operand.id in self.active:
+                        self.active.add(node.id)
+                        self.order.append(node)
+                        break
+
+    def _reach(self, outputs: Sequence[Node]) -> dict[float, tuple[Node, Sequence[Node]]]:
+        """Return the differentiable nodes that outputs are made from, each with what it is differentiated through."""
+        first, through_all = self._first, self._through_all
+        seen: set[float] = set()
+        found: dict[float, tuple[Node, Sequence[Node]]] = {}
+        stack = [node for node in outputs if node.id >= first]
+        while stack:
+            node = stack.pop()
+            key = node.id
+            if key in seen:
+                continue
+            seen.add(key)
+            if node.dtype not in INEXACT and not is_differentiable(node):
+                continue
+            op, cls = node.op, type(node)
+            if op not in through_all:
+                through_all[op] = _passes_through_all(op)
+            if cls is Projection or cls is Call:
+                operands = self._around_call(node)
+            else:
+                operands = node.inputs if through_all[op] else _differentiated_inputs(node)
+            found[key] = node, operands
+            for operand in operands:
+                key = operand.id
+                if key not in seen and (key >= first or type(operand) is Call):
+                    stack.append(operand)
+        return found
+
+    def _around_call(self, node: Node) -> Sequence[Node]:
+        """Return what a call, or an output of one, is differentiated through."""
+        if type(node) is Call:
+            from unspool._autodiff.calls import differentiated_inputs  # which is itself decided by such a walk
+
+            inputs = self.passing[node.id] = differentiated_inputs(node)
+            return inputs
+        call, index = link_of(node)
+        if call.id not in self._opened:
+            self._opened[call.id] = self._inside.may_be_in(call)
+        if self._opened[call.id]:
+            return node.inputs if self._through_all[node.op] else _differentiated_inputs(node)
+        self.links[node.id] = call, index
+        return (call,)
 
 
 def _passes_through_all(op: Op) -> bool:
@@ -194,7 +344,7 @@ def _differentiated_inputs(node: Node) -> list[Node]:
 
 def is_differentiable(node: Node) -> bool:
     """Whether a node can carry a derivative: its values are floating-point or complex numbers."""
-    if type(node) is Bundle:
+    if isinstance(node, Bundle):
         dtypes: Any = node.dtype
         return any(dtype in INEXACT for dtype in dtypes)
     return node.dtype in INEXACT

@@ -1,9 +1,9 @@
-"""The engine: computes the values of nodes, each once, with NumPy kernels.
+"""The engine: computes the values of nodes, each once, and folds what it computed.
 
-`Engine.evaluate` walks back from its targets to nodes that have a value, runs what lies between in id order, and frees
-each intermediate value at its last use. What it keeps is what somebody can still ask for: the targets, and interior
-nodes that are referenced from outside the piece of graph it ran (a variable of the user's, a consumer that was not part
-of it). So a loop that reads one value per step runs each step once, and the temporaries of a step are not held.
+What is pending between the targets and nodes that have a value is a *piece*. The first time a piece of some structure is
+asked for it runs node by node. The second time it is described as a fragment, gets a plan, and its site in the user's
+program is remembered with a matcher. From the third time on the matcher recognises it and the plan runs it: that is what
+an iteration of a loop costs. Pieces are folded into calls a number of evaluations later (`sealing`).
 
 Values that depend on placeholders are never kept: they belong to one binding.
 """
@@ -11,51 +11,164 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 import contextvars
-import copy
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
-from sys import getrefcount
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from unspool import _dims
-from unspool._engine.binding import bind_params, bind_placeholders
-from unspool._engine.observe import Observer, current_observer
-from unspool._graph import Bundle, Node, SizedParams, describe, source_of
+from unspool._autodiff.identity import ALIAS
+from unspool._engine import interpreter
+from unspool._engine.binding import bind_placeholders
+from unspool._engine.interpreter import Pass, collect, owned, run
+from unspool._engine.matching import Site, Sites, make_matcher
+from unspool._engine.memory import available_bytes
+from unspool._engine.observe import current_observer
+from unspool._engine.plan_cache import PlanCache
+from unspool._engine.sealing import FoldQueue, describe_piece
+from unspool._engine.statistics import Statistics
+from unspool._fragments.call import Call
+from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER
-from unspool.errors import (
-    KernelError,
-    SizeContradictionError,
-    UnboundPlaceholderError,
-    UnspoolError,
-)
 
-# Passes longer than this free intermediate values at their last use; shorter ones end before that could matter.
-_SHORT = 32
+# Pieces with more nodes than this are looked at for repetition instead of being described as a whole.
+_LONG = 512
 
-# What the loop of `_run` itself refers to a node by: the loop variable and the argument of getrefcount.
-_OWN_REFERENCES = 2
+# Structures of pieces that were seen once.
+_MOST_STRUCTURES = 1 << 14
 
 
 class Engine:
     """Evaluates tensors; the default one serves ``eval()``, ``float()`` and everything else that computes."""
 
+    def __init__(self) -> None:
+        self.statistics = Statistics()
+        self.plans = PlanCache(self.statistics)
+        self.sites = Sites()
+        self.residual_limit = available_bytes() // 2
+        self.queue = FoldQueue(self._keep_slab)
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._slabs: deque[tuple[ref[Call], int]] = deque()
+        self._slab_bytes = 0
+
+    # -- values --
+
     def evaluate(self, targets: Sequence[Node], bindings: Mapping[Any, Any] | None = None) -> list[Any]:
         """Return the values of the targets as read-only arrays, computing each node that needs it once."""
         if bindings:
             return self._evaluate_bound(targets, bindings)
-        missing = [t for t in targets if t.value is None]
+        missing = {t.id: t for t in targets if t.value is None}
         if missing:
-            order, uses = _collect(missing)
-            _run_quietly(_run, order, uses, {t.id for t in missing}, current_observer())
-        return [_hand_out(t.value) for t in targets]
+            self.compute(tuple(missing.values()))
+        return [hand_out(t.value) for t in targets]
+
+    def compute(self, missing: Sequence[Node]) -> None:
+        """Give each of some tensors without value its value."""
+        self.statistics.evaluations += 1
+        observer = current_observer()
+        if observer is None:
+            found = self.sites.find(missing)
+            if found is not None and self._run_site(*found):
+                return
+        work = collect(missing)
+        if work.order:
+            run_quietly(self._run_pass, work, missing, observer)
+
+    def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
+        """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
+        plan = site.plan
+        try:
+            results = run_quietly(plan.run, *[i.value for i in inputs])
+        except Exception:
+            return False
+        for node, value in zip(outputs, results, strict=False):
+            node.value = value
+        statistics = self.statistics
+        statistics.plan_hits += 1
+        statistics.kernel_calls += plan.kernels
+        if site.worth_folding:
+            self.queue.add(plan, site.origins, inputs, outputs, results[len(outputs) :])
+        return True
+
+    def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:
+        targets = {t.id for t in missing}
+        self.statistics.kernel_calls += len(work.order)
+        if observer is None and not work.has_calls:
+            if len(work.order) <= _LONG and _can_be_sealed(work.order) and self._was_seen(work.order):
+                self._run_described(work, missing, targets)
+                return
+        run(work, targets, observer)
+
+    def _was_seen(self, order: list[Node]) -> bool:
+        """Whether a piece of this structure was evaluated before; a rare mistake costs a plan that is not used again."""
+        structure = _structure(order)
+        if structure in self._seen:
+            return True
+        self._seen[structure] = None
+        if len(self._seen) > _MOST_STRUCTURES:
+            self._seen.popitem(last=False)
+        return False
+
+    def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[float]) -> None:
+        """Describe a piece, remember its site, and run it by plan."""
+        order, uses = work.order, work.uses
+        kept = interpreter.kept_nodes(order, uses, targets)
+        captured, residuals, extra = describe_piece(order, kept, keep_residuals=True)
+        fragment, inputs = captured.fragment, captured.inputs
+        plan = self.plans.plan_for(fragment, tuple(i.shape for i in inputs))
+        origins = tuple((node.code, node.lasti) for node in order)
+        origins += origins[-1:] * extra
+        outputs = [*kept, *residuals]
+        match = make_matcher(missing, order, inputs, outputs, uses)
+        site = Site(match, plan, origins, worth_folding=len(order) > len(kept))
+        self.sites.add(missing, site)
+        results = None
+        try:
+            results = plan.run(*[i.value for i in inputs])
+        except Exception:
+            run(work, targets, None)  # finds the node that failed
+            return
+        for node, value in zip(outputs, results, strict=False):
+            node.value = value
+        if site.worth_folding:
+            self.queue.add(plan, origins, tuple(inputs), outputs, results[len(outputs) :])
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
         values, sizes = bind_placeholders(bindings)
-        order, uses = _collect([t for t in targets if t.value is None and t.id not in values], values)
-        _run_quietly(_run_bound, order, uses, {t.id for t in targets}, values, sizes, current_observer())
-        return [_hand_out(_owned(values[t.id]) if t.id in values else t.value) for t in targets]
+        bound: dict[float, Any] = dict(values)
+        work = collect([t for t in targets if t.value is None and t.id not in values], values)
+        run_quietly(interpreter.run_bound, work, {t.id for t in targets}, bound, sizes, current_observer())
+        return [hand_out(owned(bound[t.id]) if t.id in bound else t.value) for t in targets]
+
+    # -- residuals --
+
+    def _keep_slab(self, call: Call) -> None:
+        """Count the residuals that a call keeps; beyond the limit the oldest are dropped, to be computed again."""
+        size = sum(value.nbytes for value in call.value)
+        self._slabs.append((ref(call), size))
+        self._slab_bytes += size
+        while self._slab_bytes > self.residual_limit and self._slabs:
+            oldest, size = self._slabs.popleft()
+            self._slab_bytes -= size
+            dropped = oldest()
+            if dropped is not None:
+                dropped.value = None
+                self.statistics.slabs_dropped += 1
+
+    def kept_bytes(self) -> int:
+        """Return the bytes that residuals of live calls take."""
+        self._slabs = deque((call, size) for call, size in self._slabs if call() is not None)
+        self._slab_bytes = sum(size for _, size in self._slabs)
+        return self._slab_bytes
+
+    def clear(self) -> None:
+        """Forget plans, sites and structures; values and what they mean stay as they are."""
+        self.plans.clear()
+        self.sites.clear()
+        self.queue.clear()
+        self._seen.clear()
 
 
 class _QuietContext(threading.local):
@@ -74,152 +187,31 @@ _is_quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("unspool_is_qui
 _quiet = _QuietContext()
 
 
-def _run_quietly(function: Callable[..., None], *arguments: Any) -> None:
+def run_quietly(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function where NumPy does not warn."""
     if _is_quiet.get():  # a kernel of the user's evaluates tensors itself
-        function(*arguments)
-    else:
-        _quiet.context.run(function, *arguments)
+        return function(*arguments)
+    return _quiet.context.run(function, *arguments)
 
 
-_default = Engine()
-
-
-def default_engine() -> Engine:
-    """Return the engine that ``eval()`` uses."""
-    return _default
-
-
-# --- one pass --------------------------------------------------------------------------------------------------------
-
-
-def _collect(targets: list[Node], bound: Mapping[int, Any] | None = None) -> tuple[list[Node], dict[int, int]]:
-    """Find what has to run: the pending nodes in id order, and how often each is used within the pass."""
-    wanted = {t.id: t for t in targets}
-    uses: dict[int, int] = dict.fromkeys(wanted, 0)
-    order: list[Node] = []
-    stack = list(wanted.values())
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        for operand in node.inputs:
-            if operand.value is None:
-                key = operand.id
-                if key in uses:
-                    uses[key] += 1
-                elif bound is None or key not in bound:
-                    uses[key] = 1
-                    stack.append(operand)
-    if len(order) > 1:
-        order.sort(key=_by_id)
-    return order, uses
-
-
-def _run(order: list[Node], uses: dict[int, int], targets: set[int], observer: Observer | None) -> None:
-    """Run pending nodes in id order; keep the values of targets and of nodes that are referenced from outside."""
-    values: dict[int, Any] = {}
-    freeing = len(order) > _SHORT
-    order.reverse()
-    while order:
-        node = order.pop()
-        try:
-            arguments = [values[i.id] if i.value is None else i.value for i in node.inputs]
-            params = node.params
-            if params:
-                if type(params) is SizedParams:
-                    params = bind_params(node, {})
-                value = node.op.kernel(*arguments, **params)
-            else:
-                value = node.op.kernel(*arguments)
-        except Exception as error:
-            raise _failure(node, error) from error
-        if observer is not None:
-            observer.after(node, arguments, value)
-        key = node.id
-        # Consumers come later in the pass, so at this point `uses` still counts all of them.
-        if key in targets or getrefcount(node) > _OWN_REFERENCES + uses[key]:
-            node.value = _owned(value)
-        else:
-            values[key] = value
-        if freeing:
-            arguments.clear()
-            _release(node, uses, values)
-
-
-def _run_bound(
-    order: list[Node],
-    uses: dict[int, int],
-    targets: set[int],
-    values: dict[int, Any],
-    sizes: Mapping[str, int],
-    observer: Observer | None,
-) -> None:
-    """Run a pass under a binding: symbolic sizes are numbers now, and shapes are checked against them.
-
-    ``values`` holds the bound arrays and receives those of the targets; nothing is kept on the nodes.
-    """
-    for node in order:
-        try:
-            arguments = [values[i.id] if i.value is None else i.value for i in node.inputs]
-            params = bind_params(node, sizes)
-            value = node.op.kernel(*arguments, **params)
-            if sizes:  # else nothing was symbolic
-                _check_shape(node, value, sizes)
-        except Exception as error:
-            raise _failure(node, error) from error
-        if observer is not None:
-            observer.after(node, arguments, value)
-        values[node.id] = value
-        _release(node, uses, values, targets)
-
-
-def _release(node: Node, uses: dict[int, int], values: dict[int, Any], targets: Container[int] = ()) -> None:
-    """Drop the values that were needed for the last time by this node."""
-    for operand in node.inputs:
-        key = operand.id
-        left = uses.get(key)
-        if left is not None:
-            uses[key] = left - 1
-            if left == 1 and key not in targets:
-                values.pop(key, None)
-
-
-def _by_id(node: Node) -> int:
-    return node.id
-
-
-def _owned(value: Any) -> Any:
-    """Return a value fit to be kept: an array, and not a small view that would hold a large one alive."""
-    if type(value) is np.ndarray:
-        base = value.base
-        if base is not None and type(base) is np.ndarray and base.nbytes > 2 * value.nbytes:
-            return value.copy()
-        return value
-    return value if type(value) is tuple else np.asarray(value)
-
-
-def _hand_out(value: Any) -> Any:
+def hand_out(value: Any) -> Any:
+    """Return a value for the user: read-only."""
     if value.flags.writeable:
         value.setflags(write=False)
     return value
 
 
-def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:
-    declared = node.shape if type(node) is Bundle else (node.shape,)
-    actual = value if type(node) is Bundle else (value,)
-    for shape, part in zip(declared, actual, strict=True):
-        expected = tuple(_dims.bind(size, sizes) for size in shape)  # type: ignore[union-attr]
-        if np.shape(part) != expected:
-            raise SizeContradictionError(f"a result of shape {np.shape(part)} was declared as {shape} = {expected}")
+def _can_be_sealed(order: list[Node]) -> bool:
+    # An alias is an identity of its own, which a description would lose; a placeholder has no value to run on.
+    return len(order) > 1 and not any(node.op is ALIAS or node.op is PLACEHOLDER for node in order)
 
 
-def _failure(node: Node, error: Exception) -> UnspoolError:
-    """Return the error to raise for a node whose computation failed, with the user's line that made it."""
-    place = f"{describe(node)}, made at {source_of(node)}"
-    if node.op is PLACEHOLDER:
-        return UnboundPlaceholderError(f"no value was given for {place}; pass it as t.eval({{placeholder: value}})")
-    if isinstance(error, UnspoolError):
-        located = copy.copy(error)
-        located.args = (f"{error}, in {place}",)
-        return located
-    shapes = ", ".join(str(operand.shape) for operand in node.inputs)
-    return KernelError(f"{type(error).__name__}: {error}, while computing {place}, from inputs of shapes {shapes}")
+def _structure(order: list[Node]) -> int:
+    """Return a number that pieces of equal structure share: ops and relative wiring."""
+    position: dict[float, int] = {}
+    tokens: list[int] = []
+    for i, node in enumerate(order):
+        position[node.id] = i
+        tokens.append(node.op.code)
+        tokens += [position.get(operand.id, -1) for operand in node.inputs]
+    return hash(tuple(tokens))

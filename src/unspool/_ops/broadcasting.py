@@ -114,6 +114,7 @@ ENSURE_SHAPE = register(
         jvp=(lambda t, out, x, *, shape: _moved(t, shape),),
         sized=("shape",),
         canonical=_canonical_ensure_shape,
+        cheap=True,
     )
 )
 

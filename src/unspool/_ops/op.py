@@ -87,12 +87,15 @@ class Op:
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
         ``None``.
+    cheap : bool
+        Whether computing it again costs hardly more than reading it from memory; such values are not kept for derivatives.
     multi : bool
         Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     """
 
     __slots__ = (
         "canonical",
+        "cheap",
         "code",
         "commuting",
         "infer",
@@ -118,6 +121,7 @@ class Op:
         sized: tuple[str, ...] = (),
         canonical: Callable[..., Tensor | None] | None = None,
         multi: bool = False,
+        cheap: bool = False,
     ) -> None:
         self.name = name
         # Stands for the op in intern keys: tuples of plain integers are cheap for the garbage collector.
@@ -130,6 +134,7 @@ class Op:
         self.sized = sized
         self.canonical = canonical
         self.multi = multi
+        self.cheap = cheap
         # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the
         # result, and a cache of result dtypes by input dtypes.
         self.commuting: frozenset[Any] = frozenset()

@@ -124,5 +124,6 @@ MASK = register(
         jvp=(_mask_rule, None),
         needs=(INPUTS,),
         canonical=_canonical_mask,
+        cheap=True,
     )
 )

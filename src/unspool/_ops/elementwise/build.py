@@ -61,7 +61,7 @@ def record(op: Op, x1: Tensor, x2: Tensor) -> Tensor:
     else:
         lasti = _origin.lasti
     dtype = op.result_dtypes[x1.dtype, x2.dtype]
-    node = x1.__class__(op, (x1, x2), NO_PARAMS, shape, dtype, key, code, lasti)  # type: ignore[arg-type]
+    node = _graph._tensor_class(op, (x1, x2), NO_PARAMS, shape, dtype, key, code, lasti)  # type: ignore[arg-type]
     reference = _weak(node)
     return node if _table.setdefault(key, reference) is reference else resolve_race(key, node)
 

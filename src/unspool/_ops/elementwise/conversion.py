@@ -29,6 +29,7 @@ ASTYPE = register(
         kernel=_astype_kernel,
         vjp=(lambda ct, out, x, *, dtype: through_mask(ct, lambda inner: astype(inner, x.dtype)),),
         jvp=(lambda t, out, x, *, dtype: through_mask(t, lambda inner: astype(inner, dtype)),),
+        cheap=True,
     )
 )
 

@@ -65,6 +65,7 @@ def elementwise(
         jvp=None if jvp is None else tuple(None if r is None else _rebroadcast(r) for r in jvp),
         needs=needs,
         canonical=canonical,
+        cheap=True,
     )
     op.commuting = commuting
     op.result_dtypes = _ResultDTypes(name, dtype or ufunc_dtype(kernel))

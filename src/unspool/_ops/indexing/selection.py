@@ -107,6 +107,7 @@ SLICE = register(
         jvp=(lambda t, out, x, *, index: pick_present(t, index),),
         sized=("index",),
         canonical=_canonical_slice,
+        cheap=True,
     )
 )
 

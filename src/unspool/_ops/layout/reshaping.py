@@ -121,6 +121,7 @@ RESHAPE = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: reshape(inner, shape)),),
         sized=("shape",),
         canonical=_canonical_reshape,
+        cheap=True,
     )
 )
 
@@ -169,6 +170,7 @@ PERMUTE = register(
         vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: permute_dims(inner, _inverse(axes))),),
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: permute_dims(inner, axes)),),
         canonical=_canonical_permute,
+        cheap=True,
     )
 )
 
@@ -222,6 +224,7 @@ BROADCAST_TO = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: broadcast_to(inner, shape)),),
         sized=("shape",),
         canonical=_canonical_broadcast,
+        cheap=True,
     )
 )
 

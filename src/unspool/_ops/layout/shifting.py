@@ -36,6 +36,7 @@ FLIP = register(
         vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: flip(inner, axes)),),
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: flip(inner, axes)),),
         canonical=_canonical_flip,
+        cheap=True,
     )
 )
 

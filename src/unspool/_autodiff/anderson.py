@@ -1,0 +1,161 @@
+"""Fixed points on arrays: plain steps, or steps accelerated by Anderson's method.
+
+The one idea: close to a fixed point the residual f(x) - x is nearly a linear function of x. So the combination of the
+last few residuals that is smallest, which is a small least-squares problem, tells which combination of the last few images
+f(x) is nearest to the fixed point. On a linear map this is GMRES in another guise. (D. G. Anderson, 1965; the form here is
+"type II", after H. F. Walker and P. Ni, 2011.)
+
+Nothing here knows of graphs. A run is determined by where it starts and by its number of steps, so a run that was done
+before can be done again without looking at tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unspool._autodiff.packing import Packing
+from unspool.errors import ConvergenceError
+
+# Residuals that are this much larger than the best one since the last restart: the extrapolation went astray.
+_RUNAWAY = 1e3
+
+# Weight of the size of the coefficients, beside residuals of size one. It decides where the last residuals differ by
+# rounding alone, and nowhere else.
+_REGULARISATION = 1e-8
+
+Map = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class Found(NamedTuple):
+    """What a search for a fixed point came to: the last image, how often the map was applied, and the residual."""
+
+    state: list[Any]
+    steps: int
+    residual: float
+
+
+def search(function: Map, start: Sequence[Any], history: int, tol: float, max_steps: int) -> Found:
+    """Apply a map until the residual |f(x) - x| / (1 + |x|) is at most ``tol``, or what the precision allows.
+
+    With ``history`` 0 the next argument is the image; else it is extrapolated from that many earlier steps.
+    """
+    iteration = Iteration(function, start, history)
+    tol = max(tol, 16.0 * iteration.packing.coarsest)
+    for steps in range(1, max_steps + 1):
+        image = iteration.apply()
+        if iteration.residual <= tol:
+            return Found(image, steps, iteration.residual)
+        if not np.isfinite(iteration.residual) and not iteration.can_restart:
+            message = f"the iteration left the finite numbers after {steps} steps"
+            raise not_fixed(message, iteration.residual, steps, tol)
+        iteration.advance()
+    message = f"no fixed point after {max_steps} steps; raise max_steps, or tol"
+    raise not_fixed(message, iteration.residual, max_steps, tol)
+
+
+def not_fixed(message: str, residual: float, steps: int, tol: float) -> ConvergenceError:
+    """Return the error for a state that should be fixed and is not."""
+    error = ConvergenceError(f"{message} (|f(x) - x| / (1 + |x|) is {residual:.3g}, and {tol:.3g} was asked for)")
+    error.residual, error.iterations, error.tolerance = residual, steps, tol
+    return error
+
+
+def repeat(function: Map, start: Sequence[Any], history: int, steps: int) -> list[Any]:
+    """Return the last image of a search that is known to have applied the map so many times."""
+    iteration = Iteration(function, start, history)
+    for _ in range(steps - 1):
+        iteration.apply()
+        iteration.advance()
+    return iteration.apply()
+
+
+class Iteration:
+    """One search, step by step: `apply` the map, look at the residual, `advance` to the next argument."""
+
+    def __init__(self, function: Map, start: Sequence[Any], history: int) -> None:
+        self.packing = Packing(start)
+        self.residual = np.inf
+        self._function = function
+        self._state = list(start)
+        self._image = list(start)
+        self._best: tuple[float, list[Any]] = (np.inf, [])
+        self._mixing = Mixing(history, self.packing.size, self.packing.dtype) if history and self.packing.size else None
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether the argument was extrapolated, so that there is a safer one to go on from."""
+        return self._mixing is not None and self._mixing.count > 0
+
+    def apply(self) -> list[Any]:
+        """Apply the map once and return the image."""
+        self._image = list(self._function(self._state))
+        pack = self.packing.pack
+        self._x, self._g = pack(self._state), pack(self._image)
+        self.residual = relative_residual(self._x, self._g)
+        return self._image
+
+    def advance(self) -> None:
+        """Choose the next argument."""
+        if self._mixing is None:
+            self._state = self._image
+            return
+        best, image = self._best
+        if self.can_restart and not self.residual <= _RUNAWAY * best:
+            self._mixing.restart()
+            self._best = (np.inf, [])
+            self._state = image
+            return
+        if self.residual <= best:
+            self._best = (self.residual, self._image)
+        self._state = self.packing.unpack(self._mixing.extrapolate(self._x, self._g), self._image)
+
+
+class Mixing:
+    """Anderson's method on vectors: remembers how residuals and images changed in the last few steps."""
+
+    def __init__(self, history: int, size: int, dtype: Any) -> None:
+        self.count = 0
+        # More directions than there are dimensions would be redundant.
+        self._history = min(history, size)
+        self._steps = 0
+        self._residuals = np.empty((self._history, size), dtype)
+        self._images = np.empty((self._history, size), dtype)
+        self._last: tuple[Any, Any] | None = None
+
+    def restart(self) -> None:
+        """Forget all steps."""
+        self.count = self._steps = 0
+        self._last = None
+
+    def extrapolate(self, x: Any, image: Any) -> Any:
+        """Return where to go from an argument and its image."""
+        residual = image - x
+        if self._last is not None:
+            row = self._steps % self._history
+            np.subtract(residual, self._last[0], out=self._residuals[row])
+            np.subtract(image, self._last[1], out=self._images[row])
+            self._steps += 1
+            self.count = min(self._steps, self._history)
+        self._last = (residual, image)
+        if not self.count:
+            return image
+        weights = _least_squares(self._residuals[: self.count], residual)
+        return image - weights @ self._images[: self.count]
+
+
+def _least_squares(rows: Any, target: Any) -> Any:
+    """Return the weights with which the rows add up to the target as nearly as possible, small where it does not matter."""
+    sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    sizes[sizes == 0.0] = 1.0
+    count = len(rows)
+    system = np.concatenate([(rows / sizes[:, None]).T, _REGULARISATION * np.eye(count, dtype=rows.dtype)])
+    wanted = np.concatenate([target, np.zeros(count, target.dtype)])
+    return np.linalg.lstsq(system, wanted, rcond=None)[0] / sizes
+
+
+def relative_residual(x: Any, image: Any) -> float:
+    """Return |f(x) - x| / (1 + |x|), with Euclidean norms."""
+    return float(np.linalg.norm(image - x) / (1.0 + np.linalg.norm(x)))

@@ -1,0 +1,230 @@
+"""Derivatives of calls: the adjoint of a fragment is a fragment, derived once and called wherever it is needed.
+
+To derive it, the body is applied to stand-ins and swept once, with the rules of its ops, for one set of active inputs and
+one set of arriving cotangents. What the sweep built is described as a fragment again; its inputs are those inputs and
+outputs of the primal call, and those cotangents, that it uses. Placing it is placing one call, so a gradient through K
+steps costs K placements, and since the adjoint call is an ordinary call, it can be differentiated again.
+
+Absent elements stay absent across calls: a cotangent that is masked arrives as two tensors, the numbers and what to keep,
+and leaves as two. An outer product leaves as its two factors (see `accumulation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from functools import reduce
+
+from unspool._autodiff.accumulation import Contribution, Outer, Sum, accumulate, as_outer
+from unspool._engine.default import default_engine
+from unspool._fragments.call import Call, expand, make_call, output
+from unspool._fragments.fragment import capture
+from unspool._graph import Node
+from unspool._ops.elementwise import MASK, mask
+from unspool._ops.leaf import placeholder
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+    from unspool._tensor import Tensor
+
+# How a cotangent or tangent arrives: not at all, as it is, masked, with the shape of what to keep, or, if it is empty, as
+# terms that are not added up and stay outside.
+Arrival = tuple[Any, ...] | bool | None
+
+
+class Derivative(NamedTuple):
+    """A derived plan: where its inputs come from, and what its outputs are for.
+
+    ``sources`` are pairs (kind, position): an "input" or "output" of the primal call, an arriving "number" or "keep", or
+    ("node", node) for what depends on none of these. ``results`` has an entry per place a derivative may be wanted: None,
+    ("plain", i), ("masked", i, j), ("outer", subscripts, i, j) or ("terms", ...) with several of these, where i and j are
+    positions among the outputs of the plan.
+    """
+
+    plan: Plan
+    sources: tuple[tuple[str, Any], ...]
+    results: tuple[tuple[Any, ...] | None, ...]
+
+
+def pull_call(
+    call: Call, cotangents: Sequence[Any], active: Sequence[bool], before: Sequence[Any]
+) -> list[Contribution | None]:
+    """Return what has arrived at a call's inputs, with what its outputs' cotangents contribute added to it.
+
+    ``before`` is what had arrived; entries for inputs that are not active are ``None``.
+    """
+    key = ("adjoint", tuple(active), tuple(map(_arrival, [*cotangents, *before])))
+    placed = _apply(call, key, [*cotangents, *before])
+    return [_joined(b, p) for b, p in zip(before, placed, strict=True)]
+
+
+def _joined(before: Any, placed: Any) -> Any:
+    """Return the whole sum: terms that are not added up yet go on being collected."""
+    if type(before) is Sum:
+        before.terms += [] if placed is None else placed.terms
+        return before
+    if type(before) is Outer:
+        return before if placed is None else reduce(accumulate, placed.terms, before)
+    return before if placed is None else placed
+
+
+def push_call(call: Call, tangents: Sequence[Any], wanted: Container[int]) -> list[Tensor | None]:
+    """Return the tangents of those outputs of a call that are wanted from the tangents of its inputs."""
+    indices = tuple([index in wanted for index in range(len(call.shape))])
+    return _apply(call, ("tangent", indices, tuple(map(_arrival, tangents))), tangents)
+
+
+def differentiated_inputs(call: Call) -> list[Node]:
+    """Return the inputs of a call through which some output is differentiated."""
+    derivatives = call.plan.derivatives
+    passing = derivatives.get("passing")
+    if passing is None:
+        passing = derivatives["passing"] = _passing(call.plan)
+    return [call.inputs[i] for i in passing]
+
+
+def _passing(plan: Plan) -> tuple[int, ...]:
+    from unspool._autodiff.reverse import active_nodes
+
+    stand_ins = _StandIns(plan, (), (), ())
+    on_path = {node.id for node in active_nodes(stand_ins.outputs, stand_ins.inputs)}
+    return tuple(i for i, node in enumerate(stand_ins.inputs) if node.id in on_path)
+
+
+def _arrival(tensor: Any) -> Arrival:
+    if tensor is None:
+        return None
+    if type(tensor) is Sum or type(tensor) is Outer:
+        return ()
+    return (tensor.inputs[1].shape,) if tensor.op is MASK else True
+
+
+def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[Any]:
+    derivatives = call.plan.derivatives
+    derivative = derivatives.get(key)
+    if derivative is None:
+        derive = _derive_adjoint if key[0] == "adjoint" else _derive_tangent
+        derivative = derivatives[key] = derive(call.plan, key[1], key[2])
+        default_engine().statistics.derivatives_made += 1
+    inputs = []
+    for kind, position in derivative.sources:
+        if kind == "input":
+            inputs.append(call.inputs[position])
+        elif kind == "output":
+            inputs.append(output(call, position))
+        elif kind == "node":
+            inputs.append(position)
+        else:
+            tensor = arriving[position]
+            if tensor.op is MASK:
+                tensor = tensor.inputs[kind == "keep"]
+            inputs.append(tensor)
+    if not derivative.plan.fragment.outputs:
+        return [None] * len(derivative.results)
+    placed = make_call(derivative.plan, tuple(inputs), derivative.plan.fragment.origins)
+    return [_result(placed, form) for form in derivative.results]
+
+
+def _result(call: Call, form: tuple[Any, ...] | None) -> Any:
+    if form is None:
+        return None
+    if form[0] == "plain":
+        return output(call, form[1])
+    if form[0] == "masked":
+        return mask(output(call, form[1]), output(call, form[2]))
+    if form[0] == "terms":
+        return Sum(*[_result(call, term) for term in form[1:]])
+    return Outer(form[1], output(call, form[2]), output(call, form[3]))
+
+
+# --- deriving --------------------------------------------------------------------------------------------------------
+
+
+class _StandIns:
+    """The body of a plan on placeholders, and the placeholders that stand for what arrives."""
+
+    def __init__(self, plan: Plan, arrivals: Sequence[Arrival], shapes: Sequence[Any], dtypes: Sequence[Any]) -> None:
+        fragment = plan.fragment
+        self.inputs = [placeholder(s, d) for s, d in zip(plan.input_shapes, fragment.dtypes, strict=True)]
+        nodes = expand(plan, self.inputs, fragment.origins)
+        self.outputs: list[Any] = [nodes[slot] for slot in fragment.outputs]
+        self.sources: dict[float, tuple[str, int]] = {n.id: ("output", i) for i, n in enumerate(self.outputs)}
+        self.sources |= {node.id: ("input", i) for i, node in enumerate(self.inputs)}
+        self.boundary: list[Node] = []
+        self.arriving = [
+            self._arriving(i, arrival, shape, dtype)
+            for i, (arrival, shape, dtype) in enumerate(zip(arrivals, shapes, dtypes, strict=True))
+        ]
+
+    def _arriving(self, position: int, arrival: Arrival, shape: Any, dtype: Any) -> Tensor | None:
+        if not arrival:
+            return None
+        number = placeholder(shape, dtype)
+        self.sources[number.id] = ("number", position)
+        self.boundary.append(number)
+        if arrival is True:
+            return number
+        keep = placeholder(arrival[0], "bool")  # type: ignore[index]
+        self.sources[keep.id] = ("keep", position)
+        self.boundary.append(keep)
+        return mask(number, keep)
+
+    def describe(self, found: Sequence[Any]) -> Derivative:
+        """Describe what a sweep found as a plan."""
+        targets: list[Node] = []
+        results = [None if contribution is None else _split(contribution, targets) for contribution in found]
+        captured = capture([], targets, [*self.inputs, *self.outputs, *self.boundary])
+        sources = tuple(self.sources.get(node.id, ("node", node)) for node in captured.inputs)
+        plan = default_engine().plans.plan_for(captured.fragment, tuple(node.shape for node in captured.inputs))
+        return Derivative(plan, sources, tuple(results))
+
+
+def _split(contribution: Any, targets: list[Node]) -> tuple[Any, ...]:
+    """Name the parts of a contribution that a plan has to give, and list them as its targets."""
+    if type(contribution) is Sum:
+        return ("terms", *[_split(term, targets) for term in contribution.terms])
+    first = len(targets)
+    if type(contribution) is Outer:
+        targets += [contribution.left, contribution.right]
+        return ("outer", contribution.subscripts, first, first + 1)
+    if contribution.op is MASK:
+        targets += contribution.inputs
+        return ("masked", first, first + 1)
+    targets.append(contribution)
+    return ("plain", first)
+
+
+def _derive_adjoint(plan: Plan, active: Sequence[bool], arrivals: Sequence[Arrival]) -> Derivative:
+    from unspool._autodiff.reverse import sweep
+
+    shapes, dtypes = (*plan.output_shapes, *plan.input_shapes), (*plan.output_dtypes, *plan.fragment.dtypes)
+    stand_ins = _StandIns(plan, arrivals, shapes, dtypes)
+    count = len(plan.output_shapes)
+    cotangents, before = stand_ins.arriving[:count], stand_ins.arriving[count:]
+    reached = [(o, ct) for o, ct in zip(stand_ins.outputs, cotangents, strict=True) if ct is not None]
+    arrived: dict[float, Any] = {}
+    for node, arrival, earlier in zip(stand_ins.inputs, arrivals[count:], before, strict=True):
+        if arrival is not None:
+            arrived[node.id] = Sum() if arrival == () else earlier
+    variables: list[Any] = [node for node, wanted in zip(stand_ins.inputs, active, strict=True) if wanted]
+    found = sweep([o for o, _ in reached], [ct for _, ct in reached], variables, arrived)
+    return stand_ins.describe([_outer_or_sum(found.get(node.id)) for node in stand_ins.inputs])
+
+
+def _outer_or_sum(contribution: Any) -> Any:
+    """Return a contribution, an outer product as its factors."""
+    if contribution is None or type(contribution) is Outer:
+        return contribution
+    if type(contribution) is Sum:
+        return Sum(*[as_outer(term) or term for term in contribution.terms]) if contribution.terms else None
+    return as_outer(contribution) or contribution
+
+
+def _derive_tangent(plan: Plan, wanted: Sequence[bool], arrivals: Sequence[Arrival]) -> Derivative:
+    from unspool._autodiff.forward import pushforward
+
+    stand_ins = _StandIns(plan, arrivals, plan.input_shapes, plan.fragment.dtypes)
+    outputs = [node for node, asked in zip(stand_ins.outputs, wanted, strict=True) if asked]
+    found = iter(pushforward(outputs, stand_ins.inputs, stand_ins.arriving))  # type: ignore[arg-type]
+    return stand_ins.describe([next(found) if asked else None for asked in wanted])

@@ -1,0 +1,296 @@
+"""The derivative of a fixed point, from the fixed point alone.
+
+If x = f(x, p) then, by the implicit function theorem, the derivative of x with respect to p is
+
+    x' = (I - J)⁻¹ · K      with J = ∂f/∂x and K = ∂f/∂p at the fixed point,
+
+whatever way led there. So nothing of the way is kept: neither time nor memory of a derivative depends on the number of
+steps. A fixed point is one node, made from the tensors that f closes over; its derivative rules are a linear solve with
+I - J, which is traced, never formed, and one application of K, or of their adjoints.
+
+The rules place f on the node itself. What they build depends on the fixed point, whose derivative is implicit again, so
+derivatives of any order follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from unspool import _graph
+from unspool._autodiff.anderson import not_fixed, relative_residual, repeat
+from unspool._autodiff.forward import pushforward
+from unspool._autodiff.identity import alias
+from unspool._autodiff.iterate import Adjoint, Run, TracedStep
+from unspool._autodiff.linear_solve import solve_operator
+from unspool._autodiff.packing import Packing
+from unspool._autodiff.reverse import pullback
+from unspool._dtypes import INEXACT
+from unspool._engine.default import default_engine
+from unspool._engine.engine import run_quietly
+from unspool._ops.leaf import constant
+from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op
+from unspool.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from unspool._graph import Node
+    from unspool._tensor import Tensor
+
+SOLVERS = ("gmres", "bicgstab")
+
+
+@dataclass(frozen=True)
+class Implicit(Adjoint):
+    """Differentiate an iteration at the fixed point it has reached, without looking at its steps.
+
+    Pass it as ``adjoint`` to `iterate` or `fixed_point`. The step must map the final state to itself; the derivative
+    with respect to what the step closes over follows from that alone (implicit function theorem). It takes one linear
+    solve, and memory that does not depend on the number of steps.
+
+    No derivative flows to the initial state: which fixed point is found may depend on it, where the fixed point lies does
+    not. Integer and boolean leaves of the state, such as a counter, need not be fixed.
+
+    Parameters
+    ----------
+    solver : {"gmres", "bicgstab"}
+        How the linear system is solved.
+    tol : float
+        The residual of the linear system at which the solver stops, relative to its right-hand side. Never tighter
+        than the precision of the state allows.
+    maxiter : int, optional
+        The most iterations of the solver.
+    check : float or None
+        The final state passes as fixed if ``|f(x) - x| <= check * (1 + |x|)``. ``None`` accepts every state.
+
+    Raises
+    ------
+    ConvergenceError
+        When the iteration ends at a state that is not fixed. When a derivative is evaluated and the solver does not reach
+        its tolerance: I - J is singular, or nearly so.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> a = us.tensor(2.0)
+    >>> root, steps = us.iterate(lambda x: 0.5 * (x + a / x), us.tensor(1.0), max_steps=8, adjoint=us.Implicit())
+    >>> root.grad(a).eval().round(12)
+    np.float64(0.353553390593)
+    """
+
+    solver: str = "gmres"
+    tol: float = 1e-10
+    maxiter: int | None = None
+    check: float | None = 1e-6
+
+    keeps_history: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise ArgumentError(f"solver must be one of {', '.join(map(repr, SOLVERS))}, got {self.solver!r}")
+        if not is_positive(self.tol):
+            raise ArgumentError(f"tol must be a positive number, got {self.tol!r}")
+        if self.maxiter is not None and not is_positive_integer(self.maxiter):
+            raise ArgumentError(f"maxiter must be a positive integer or None, got {self.maxiter!r}")
+        if self.check is not None and not is_positive(self.check):
+            raise ArgumentError(f"check must be a positive number or None, got {self.check!r}")
+
+    def attach(
+        self, step: TracedStep, constants: Sequence[Tensor], initial: Sequence[Tensor], run: Run
+    ) -> list[Tensor]:
+        """Return the final state of a run as tensors that are differentiated implicitly."""
+        self.ensure_fixed(step, constants, run)
+        return place(Route(step, self, run.steps, 0, constants, initial), constants, initial, run.final)
+
+    def ensure_fixed(self, step: TracedStep, constants: Sequence[Tensor], run: Run) -> None:
+        """Raise `ConvergenceError` if one more step moves the final state."""
+        if self.check is None:
+            return
+        packing = Packing(run.final)
+        image = run_quietly(Application(step, default_engine().evaluate(constants)), run.final)
+        residual = relative_residual(packing.pack(run.final), packing.pack(image))
+        limit = max(self.check, 16.0 * packing.coarsest)
+        if not residual <= limit:
+            message = (
+                f"the state after {run.steps} steps is no fixed point, and an implicit derivative holds at a fixed point "
+                "only: iterate further, or differentiate through the steps with adjoint=us.Unrolled()"
+            )
+            raise not_fixed(message, residual, run.steps, limit)
+
+    def solve(self, operator: Any, right: Tensor, packing: Packing) -> Tensor:
+        """Return the solution of a linear system over packed states, as graph."""
+        tol = max(self.tol, 4.0 * packing.coarsest)
+        return solve_operator(operator, right, method=self.solver, tol=tol, maxiter=self.maxiter)
+
+
+def is_positive(value: Any) -> bool:
+    """Whether something is a positive real number."""
+    return isinstance(value, Real) and value > 0
+
+
+def is_positive_integer(value: Any) -> bool:
+    """Whether something is a whole number from 1 on."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
+
+
+class Application:
+    """A step on arrays, with the values of what it closes over."""
+
+    def __init__(self, step: TracedStep, constants: Sequence[Any]) -> None:
+        self._step = step
+        self._constants = tuple(constants)
+
+    def __call__(self, state: Sequence[Any]) -> Sequence[Any]:
+        arrays = (*self._constants, *state)
+        plan = default_engine().plans.plan_for(self._step.fragment, tuple(a.shape for a in arrays))
+        return plan.run(*arrays)[: len(state)]
+
+
+# --- the node --------------------------------------------------------------------------------------------------------
+
+
+class Route:
+    """How a fixed point was found and how it is differentiated: the static part of its node.
+
+    Rebuilding the value follows the route: it takes the number of steps that was taken and looks at no tolerance.
+
+    Parameters
+    ----------
+    step : TracedStep
+    strategy : Implicit
+    steps : int
+        How often the step was applied.
+    history : int
+        That of the acceleration; 0 for plain steps.
+    constants, initial : sequence of Tensor
+        What the step closes over, and the initial state; neither is kept.
+    """
+
+    __slots__ = ("_key", "closed", "history", "leaves", "passes", "step", "steps", "strategy")
+
+    def __init__(
+        self,
+        step: TracedStep,
+        strategy: Implicit,
+        steps: int,
+        history: int,
+        constants: Sequence[Tensor],
+        initial: Sequence[Tensor],
+    ) -> None:
+        self.step = step
+        self.strategy = strategy
+        self.steps = steps
+        self.history = history
+        self.closed, self.leaves = len(constants), len(initial)
+        counters = sum(leaf.dtype not in INEXACT for leaf in initial)
+        self.passes = [c.dtype in INEXACT for c in constants] + [False] * (self.leaves + counters)
+        self._key = (id(step.fragment), strategy, steps, history, self.closed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Route) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"<{self.steps} steps>"
+
+    def initial(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the initial state from the inputs of the node."""
+        return inputs[self.closed : self.closed + self.leaves]
+
+
+def place(route: Route, constants: Sequence[Tensor], initial: Sequence[Tensor], final: Sequence[Any]) -> list[Tensor]:
+    """Return a state that was found to be fixed, as tensors: pieces of one node.
+
+    The inputs of the node are the tensors that the step closes over, the initial state, and the final values of the
+    leaves that have no derivative, as constants.
+    """
+    packing = Packing(final)
+    others = [leaf if i in packing.positions else constant(leaf) for i, leaf in enumerate(final)]
+    counters = [leaf for i, leaf in enumerate(others) if i not in packing.positions]
+    if not packing.positions:
+        return counters
+    node = _graph.apply(FIXED_POINT, *constants, *initial, *counters, route=route)
+    if node.value is None:
+        node.value = packing.pack(final)
+    return packing.unpack_tensors(node, others)
+
+
+def _infer(*inputs: Node, route: Route) -> tuple[Any, Any]:
+    packing = Packing(route.initial(inputs))
+    return (packing.size,), packing.dtype
+
+
+def _kernel(*arrays: Any, route: Route) -> Any:
+    start = route.initial(arrays)
+    final = repeat(Application(route.step, arrays[: route.closed]), start, route.history, route.steps)
+    return Packing(start).pack(final)
+
+
+class _Linearisation:
+    """The step at the fixed point, with stand-ins along which it is differentiated."""
+
+    def __init__(self, route: Route, point: Tensor, inputs: Sequence[Tensor]) -> None:
+        initial = route.initial(inputs)
+        counters = iter(inputs[route.closed + route.leaves :])
+        self.packing = Packing(initial)
+        self.constants = [alias(c) if c.dtype in INEXACT else c for c in inputs[: route.closed]]
+        self.point = alias(point)
+        others = [leaf if leaf.dtype in INEXACT else next(counters) for leaf in initial]
+        carry = self.packing.unpack_tensors(self.point, others)
+        self.image = self.packing.pack_tensors(route.step.apply(self.constants, carry)[: route.leaves])
+
+
+def _pull(
+    needed: Sequence[bool], ct: Tensor, out: Tensor, *inputs: Tensor, route: Route
+) -> list[Tensor | None]:
+    """Return the cotangents of what the step closes over: Kᴴ·w, where (I - Jᴴ)·w is the cotangent of the point."""
+    at = _Linearisation(route, out, inputs)
+
+    def pull(w: Tensor) -> Tensor | None:
+        return pullback([at.image], [w], [at.point])[0]
+
+    def operator(w: Tensor) -> Tensor:
+        pulled = pull(w)
+        return w if pulled is None else w - pulled
+
+    # A step that does not look at its state, such as the last one of an elimination, needs no solve.
+    w = ct if pull(ct) is None else route.strategy.solve(operator, ct, at.packing)
+    wanted = [c for c, n in zip(at.constants, needed, strict=False) if n]
+    found = iter(pullback([at.image], [w], wanted))
+    return [next(found) if n else None for n in needed]
+
+
+def _push(tangents: Sequence[Tensor | None], out: Tensor, *inputs: Tensor, route: Route) -> Tensor | None:
+    """Return the tangent t of the point: (I - J)·t is K applied to the tangents of what the step closes over."""
+    at = _Linearisation(route, out, inputs)
+    right = pushforward([at.image], at.constants, tangents[: route.closed])[0]
+
+    def push(t: Tensor) -> Tensor | None:
+        return pushforward([at.image], [at.point], [t])[0]
+
+    def operator(t: Tensor) -> Tensor:
+        pushed = push(t)
+        return t if pushed is None else t - pushed
+
+    if right is None or push(right) is None:
+        return right
+    return route.strategy.solve(operator, right, at.packing)
+
+
+def _passes(params: Any) -> list[bool]:
+    passes: list[bool] = params["route"].passes
+    return passes
+
+
+# Not registered: it stands for a run that has happened, and nobody applies it by name.
+FIXED_POINT = Op(
+    "fixed_point",
+    infer=_infer,
+    kernel=_kernel,
+    vjp=JointRule(_pull, _passes),
+    jvp=_push,
+    needs=(INPUTS, OUTPUT),
+)

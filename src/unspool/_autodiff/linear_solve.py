@@ -1,0 +1,318 @@
+"""The solution of A·x = b for a traced operator, as one node that is differentiated by solving again.
+
+With A a function of parameters p,
+
+    x' = A⁻¹·(b' - A'·x),      b̄ = w,  p̄ = the pullback of p ↦ -A(p)·x along w,  where w = A⁻ᴴ·x̄.
+
+The rules place nodes of the same op, with the same operator or its adjoint, so derivatives of any order follow, and none
+of them looks at the iterations that the solver made.
+
+SciPy's solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose own
+one had drifted away from it starts again from where it is, and one that cannot reach its tolerance raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from unspool import _graph
+from unspool._autodiff.operators import Applied, Traced, adjoint_of, pull_traced, push_traced, trace
+from unspool._dtypes import DType
+from unspool._engine.engine import run_quietly
+from unspool._fragments.fragment import Fragment
+from unspool._graph import Node
+from unspool._ops import elementwise
+from unspool._ops.linalg.gauge import refusal
+from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op
+from unspool.errors import ArgumentError, ConvergenceError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+METHODS = ("cg", "gmres", "bicgstab")
+
+# Vectors that GMRES keeps before it starts again.
+RESTART = 50
+
+
+class Guard(NamedTuple):
+    """What a singular operator means, where it means more than a failure: which error is raised for it.
+
+    ``degeneracy`` says what is singular: a solution that is larger than the right-hand side by more than 1/degeneracy
+    times the size of the operator.
+    """
+
+    degeneracy: float
+    message: str
+    indices: tuple[int, ...]
+
+
+class Equation(NamedTuple):
+    """The static part of a solve: a parameter of its node.
+
+    The inputs of the node are the right-hand side, the guess if there is one, the parameters of the operator and those of
+    the preconditioner.
+    """
+
+    operator: Fragment
+    method: str
+    tol: float
+    atol: float = 0.0
+    maxiter: int | None = None
+    restart: int = RESTART
+    preconditioner: Fragment | None = None
+    has_guess: bool = False
+    is_checked: bool = False
+    is_real: bool = False
+    guard: Guard | None = None
+
+    def split(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
+        """Return right-hand side, guess, parameters of the operator and of the preconditioner."""
+        first = 1 + self.has_guess
+        last = first + len(self.operator.dtypes) - 1
+        return inputs[0], inputs[1] if self.has_guess else None, inputs[first:last], inputs[last:]
+
+    def passes(self) -> list[bool]:
+        """Return for each input whether the solution depends on it."""
+        extra = 0 if self.preconditioner is None else len(self.preconditioner.dtypes) - 1
+        return [True, *[False] * self.has_guess, *[True] * (len(self.operator.dtypes) - 1), *[False] * extra]
+
+
+# --- making the node -------------------------------------------------------------------------------------------------
+
+
+def solve_operator(
+    operator: Callable[[Tensor], Tensor],
+    b: Tensor,
+    *,
+    method: str = "gmres",
+    tol: float = 1e-10,
+    maxiter: int | None = None,
+    x0: Tensor | None = None,
+    real: bool = False,
+) -> Tensor:
+    """Solve ``operator(x) = b``; differentiable with respect to ``b`` and everything that the operator closes over.
+
+    Parameters
+    ----------
+    operator : callable
+        A linear function of a tensor of the shape and dtype of ``b``.
+    b : Tensor
+        The right-hand side.
+    method : {"gmres", "bicgstab", "cg"}
+        The solver of SciPy.
+    tol : float
+        The residual at which it stops, relative to ``b``.
+    maxiter : int, optional
+        The most iterations; for GMRES, the most restarts.
+    x0 : Tensor, optional
+        Where to start. The solution does not depend on it.
+    real : bool
+        Whether the operator is linear over the real numbers only. Complex vectors are then seen as real ones of twice the
+        length, and the adjoint is that of Re⟨a, b⟩.
+    """
+    traced = trace(operator, b.shape, b.dtype, "the operator")
+    equation = Equation(traced.fragment, method, tol, maxiter=maxiter, is_real=real)
+    return place(equation, b, traced, x0)
+
+
+def place(equation: Equation, b: Tensor, traced: Traced, x0: Any = None, preconditioner: Traced | None = None) -> Tensor:
+    """Return the node of an equation."""
+    inputs = [b]
+    if x0 is not None:
+        inputs.append(x0)
+        equation = equation._replace(has_guess=True)
+    inputs += traced.parameters
+    if preconditioner is not None:
+        inputs += preconditioner.parameters
+        equation = equation._replace(preconditioner=preconditioner.fragment)
+    return _graph.apply(LINEAR_SOLVE, *inputs, equation=equation)
+
+
+def default_tolerance(dtype: DType) -> float:
+    """Return the relative residual that solvers stop at if nobody says otherwise."""
+    return 1e-10 if np.finfo(dtype).eps < 1e-10 else 1e-5
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _infer(b: Node, *others: Node, equation: Equation) -> tuple[Any, Any]:
+    return b.shape, b.dtype
+
+
+def _solve_again(equation: Equation, b: Tensor, parameters: Any, extra: Any) -> Tensor:
+    """Solve with the same operator and another right-hand side."""
+    again = equation._replace(has_guess=False, is_checked=False, atol=0.0)
+    return _graph.apply(LINEAR_SOLVE, b, *parameters, *extra, equation=again)
+
+
+def _vjp(needed: Any, ct: Tensor, x: Tensor, *inputs: Tensor, equation: Equation) -> list[Tensor | None]:
+    b, guess, parameters, extra = equation.split(inputs)
+    adjoint = equation._replace(operator=adjoint_of(equation.operator, (b, *parameters)))
+    if equation.preconditioner is not None:
+        adjoint = adjoint._replace(preconditioner=adjoint_of(equation.preconditioner, (b, *extra)))
+    w = _solve_again(adjoint, ct, parameters, extra)
+    first = 1 + equation.has_guess
+    wanted = [False, *needed[first : first + len(parameters)]]
+    pulled: list[Tensor | None] = [None] * len(parameters)
+    if any(wanted):
+        pulled = pull_traced(equation.operator, (x, *parameters), elementwise.negative(w), wanted)[1:]
+    return [w, *[None] * equation.has_guess, *pulled, *[None] * len(extra)]
+
+
+def _jvp(tangents: Any, x: Tensor, *inputs: Tensor, equation: Equation) -> Tensor | None:
+    right, _, moving, _ = equation.split(tangents)
+    _, _, parameters, extra = equation.split(inputs)
+    if any(t is not None for t in moving):
+        moved = push_traced(equation.operator, (x, *parameters), (None, *moving))
+        if moved is not None:
+            right = elementwise.negative(moved) if right is None else elementwise.subtract(right, moved)
+    return None if right is None else _solve_again(equation, right, parameters, extra)
+
+
+# --- the kernel ------------------------------------------------------------------------------------------------------
+
+# A residual may be larger than the tolerance by this much: solvers look at one that they have carried along.
+_SLACK = 2.0
+
+# How often a solver starts again from where it is, because its own residual was not the true one.
+_MOST_STARTS = 4
+
+
+def _kernel(b: Any, *inputs: Any, equation: Equation) -> Any:
+    return run_quietly(_solve, equation, b, inputs)
+
+
+def _solve(equation: Equation, b: Any, inputs: Any) -> Any:
+    b = np.asarray(b)
+    _, guess, parameters, extra = equation.split((b, *inputs))
+    apply = Applied(equation.operator, b.shape, b.dtype, parameters, equation.is_real)
+    right = apply.flatten(b)
+    scale = float(np.linalg.norm(right))
+    if scale == 0.0:
+        return np.zeros_like(b)
+    if not math.isfinite(scale):
+        raise _failure(equation, "the right-hand side is not finite", math.nan, 0)
+    if equation.is_checked:
+        ensure_hermitian(apply)
+    precondition = None
+    if equation.preconditioner is not None:
+        precondition = Applied(equation.preconditioner, b.shape, b.dtype, extra, equation.is_real)
+    # To solve for a unit vector keeps squares of small numbers from vanishing.
+    start = None if guess is None else apply.flatten(np.asarray(guess, b.dtype)) / scale
+    x = _iterate(equation, apply, precondition, right / scale, start, max(equation.tol, equation.atol / scale))
+    return apply.unflatten((x * scale).astype(apply.dtype, copy=False))
+
+
+def _iterate(equation: Equation, apply: Applied, precondition: Applied | None, b: Any, x: Any, tol: float) -> Any:
+    """Run a solver for a unit vector until the true residual is small enough."""
+    solver = _solver(equation, apply, precondition)
+    watch = None if equation.guard is None else _Watch(equation.guard, apply)
+    last = math.inf
+    for _ in range(_MOST_STARTS):
+        x, info = solver(b, x, tol, watch)
+        residual = float(np.linalg.norm(b - apply(x)))
+        if residual <= _SLACK * tol:
+            return x
+        if not residual < 0.5 * last:
+            break
+        if info > 0:
+            raise _failure(equation, "the most iterations that are allowed were made", residual, apply.count, tol)
+        last = residual
+    reason = "the solver makes no progress: the operator is singular or nearly so, or the tolerance is below rounding"
+    if equation.method == "cg":
+        reason += "; cg takes Hermitian operators that are positive definite"
+    raise _failure(equation, reason, residual, apply.count, tol)
+
+
+def _solver(equation: Equation, apply: Applied, precondition: Applied | None) -> Callable[..., tuple[Any, int]]:
+    """Return SciPy's solver as a function of right-hand side, start, tolerance and callback."""
+    from scipy.sparse import linalg
+
+    shape = (apply.size, apply.size)
+    A = linalg.LinearOperator(shape, matvec=apply, dtype=apply.dtype)
+    options: dict[str, Any] = {"maxiter": equation.maxiter, "atol": 0.0}
+    if precondition is not None:
+        options["M"] = linalg.LinearOperator(shape, matvec=precondition, dtype=apply.dtype)
+    if equation.method == "gmres":
+        options["restart"] = restart = min(equation.restart, apply.size)
+        if equation.maxiter is None:
+            options["maxiter"] = max(10, 10 * apply.size // restart)
+    run = getattr(linalg, equation.method)
+
+    def solve(b: Any, x: Any, tol: float, watch: Any) -> tuple[Any, int]:
+        if equation.method == "cg":
+            options["callback"] = watch
+        found: tuple[Any, int] = run(A, b, None if x is None else x.copy(), rtol=tol, **options)
+        return found
+
+    return solve
+
+
+def _failure(
+    equation: Equation, reason: str, residual: float, count: int, tolerance: float | None = None
+) -> ConvergenceError:
+    tolerance = equation.tol if tolerance is None else tolerance
+    error = ConvergenceError(
+        f"{equation.method} did not converge: {reason}. The residual is {residual:.2e} of the right-hand side after "
+        f"{count} applications of the operator, the tolerance is {tolerance:.2e}"
+    )
+    error.residual, error.iterations, error.tolerance = residual, count, tolerance
+    return error
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+# How far ⟨u, A·v⟩ and ⟨A·u, v⟩ may be apart, relative to the sizes of the vectors in them: far above rounding, so that only
+# an operator that was never meant to be Hermitian is refused.
+_ASYMMETRY = 1e-4
+
+
+def probes(size: int, dtype: DType) -> tuple[Any, Any]:
+    """Return two unit vectors that have nothing to do with any operator, the same ones every time."""
+    draw = np.random.default_rng(0).standard_normal
+    found = [draw(size) + 1j * draw(size) if dtype.kind == "c" else draw(size) for _ in range(2)]
+    u, v = ((x / np.linalg.norm(x)).astype(dtype) for x in found)
+    return u, v
+
+
+def ensure_hermitian(apply: Applied) -> float:
+    """Raise if a pair of vectors shows that an operator is not Hermitian; return its size, as seen on the pair."""
+    u, v = probes(apply.size, apply.dtype)
+    left, right = apply(u), apply(v)
+    size = float(max(np.linalg.norm(left), np.linalg.norm(right)))
+    apart = float(abs(np.vdot(u, right) - np.vdot(left, v)))
+    if apart > _ASYMMETRY * size:
+        raise ArgumentError(
+            f"the operator is not Hermitian: on a random pair of unit vectors <u, A v> and <A u, v> differ by "
+            f"{apart:.2e}, where A u and A v have norms up to {size:.2e}"
+        )
+    return size
+
+
+class _Watch:
+    """Looks at a solution while it grows, and raises when it shows that the operator is singular."""
+
+    def __init__(self, guard: Guard, apply: Applied) -> None:
+        self._guard = guard
+        self._limit = 1.0 / (guard.degeneracy * max(np.linalg.norm(apply(u)) for u in probes(apply.size, apply.dtype)))
+
+    def __call__(self, x: Any) -> None:
+        norm = float(np.linalg.norm(x))
+        if not norm <= self._limit:
+            raise refusal(self._guard.message, self._guard.indices, self._limit / norm)
+
+
+LINEAR_SOLVE = Op(
+    "linear_solve",
+    infer=_infer,
+    kernel=_kernel,
+    vjp=JointRule(_vjp, lambda params: params["equation"].passes()),
+    jvp=_jvp,
+    needs=(INPUTS, OUTPUT),
+)

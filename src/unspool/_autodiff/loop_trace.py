@@ -1,0 +1,200 @@
+"""Tracing one step of an iteration: the user's functions run once, on stand-ins for the state, and become a fragment.
+
+Every tensor that they use and that does not depend on the state is an input of the fragment, a *constant* of the loop.
+What is made of such tensors alone is not part of a step at all: it is one of its constants, computed once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unspool._autodiff import trees
+from unspool._autodiff.loop import apply_fragment
+from unspool._dtypes import BOOL, promote
+from unspool._fragments.fragment import Fragment, capture
+from unspool._graph import Node, source_of
+from unspool._ops.broadcasting import ensure_shape, may_be_equal
+from unspool._ops.elementwise import astype
+from unspool._ops.leaf import as_tensor, constant, placeholder
+from unspool.errors import ArgumentError, DTypeError, ShapeError, StructureError, UnboundPlaceholderError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+_NUMBERS = (bool, int, float, complex)
+
+
+class TracedStep(NamedTuple):
+    """One step as a fragment.
+
+    Attributes
+    ----------
+    fragment : Fragment
+        Inputs: constants, then the state. Results: the new state, then the outputs of the step.
+    constants, carries, outputs : int
+        How many there are of each.
+    condition : Fragment or None
+        The same inputs; its one result is whether to stop after the step.
+    names : tuple of str
+        What to call each leaf of the state in messages.
+    """
+
+    fragment: Fragment
+    constants: int
+    carries: int
+    outputs: int
+    condition: Fragment | None
+    names: tuple[str, ...]
+
+    def apply(self, constants: Sequence[Tensor], carry: Sequence[Tensor]) -> list[Tensor]:
+        """Place the step as graph; returns the new state, then the outputs."""
+        return apply_fragment(self.fragment, [*constants, *carry])
+
+
+class Trace(NamedTuple):
+    """A traced step with what it stands on, and the nesting of what the user's function returned."""
+
+    step: TracedStep
+    constants: list[Tensor]
+    initial: list[Tensor]
+    state_structure: Any
+    output_structure: Any
+
+
+def trace(step: Callable[..., Any], state: Any, until: Callable[..., Any] | None, *, has_outputs: bool) -> Trace:
+    """Call the functions of an iteration on stand-ins for its state, and describe what they do."""
+    leaves, structure = trees.flatten(state)
+    initial = [as_tensor(leaf) for leaf in leaves]
+    weak = [isinstance(leaf, _NUMBERS) for leaf in leaves]
+    names = tuple(trees.names(structure, "state"))
+    while True:
+        stand_ins = [placeholder(x.shape, x.dtype, name) for x, name in zip(initial, names, strict=True)]
+        called = _Called(step, structure, stand_ins, names, has_outputs)
+        wider = _promoted(initial, called.state, weak)
+        if wider is None:
+            break
+        initial = wider
+    carry = [_fit(new, old, name) for new, old, name in zip(called.state, stand_ins, names, strict=True)]
+    stop = None if until is None else _condition(until, structure, called.state, stand_ins)
+    targets = [*carry, *called.outputs]
+    constants = _constants(stand_ins, targets if stop is None else [*targets, stop])
+    inputs = [*constants, *stand_ins]
+    traced = TracedStep(
+        capture(inputs, targets).fragment,
+        len(constants),
+        len(carry),
+        len(called.outputs),
+        None if stop is None else capture(inputs, [stop]).fragment,
+        names,
+    )
+    return Trace(traced, constants, initial, structure, called.output_structure)
+
+
+class _Called:
+    """What a step function returned for stand-ins, taken apart and checked for structure."""
+
+    def __init__(
+        self, step: Callable[..., Any], structure: Any, stand_ins: Sequence[Tensor], names: Sequence[str], split: bool
+    ) -> None:
+        returned = _call(step, trees.unflatten(structure, stand_ins))
+        outputs: Any = None
+        if split:
+            if not isinstance(returned, tuple) or len(returned) != 2:
+                raise StructureError(
+                    f"with has_outputs=True a step returns (state, outputs), got {type(returned).__name__}"
+                )
+            returned, outputs = returned
+        leaves, found = trees.flatten(returned)
+        if found != structure:
+            raise StructureError(
+                f"a step must return a state of the structure it was given: given {trees.show(structure)}, "
+                f"returned {trees.show(found)}"
+            )
+        self.state = [_returned(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+        leaves, self.output_structure = trees.flatten(outputs)
+        self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except UnboundPlaceholderError as error:
+        raise UnboundPlaceholderError(
+            f"{error}; us.iterate runs its functions once, on stand-ins for the state, so they cannot look at values: "
+            "compute with tensors (us.where, until=...), or write the loop in Python"
+        ) from error
+
+
+def _returned(leaf: Any, name: str) -> Tensor:
+    try:
+        return as_tensor(leaf)
+    except DTypeError as error:
+        raise DTypeError(f"{name}, as returned by the step, must be a tensor: {error}") from None
+
+
+def _promoted(initial: Sequence[Tensor], new: Sequence[Tensor], weak: Sequence[bool]) -> list[Tensor] | None:
+    """Return the initial state with Python numbers in the dtypes that the step makes of them; ``None`` if they are."""
+    changed = False
+    promoted = list(initial)
+    for i, (old, result) in enumerate(zip(initial, new, strict=True)):
+        if weak[i] and result.dtype != old.dtype and promote(old.dtype, result.dtype) == result.dtype:
+            promoted[i] = constant(old.value, result.dtype)
+            changed = True
+    return promoted if changed else None
+
+
+def _fit(new: Tensor, old: Tensor, name: str) -> Tensor:
+    """Return a leaf of the new state if it has the shape and dtype of the old one."""
+    if not may_be_equal(new.shape, old.shape):
+        raise ShapeError(
+            f"{name} has shape {old.shape} before a step and {new.shape} after it; the shapes of a state must not "
+            f"change. The new one was made at {source_of(new)}"
+        )
+    if new.dtype != old.dtype:
+        if promote(new.dtype, old.dtype) != old.dtype:
+            raise DTypeError(
+                f"{name} has dtype {old.dtype} before a step and {new.dtype} after it; the dtypes of a state must not "
+                f"change. The new one was made at {source_of(new)}"
+            )
+        new = astype(new, old.dtype)
+    return ensure_shape(new, old.shape)
+
+
+# --- the condition ---------------------------------------------------------------------------------------------------
+
+
+def _condition(until: Callable[..., Any], structure: Any, new: Sequence[Tensor], old: Sequence[Tensor]) -> Tensor:
+    arguments = [trees.unflatten(structure, new)]
+    if _takes_two(until):
+        arguments.append(trees.unflatten(structure, old))
+    returned = _call(until, *arguments)
+    leaves, nesting = trees.flatten(returned)
+    if not trees.is_leaf(nesting):
+        raise StructureError(f"until must return one truth value, got the structure {trees.show(nesting)}")
+    stop = as_tensor(leaves[0])
+    if stop.shape != ():
+        raise ShapeError(
+            f"until must return a scalar, got shape {stop.shape}, made at {source_of(stop)}; us.all or us.any reduce it"
+        )
+    if stop.dtype != BOOL:
+        raise DTypeError(f"until must return a truth value, got dtype {stop.dtype}, made at {source_of(stop)}")
+    return stop
+
+
+def _takes_two(until: Callable[..., Any]) -> bool:
+    """Whether a condition wants the old state beside the new one: it has two positional parameters without default."""
+    try:
+        parameters = inspect.signature(until).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(required) > 2:
+        raise ArgumentError(f"until takes (new) or (new, old), but has {len(required)} parameters")
+    return len(required) == 2
+
+
+def _constants(stand_ins: Sequence[Node], targets: Sequence[Node]) -> list[Tensor]:
+    """Return what the targets use beside the stand-ins."""
+    return capture(stand_ins, targets).inputs[len(stand_ins) :]  # type: ignore[return-value]

@@ -1,0 +1,203 @@
+"""Memory of a plan: what a run needs, worked out beforehand, and a pool from which it takes large arrays.
+
+Fresh memory for a large array comes from the system page by page, which costs more than most elementwise ops; so large
+results go into arrays that are no longer needed. Which ones those are is decided twice. `assign` decides it from the
+steps, as data: which buffer holds which slot, how many bytes there are, how many are in use at once. While a plan runs
+on NumPy, whose kernels may return views and operands as they please, reference counts have the last word: an array is
+overwritten only if nobody else can see it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from unspool._engine.planning import VIEWS, Step, is_exact, nbytes
+
+if TYPE_CHECKING:
+    from unspool._engine.planning import Bound
+
+# Smaller arrays are cheap to allocate: the C library keeps them. From here on it may give them back to the system.
+LARGE = 1 << 17
+
+# What the pool holds at most.
+POOL_LIMIT = 1 << 26
+
+
+# --- beforehand ------------------------------------------------------------------------------------------------------
+
+
+class Assignment(NamedTuple):
+    """Where the results of steps lie.
+
+    Attributes
+    ----------
+    buffers : tuple of int or None
+        One per step: the number of the buffer that holds its result; ``None`` for what lies in an input, is computed
+        once, or is no array.
+    sizes : tuple of int
+        Bytes of every buffer.
+    buffer_bytes : int
+        Bytes of the buffers that hold temporaries, not outputs.
+    peak_bytes : int
+        The most bytes that are in use at once, outputs included, inputs and constants not.
+    """
+
+    buffers: tuple[int | None, ...]
+    sizes: tuple[int, ...]
+    buffer_bytes: int
+    peak_bytes: int
+
+
+def assign(steps: Sequence[Step], outputs: Sequence[int], bound: Bound) -> Assignment:
+    """Give every step a buffer, used again as soon as everything that lies in it is dead."""
+    home: dict[int, int] = {}
+    inhabitants: list[int] = []
+    sizes: list[int] = []
+    free: dict[int, list[int]] = {}
+    peak = used = 0
+    for step in steps:
+        if step.once:
+            continue
+        size = nbytes(bound.shapes[step.slot], bound.dtypes[step.slot])
+        place = _taken_over(step, home, inhabitants, size, bound)
+        if place is None:
+            spare = free.get(size)
+            place = spare.pop() if spare else len(sizes)
+            if place == len(sizes):
+                sizes.append(size)
+                inhabitants.append(0)
+            used += size
+        if place >= 0:
+            home[step.slot] = place
+            inhabitants[place] += 1
+        peak = max(peak, used)
+        for slot in step.dying:
+            left = home.get(slot)
+            if left is not None:
+                inhabitants[left] -= 1
+                if not inhabitants[left]:
+                    free.setdefault(sizes[left], []).append(left)
+                    used -= sizes[left]
+    leaving = {home[slot] for slot in outputs if slot in home}
+    temporary = sum(size for place, size in enumerate(sizes) if place not in leaving)
+    return Assignment(tuple([home.get(step.slot) for step in steps]), tuple(sizes), temporary, peak)
+
+
+_ELSEWHERE = -1
+
+
+def _taken_over(step: Step, home: dict[int, int], inhabitants: list[int], size: int, bound: Bound) -> int | None:
+    """Return the buffer of an operand that the result lies in: a view, or written over it; ``None`` for a new one."""
+    if step.op in VIEWS:
+        return home.get(step.operands[0], _ELSEWHERE)
+    for slot in overwritable(step, bound):
+        place = home.get(slot)
+        if place is not None and inhabitants[place] == 1:
+            return place
+    return None
+
+
+def overwritable(step: Step, bound: Bound) -> tuple[int, ...]:
+    """Return the dying operands over which an elementwise step may write its result, if they own their memory."""
+    shape, dtype = bound.shapes[step.slot], bound.dtypes[step.slot]
+    if not is_exact(step.op, dtype):
+        return ()
+    return tuple([s for s in step.dying if bound.shapes[s] == shape and bound.dtypes[s] == dtype])
+
+
+# --- while running ---------------------------------------------------------------------------------------------------
+
+
+class BufferPool:
+    """Large arrays that nobody uses, by shape and dtype; the kind that was not used for longest leaves first."""
+
+    def __init__(self, limit: int = POOL_LIMIT) -> None:
+        self.limit = limit
+        self.nbytes = 0
+        self._free: OrderedDict[tuple[tuple[int, ...], Any], list[Any]] = OrderedDict()
+        # Garbage collection may start while it is held and run finalizers that evaluate something.
+        self._lock = threading.RLock()
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array with arbitrary contents that nobody else can see."""
+        with self._lock:
+            spare = self._free.get((shape, dtype))
+            if spare:
+                array = spare.pop()
+                self.nbytes -= array.nbytes
+                return array
+        return np.empty(shape, dtype)
+
+    def give(self, array: Any) -> None:
+        """Keep an array for later if the caller's variable, which it must not use again, is all that refers to it."""
+        if type(array) is not np.ndarray or getrefcount(array) != _REFERENCES_WHEN_GIVEN or not _is_plain(array):
+            return
+        with self._lock:
+            key = (array.shape, array.dtype)
+            self._free.setdefault(key, []).append(array)
+            self._free.move_to_end(key)
+            self.nbytes += array.nbytes
+            while self.nbytes > self.limit:
+                self._drop_one()
+
+    def _drop_one(self) -> None:
+        key, oldest = next(iter(self._free.items()))
+        if oldest:
+            self.nbytes -= oldest.pop().nbytes
+        if not oldest:
+            del self._free[key]
+
+    def clear(self) -> None:
+        """Let all arrays go."""
+        with self._lock:
+            self._free.clear()
+            self.nbytes = 0
+
+    def fill(self, ufunc: Any, shape: tuple[int, ...], dtype: Any, dying: tuple[tuple[int, int], ...], *xs: Any) -> Any:
+        """Return ``ufunc(*xs)``, written over an operand or into an array of the pool.
+
+        ``dying`` has the operands, by position, that the caller will not read again, and how often each one is given.
+        """
+        for x in xs:
+            # The result of operands in another order of memory has that order too, and sums would follow it.
+            if not x.flags.c_contiguous:
+                return ufunc(*xs)
+        for position, times in dying:
+            x = xs[position]
+            if getrefcount(x) == _REFERENCES_WHEN_FILLING + times and x.shape == shape and _is_plain(x):
+                return ufunc(*xs, out=x)
+        return ufunc(*xs, out=self.take(shape, dtype))
+
+
+def _is_plain(array: Any) -> bool:
+    flags = array.flags
+    return bool(flags.owndata and flags.writeable and flags.c_contiguous)
+
+
+# How often an array is referred to inside the methods above when only one variable of the caller refers to it. Counted,
+# because interpreters differ in how they pass arguments, and bounded by what a plain call needs (a variable, an
+# argument, perhaps a tuple and a second variable, the argument of getrefcount), so that no detour at import can loosen
+# the check.
+
+
+def _count_when_given(array: Any) -> int:
+    return getrefcount(array)
+
+
+def _count_when_filling(position: int, *xs: Any) -> int:
+    x = xs[position]
+    return getrefcount(x)
+
+
+def _count_references() -> tuple[int, int]:
+    array = np.empty(0)
+    return min(_count_when_given(array), 3), min(_count_when_filling(0, array), 4) - 1
+
+
+_REFERENCES_WHEN_GIVEN, _REFERENCES_WHEN_FILLING = _count_references()

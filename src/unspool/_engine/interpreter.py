@@ -1,0 +1,296 @@
+"""Node by node: one pass over pending nodes in order, with the kernel of each op, or the plan of each call.
+
+What a pass keeps is what somebody can still ask for: the targets, and interior nodes that are referenced from outside
+the piece of graph it ran (a variable of the user's, a consumer that was not part of it). The rest is freed at its last
+use. So a loop that reads one value per step runs each step once, and the temporaries of a step are not held.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container, Mapping, Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from unspool import _dims
+from unspool._engine.binding import bind_params
+from unspool._engine.observe import Observer
+from unspool._fragments.call import Call, Projection, link_of, unfold
+from unspool._graph import Bundle, Node, SizedParams, describe, in_order, source_of
+from unspool._ops.elementwise import ADD
+from unspool._ops.leaf import CONSTANT, PLACEHOLDER
+from unspool.errors import KernelError, SizeContradictionError, UnboundPlaceholderError, UnspoolError
+
+# Passes longer than this free intermediate values at their last use; shorter ones end before that could matter.
+_SHORT = 32
+
+# What the loop of `run` itself refers to a node by: the loop variable and the argument of getrefcount.
+_OWN_REFERENCES = 2
+
+# References to the left operand of a sum that only the pass holds: its table of values, the list of arguments, a name
+# and the argument of getrefcount.
+_OWN_ARRAY_REFERENCES = 4
+
+# Sums of smaller arrays are not worth the check whether they can be done in place.
+_LARGE = 1 << 14
+
+
+def sources_of(node: Node) -> tuple[Node, ...]:
+    """Return what a node is computed from: its inputs, or its call."""
+    return (link_of(node)[0],) if type(node) is Projection else node.inputs
+
+
+class Pass:
+    """What has to run: pending nodes in order, and how often each is used by the others."""
+
+    __slots__ = ("has_calls", "order", "uses")
+
+    def __init__(self, order: list[Node], uses: dict[float, int], has_calls: bool) -> None:
+        self.order = order
+        self.uses = uses
+        self.has_calls = has_calls
+
+
+def collect(targets: Sequence[Node], bound: Mapping[float, Any] | None = None) -> Pass:
+    """Find what has to run for targets that have no value."""
+    wanted = {t.id: t for t in targets if type(t) is not Projection or not take_from_slab(t)}
+    uses: dict[float, int] = dict.fromkeys(wanted, 0)
+    order: list[Node] = []
+    inverted = has_calls = False
+    stack = list(wanted.values())
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        if type(node) is Projection:
+            has_calls = True
+            call = link_of(node)[0]
+            inverted |= call.id > node.id
+            if call.id in uses:
+                uses[call.id] += 1
+            else:
+                uses[call.id] = 1
+                stack.append(call)
+            continue
+        for operand in node.inputs:
+            if operand.value is None:
+                key = operand.id
+                if key in uses:
+                    uses[key] += 1
+                elif bound is None or key not in bound:
+                    if type(operand) is Projection and take_from_slab(operand):
+                        continue
+                    uses[key] = 1
+                    inverted |= key > node.id
+                    stack.append(operand)
+    if inverted:
+        return Pass(in_order(order, sources_of), uses, has_calls)
+    if len(order) > 1:
+        order.sort(key=_by_id)
+    return Pass(order, uses, has_calls)
+
+
+def kept_nodes(order: list[Node], uses: dict[float, int], targets: Container[float]) -> list[Node]:
+    """Return the nodes of a pass whose values somebody can still ask for: targets, and what is referenced from outside.
+
+    The caller must hold no other references to them than the list.
+    """
+    own = _OWN_REFERENCES + 1
+    return [node for node in order if node.id in targets or getrefcount(node) > own + uses[node.id]]
+
+
+def take_from_slab(projection: Node) -> bool:
+    """Give a residual its value if its call has kept it; tell whether it did."""
+    call, index = link_of(projection)
+    slab = call.value
+    results = call.plan.fragment.results
+    if slab is None or index < results:
+        return False
+    projection.value = slab[index - results]
+    return True
+
+
+def run(work: Pass, targets: Container[float], observer: Observer | None) -> None:
+    """Run pending nodes; keep the values of targets and of nodes that are referenced from outside."""
+    values: dict[float, Any] = {}
+    order, uses = work.order, work.uses
+    freeing = len(order) > _SHORT
+    order.reverse()
+    while order:
+        node = order.pop()
+        cls = type(node)
+        if cls is Projection:
+            if node.value is not None:
+                continue  # another thread computed it, and folded it
+            call, index = link_of(node)
+            value = values[call.id][index]
+            arguments: Any = ()
+        else:
+            arguments = [values[i.id] if i.value is None else i.value for i in node.inputs]
+            if cls is Call:
+                value = run_call(node, arguments, observer)  # type: ignore[arg-type]
+                values[node.id] = value
+                if freeing:
+                    arguments.clear()
+                    release(node.inputs, uses, values)
+                continue
+            try:
+                params = node.params
+                if params:
+                    if type(params) is SizedParams:
+                        params = bind_params(node, {})
+                    value = node.op.kernel(*arguments, **params)
+                elif freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
+                    value = np.add(*arguments, out=arguments[0])
+                else:
+                    value = node.op.kernel(*arguments)
+            except Exception as error:
+                raise failure(node, error) from error
+            if observer is not None:
+                observer.after(node, arguments, value)
+        key = node.id
+        # Consumers come later in the pass, so at this point `uses` still counts all of them.
+        if key in targets or getrefcount(node) > _OWN_REFERENCES + uses[key]:
+            node.value = owned(value)
+        else:
+            values[key] = value
+        if freeing:
+            if arguments:
+                arguments.clear()
+            release(sources_of(node), uses, values)
+
+
+def _is_spare(node: Node, arguments: list[Any], uses: dict[float, int], values: dict[float, Any]) -> bool:
+    """Whether the left operand of a sum may be overwritten by it: a large temporary that nothing else looks at."""
+    left = node.inputs[0].id
+    array = arguments[0]
+    return (
+        left in values
+        and uses[left] == 1
+        and type(array) is np.ndarray
+        and array.nbytes >= _LARGE
+        and array.base is None
+        and array.flags.writeable
+        and array.shape == node.shape
+        and array.dtype == node.dtype
+        and getrefcount(array) <= _OWN_ARRAY_REFERENCES
+    )
+
+
+def run_call(call: Call, arguments: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+    """Return the outputs of a call; residuals are kept with it."""
+    plan = call.plan
+    if observer is None:
+        try:
+            results = plan.run(*arguments)
+        except Exception:
+            results = run_inside(call, arguments, None)  # finds the node that failed
+    else:
+        results = run_inside(call, arguments, observer)
+    if len(results) > plan.fragment.results:
+        call.value = results[plan.fragment.results :]
+    return results
+
+
+def run_inside(call: Call, arguments: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
+    """Run a call node by node, so that an observer sees them and an error names one."""
+    values = list(arguments)
+    nodes = unfold(call)
+    plan = call.plan
+    for position, instruction in enumerate(plan.fragment.body):
+        node = nodes[len(arguments) + position]
+        if instruction.op is CONSTANT:
+            values.append(instruction.params["literal"].array)
+            continue
+        inputs = [values[slot] for slot in instruction.operands]
+        try:
+            value = instruction.op.kernel(*inputs, **plan.params[position])
+        except Exception as error:
+            raise failure(node, error) from error
+        if observer is not None:
+            observer.after(node, inputs, value)
+        values.append(value)
+    return tuple(owned(values[slot]) for slot in plan.fragment.outputs)
+
+
+def run_bound(
+    work: Pass,
+    targets: Container[float],
+    values: dict[float, Any],
+    sizes: Mapping[str, int],
+    observer: Observer | None,
+) -> None:
+    """Run a pass under a binding: symbolic sizes are numbers now, and shapes are checked against them.
+
+    ``values`` holds the bound arrays and receives those of the targets; nothing is kept on the nodes.
+    """
+    for node in work.order:
+        arguments: Any = ()
+        if type(node) is Projection:
+            call, index = link_of(node)
+            value = values[call.id][index]
+        else:
+            arguments = [values[i.id] if i.value is None else i.value for i in node.inputs]
+            if type(node) is Call:
+                value = run_inside(node, arguments, observer) if observer else node.plan.run(*arguments)
+            else:
+                try:
+                    value = node.op.kernel(*arguments, **bind_params(node, sizes))
+                    if sizes:  # else nothing was symbolic
+                        _check_shape(node, value, sizes)
+                except Exception as error:
+                    raise failure(node, error) from error
+                if observer is not None:
+                    observer.after(node, arguments, value)
+        values[node.id] = value
+        release(sources_of(node), work.uses, values, targets)
+
+
+def release(
+    operands: Sequence[Node], uses: dict[float, int], values: dict[float, Any], targets: Container[float] = ()
+) -> None:
+    """Drop the values of operands that were needed for the last time."""
+    for operand in operands:
+        key = operand.id
+        left = uses.get(key)
+        if left is not None:
+            uses[key] = left - 1
+            if left == 1 and key not in targets:
+                values.pop(key, None)
+
+
+def _by_id(node: Node) -> float:
+    return node.id
+
+
+def owned(value: Any) -> Any:
+    """Return a value fit to be kept: an array, and not a small view that would hold a large one alive."""
+    if type(value) is np.ndarray:
+        base = value.base
+        if base is not None and type(base) is np.ndarray and base.nbytes > 2 * value.nbytes:
+            return value.copy()
+        return value
+    return value if type(value) is tuple else np.asarray(value)
+
+
+def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:
+    declared = node.shape if type(node) is Bundle else (node.shape,)
+    actual = value if type(node) is Bundle else (value,)
+    for shape, part in zip(declared, actual, strict=True):
+        expected = tuple(_dims.bind(size, sizes) for size in shape)  # type: ignore[union-attr]
+        if np.shape(part) != expected:
+            raise SizeContradictionError(f"a result of shape {np.shape(part)} was declared as {shape} = {expected}")
+
+
+def failure(node: Node, error: Exception) -> UnspoolError:
+    """Return the error to raise for a node whose computation failed, with the user's line that made it."""
+    place = f"{describe(node)}, made at {source_of(node)}"
+    if node.op is PLACEHOLDER:
+        return UnboundPlaceholderError(f"no value was given for {place}; pass it as t.eval({{placeholder: value}})")
+    if isinstance(error, UnspoolError):
+        located = copy.copy(error)
+        located.args = (f"{error}, in {place}",)
+        return located
+    shapes = ", ".join(str(operand.shape) for operand in node.inputs)
+    return KernelError(f"{type(error).__name__}: {error}, while computing {place}, from inputs of shapes {shapes}")

@@ -1,0 +1,151 @@
+"""Recognising a piece that was evaluated before, without describing it anew.
+
+The one idea: the iterations of a loop ask for the same node, made by the same line of the user's program, with the same
+nodes behind it. So for each piece that was seen a second time a *matcher* is generated: straight-line Python that walks
+back from the target, compares each node with the one that stood there, and returns the nodes at the inputs and outputs,
+or ``None`` at the first difference. It is kept with the line that made the target. A line is a guess, the matcher decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+from unspool._engine.generated import compile_function
+from unspool._graph import Node
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+    from unspool._fragments.fragment import Origin
+
+Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...]] | None]
+
+# Branches of one line that are told apart; the one that matched last is tried first.
+MOST_BRANCHES = 8
+
+# Lines that are remembered.
+MOST_LINES = 4096
+
+# What generated code itself refers to a node by: a variable and the argument of getrefcount.
+_OWN_REFERENCES = 2
+
+
+class Site:
+    """A piece that the user's program was seen to ask for again: how to recognise it, and the plan that runs it."""
+
+    __slots__ = ("match", "origins", "plan", "worth_folding")
+
+    def __init__(self, match: Match, plan: Plan, origins: tuple[Origin, ...], worth_folding: bool) -> None:
+        self.match = match
+        self.plan = plan
+        self.origins = origins
+        self.worth_folding = worth_folding
+
+
+class Sites:
+    """The sites by the line that asks: a bounded table, the least recently used lines leave first."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[tuple[int, int, int], list[Site]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...]] | None:
+        """Return the site that matches targets without values, with the nodes at its inputs and outputs."""
+        first = targets[0]
+        line = self._lines.get((id(first.code), first.lasti, len(targets)))
+        if line is None:
+            return None
+        for position, site in enumerate(line):
+            found = site.match(*targets)
+            if found is not None:
+                if position:
+                    line.insert(0, line.pop(position))
+                return site, *found
+        return None
+
+    def add(self, targets: Sequence[Node], site: Site) -> None:
+        """Remember a site under the line that made the first target."""
+        first = targets[0]
+        key = (id(first.code), first.lasti, len(targets))
+        with self._lock:
+            line = self._lines.setdefault(key, [])
+            line.insert(0, site)
+            del line[MOST_BRANCHES:]
+            self._lines.move_to_end(key)
+            while len(self._lines) > MOST_LINES:
+                self._lines.popitem(last=False)
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def clear(self) -> None:
+        """Forget all sites."""
+        with self._lock:
+            self._lines.clear()
+
+
+def make_matcher(
+    targets: Sequence[Node], order: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], uses: dict[float, int]
+) -> Match:
+    """Generate the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs."""
+    names = {node.id: f"n{i}" for i, node in enumerate(order)}
+    names |= {node.id: f"i{i}" for i, node in enumerate(inputs)}
+    kept = {node.id for node in outputs}
+    bound: dict[str, Any] = {"refcount": getrefcount}
+    met = {target.id for target in targets}
+    lines: list[str] = []
+    for node in reversed(order):
+        name = names[node.id]
+        lines += _compare_node(node, name, bound)
+        if node.id not in kept:
+            lines.append(f"if refcount({name}) != {_OWN_REFERENCES + uses[node.id]}: return None")
+        if node.inputs:
+            lines += _compare_inputs(node, name, names, met)
+    for node in inputs:
+        lines += _compare_input(node, names[node.id], bound)
+    found = ", ".join(names[node.id] for node in inputs)
+    shown = ", ".join(names[node.id] for node in outputs)
+    lines.append(f"return ({found}{',' if inputs else ''}), ({shown},)")
+    arguments = ", ".join(names[target.id] for target in targets)
+    body = "\n".join(f"        {line}" for line in lines)
+    source = f"def match({arguments}):\n    try:\n{body}\n    except ValueError:\n        return None\n"
+    return compile_function("match", source, bound)
+
+
+def _compare_node(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
+    bound[f"op_{name}"] = node.op
+    bound[f"class_{name}"] = type(node)
+    line = f"if {name}.op is not op_{name} or {name}.__class__ is not class_{name} or {name}.value is not None"
+    if node.params:
+        bound[f"params_{name}"] = node.params
+        line += f" or ({name}.params is not params_{name} and {name}.params != params_{name})"
+    return [f"{line}: return None"]
+
+
+def _compare_inputs(node: Node, name: str, names: dict[float, str], met: set[float]) -> list[str]:
+    """Bind the inputs of a node to their names, or compare them with what a name was bound to before."""
+    bindings, comparisons = [], []
+    for position, operand in enumerate(node.inputs):
+        if operand.id in met:
+            again = f"again{position}"
+            bindings.append(again)
+            comparisons.append(f"if {again} is not {names[operand.id]}: return None")
+        else:
+            met.add(operand.id)
+            bindings.append(names[operand.id])
+    lines = [f"{', '.join(bindings)}, = {name}.inputs"]
+    if comparisons:
+        # A second name for a node would count as a reference from outside.
+        return [*lines, *comparisons, f"del {', '.join(b for b in bindings if b.startswith('again'))}"]
+    return lines
+
+
+def _compare_input(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
+    bound[f"shape_{name}"] = node.shape
+    bound[f"dtype_{name}"] = node.dtype
+    return [
+        f"if {name}.value is None or {name}.shape != shape_{name} or {name}.dtype is not dtype_{name}: return None"
+    ]

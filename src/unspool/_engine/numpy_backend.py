@@ -1,0 +1,182 @@
+"""The NumPy backend: runs a plan once as it stands, and from then on as generated straight-line Python.
+
+Compiling text costs about as much as a thousand small kernels, so a piece that runs once is interpreted. In the text a
+step is one line, most often a NumPy call without a Python frame in between (`numpy_rules`), followed by the end of the
+values nobody reads any more. The text depends on the structure alone: parameters are names in it, so plans of one
+fragment for many sizes share the compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from unspool._engine.buffers import LARGE, BufferPool, overwritable
+from unspool._engine.numpy_rules import FRESH, RULES
+from unspool._engine.planning import VIEWS, Bound, Step, nbytes
+from unspool._fragments.fragment import Fragment
+from unspool._ops.leaf import CONSTANT
+from unspool._ops.op import Op
+
+Run = Callable[..., tuple[Any, ...]]
+
+# Shared by all plans: what one run no longer needs, the next one takes, whichever plan it belongs to.
+POOL = BufferPool()
+
+
+def owned(value: Any) -> Any:
+    """Return a value fit to be kept: an array, and not a small view that would hold a large one alive."""
+    if type(value) is np.ndarray:
+        base = value.base
+        if base is not None and type(base) is np.ndarray and base.nbytes > 2 * value.nbytes:
+            return value.copy()
+        return value
+    return tuple([owned(part) for part in value]) if type(value) is tuple else np.asarray(value)
+
+
+# --- as it stands ----------------------------------------------------------------------------------------------------
+
+
+def interpret(fragment: Fragment, bound: Bound, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Run a fragment instruction by instruction: what costs least for a piece that runs once."""
+    kept = frozenset(fragment.outputs)
+    last = {slot: j for j, instruction in enumerate(fragment.body) for slot in instruction.operands}
+    values = list(arrays)
+    for j, (op, operands, _) in enumerate(fragment.body):
+        value = _call(op, [values[slot] for slot in operands], bound.params[j])
+        values.append(owned(value) if len(values) in kept else value)
+        for slot in operands:
+            if last[slot] == j and slot not in kept:
+                values[slot] = None
+    return tuple([values[slot] for slot in fragment.outputs])
+
+
+def _call(op: Op, arguments: Sequence[Any], params: Any) -> Any:
+    return params["literal"].array if op is CONSTANT else op.kernel(*arguments, **params)
+
+
+# --- as generated code -----------------------------------------------------------------------------------------------
+
+
+def generate(fragment: Fragment, bound: Bound, steps: Sequence[Step], outputs: Sequence[int]) -> Run:
+    """Return a function of the input arrays that runs the steps and returns a tuple of arrays."""
+    names = {"owned": owned, "asarray": np.asarray, "give": POOL.give}
+    names |= {f"v{slot}": value for slot, value in _held(fragment, steps, outputs).items()}
+    writer = Writer(fragment, bound, frozenset(outputs), names)
+    for step in steps:
+        if not step.once:
+            writer.write(step)
+    arguments = ", ".join(f"v{slot}" for slot in range(len(fragment.dtypes)))
+    results = "".join(f"v{slot}, " for slot in outputs)
+    body = "".join(f"    {line}\n" for line in [*writer.lines, f"return ({results})"])
+    made: dict[str, Run] = {}
+    exec(_compiled(f"def run({arguments}):\n{body}"), names, made)
+    return made["run"]
+
+
+@lru_cache(maxsize=256)
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<unspool plan>", "exec")
+
+
+def clear_caches() -> None:
+    """Let go of compiled code and of arrays kept for later; plans that exist keep working."""
+    _compiled.cache_clear()
+    POOL.clear()
+
+
+def _held(fragment: Fragment, steps: Sequence[Step], outputs: Sequence[int]) -> dict[int, Any]:
+    """Compute what depends on no input, and return the values that runs read."""
+    values: dict[int, Any] = {}
+    for step in steps:
+        if step.once:
+            op = fragment.body[step.source].op
+            values[step.slot] = owned(_call(op, [values[slot] for slot in step.operands], step.params))
+    read = {slot for step in steps if not step.once for slot in step.operands} | set(outputs)
+    held = {slot: value for slot, value in values.items() if slot in read}
+    for value in held.values():
+        for array in value if type(value) is tuple else (value,):
+            array.setflags(write=False)
+    return held
+
+
+class Writer:
+    """Writes steps as lines of Python; ``names`` are the globals of the function they will be in."""
+
+    def __init__(self, fragment: Fragment, bound: Bound, outputs: frozenset[int], names: dict[str, Any]) -> None:
+        self.fragment = fragment
+        self.shapes, self.dtypes, _ = bound
+        self.lines: list[str] = []
+        self._bound = bound
+        self._outputs = outputs
+        self._names = names
+
+    def write(self, step: Step) -> None:
+        """Append the lines of a step: its result, then the end of what it was the last to read."""
+        kernel = self.kernel_of(step)
+        operands = [f"v{slot}" for slot in step.operands]
+        rule = RULES.get(step.op)
+        text = None
+        if isinstance(kernel, np.ufunc):
+            text = self.ufunc(kernel, step, operands)
+        elif rule is not None:
+            text = rule(self, step, *operands)
+        if text is None:
+            text = self.call(kernel, operands, step.params)
+        self.lines.append(f"v{step.slot} = {self._fit_to_keep(step, text)}")
+        self._bury(step)
+
+    def _fit_to_keep(self, step: Step, text: str) -> str:
+        if step.slot not in self._outputs or text.startswith("asarray("):
+            return text
+        if step.op not in FRESH and not isinstance(self.kernel_of(step), np.ufunc):
+            return f"owned({text})"
+        # NumPy returns scalars where a result has no axes.
+        return text if self.shapes[step.slot] else f"asarray({text})"
+
+    def _bury(self, step: Step) -> None:
+        for slot in step.dying:
+            if self.is_large(slot):
+                op = self.fragment.body[slot - len(self.fragment.dtypes)].op
+                if op.name not in VIEWS and not op.multi:
+                    self.lines.append(f"give(v{slot})")
+        if step.dying:
+            self.lines.append(f"del {', '.join(f'v{slot}' for slot in step.dying)}")
+
+    # --- what rules use
+
+    def name(self, value: Any) -> str:
+        """Return the name under which the generated code finds a value."""
+        name = value.__name__ if isinstance(value, np.ufunc) else f"c{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def call(self, function: Any, operands: Sequence[str], params: Any) -> str:
+        """Return the call of a function, with parameters by keyword."""
+        keywords = [f"{key}={self.name(value)}" for key, value in params.items()]
+        return f"{self.name(function)}({', '.join([*operands, *keywords])})"
+
+    def ufunc(self, ufunc: Any, step: Step, operands: Sequence[str]) -> str:
+        """Return the call of a ufunc; a large result is written into an array that is no longer needed."""
+        if not self.is_large(step.slot):
+            return f"{self.name(ufunc)}({', '.join(operands)})"
+        spare = overwritable(step, self._bound)
+        dying = tuple((step.operands.index(slot), step.operands.count(slot)) for slot in spare)
+        given = [ufunc, self.shapes[step.slot], self.dtypes[step.slot], dying]
+        return f"{self.name(POOL.fill)}({', '.join([*map(self.name, given), *operands])})"
+
+    def new_array(self, step: Step) -> str:
+        """Return what makes an array to write the result of a step into."""
+        return f"{self.name(POOL.take)}({self.name(self.shapes[step.slot])}, {self.name(self.dtypes[step.slot])})"
+
+    def kernel_of(self, step: Step) -> Any:
+        """Return the kernel of a step's op."""
+        return self.fragment.body[step.source].op.kernel
+
+    def is_large(self, slot: int) -> bool:
+        """Whether a slot is worth a buffer."""
+        return nbytes(self.shapes[slot], self.dtypes[slot]) >= LARGE

@@ -1,0 +1,214 @@
+"""How single ops are written in generated code.
+
+The one idea: with shapes, dtypes and parameters known, a kernel that looks at them and then calls NumPy can be written
+as the call it decides for, without a Python frame of its own. A rule returns that expression, or ``None`` where the
+kernel is called as it is. What it writes gives, bit for bit, what the kernel gives; where the kernel would explain an
+error, NumPy's comes out, and whoever runs the plan finds the op that failed by running it op by op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool._engine.planning import Step
+from unspool._ops.contraction.kernel import plan as contraction
+from unspool._ops.indexing.template import decode, numpy_index
+
+if TYPE_CHECKING:
+    from unspool._engine.numpy_backend import Writer
+
+Rule = Callable[..., str | None]
+
+# Ops besides the ufuncs whose results never share memory with anything.
+FRESH = frozenset(
+    {
+        "all",
+        "any",
+        "astype",
+        "concat",
+        "contract",
+        "cumprod",
+        "cumsum",
+        "divide_or_zero",
+        "mask",
+        "max",
+        "min",
+        "prod",
+        "relu",
+        "sum",
+        "where",
+    }
+)
+
+
+# --- elementwise -----------------------------------------------------------------------------------------------------
+
+
+def _attribute(name: str) -> Rule:
+    return lambda writer, step, x: f"{x}.{name}"
+
+
+def _astype(writer: Writer, step: Step, x: str) -> str:
+    return f"{x}.astype({writer.name(step.params['dtype'])})"
+
+
+def _mask(writer: Writer, step: Step, x: str, keep: str) -> str:
+    return f"{writer.name(np.where)}({keep}, {x}, {_zero(writer, step)})"
+
+
+def _relu(writer: Writer, step: Step, x: str) -> str:
+    return writer.ufunc(np.maximum, step, (x, _zero(writer, step)))
+
+
+def _zero(writer: Writer, step: Step) -> str:
+    return writer.name(np.zeros((), writer.dtypes[step.slot]))
+
+
+def _divide_or_zero(writer: Writer, step: Step, x1: str, x2: str) -> str | None:
+    if writer.shapes[step.operands[1]]:
+        return None
+    kernel = writer.call(writer.kernel_of(step), (x1, x2), {})
+    return f"{writer.ufunc(np.divide, step, (x1, x2))} if {x2} != 0 else {kernel}"
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+def _reduction(ufunc: Any) -> Rule:
+    def rule(writer: Writer, step: Step, x: str) -> str | None:
+        if step.params.get("or_neutral") and 0 in writer.shapes[step.operands[0]]:
+            return None
+        tail = ", None, None, True" if step.params["keepdims"] else ""
+        return f"{writer.name(ufunc.reduce)}({x}, {writer.name(step.params['axis'])}{tail})"
+
+    return rule
+
+
+def _accumulation(ufunc: Any) -> Rule:
+    return lambda writer, step, x: f"{writer.name(ufunc.accumulate)}({x}, {writer.name(step.params['axis'])})"
+
+
+# A sum of squares between these has lost nothing to the ends of the range of doubles; the kernel scales others.
+_SAFE_SQUARES = (1e-290, math.inf)
+
+
+def _norm2(writer: Writer, step: Step, x: str) -> str | None:
+    """Write the norm of a vector of doubles as the root of its square, where that is safe."""
+    shape, dtype = writer.shapes[step.operands[0]], writer.dtypes[step.operands[0]]
+    if len(shape) != 1 or dtype != np.float64 or step.params["keepdims"] or step.params["axis"] != (0,):
+        return None
+    low, high = map(writer.name, _SAFE_SQUARES)
+    kernel = writer.call(writer.kernel_of(step), (x,), step.params)
+    # An array and not a NumPy scalar, which ufuncs take longer to read.
+    return f"asarray({writer.name(math.sqrt)}(t) if {low} < (t := float({x}.dot({x}))) < {high} else {kernel})"
+
+
+# --- moving and picking ----------------------------------------------------------------------------------------------
+
+
+def _reshape(writer: Writer, step: Step, x: str) -> str:
+    return f"{x}.reshape({writer.name(step.params['shape'])})"
+
+
+def _permute_dims(writer: Writer, step: Step, x: str) -> str:
+    axes = step.params["axes"]
+    return f"{x}.T" if axes == (1, 0) else f"{x}.transpose({writer.name(axes)})"
+
+
+def _flip(writer: Writer, step: Step, x: str) -> str:
+    rank = len(writer.shapes[step.slot])
+    reverse, whole = slice(None, None, -1), slice(None)
+    return f"{x}[{writer.name(tuple(reverse if axis in step.params['axes'] else whole for axis in range(rank)))}]"
+
+
+def _concat(writer: Writer, step: Step, *xs: str) -> str:
+    return f"{writer.name(np.concatenate)}(({', '.join(xs)},), {step.params['axis']})"
+
+
+def _part(writer: Writer, step: Step, values: str) -> str:
+    return f"{values}[{step.params['index']}]"
+
+
+def _slice(writer: Writer, step: Step, x: str) -> str:
+    return f"{x}[{writer.name(decode(step.params['index']).items)}]"
+
+
+def _gather(writer: Writer, step: Step, x: str, *positions: str) -> str:
+    items = numpy_index(step.params["index"], positions, writer.shapes[step.operands[0]])
+    return f"{x}[{', '.join(item if type(item) is str else writer.name(item) for item in items)}]"
+
+
+def _crop(writer: Writer, step: Step, x: str) -> str | None:
+    box = list(zip(step.params["start"], step.params["shape"], writer.shapes[step.operands[0]], strict=True))
+    if any(not 0 <= first <= first + count <= size for first, count, size in box):
+        return None
+    return f"{x}[{writer.name(tuple(slice(first, first + count) for first, count, _ in box))}]"
+
+
+# --- contractions ----------------------------------------------------------------------------------------------------
+
+
+def _contract(writer: Writer, step: Step, x1: str, x2: str) -> str:
+    subscripts = step.params["subscripts"]
+    operands, out = subscripts.split("->")
+    s1, s2 = operands.split(",")
+    contracted = [label for label in s1 if label in s2 and label not in out]
+    if not contracted:
+        return writer.ufunc(np.multiply, step, (_spread(writer, s1, out, x1), _spread(writer, s2, out, x2)))
+    if len(s1) <= 2 and len(s2) <= 2 and len(contracted) == 1 and len(out) == len(s1) + len(s2) - 2:
+        left = f"{x1}.T" if len(s1) == 2 and s1[0] == contracted[0] else x1
+        right = f"{x2}.T" if len(s2) == 2 and s2[1] == contracted[0] else x2
+        if len(s1) == 1 or len(s2) == 1:
+            return f"{left}.dot({right})"
+        if out[0] not in s1:
+            # The result is wanted transposed: B'A' = (AB)', with every transpose a view.
+            left, right = _transposed(right), _transposed(left)
+        into = f", out={writer.new_array(step)}" if writer.is_large(step.slot) else ""
+        return f"{writer.name(np.matmul)}({left}, {right}{into})"
+    return f"{writer.name(contraction(subscripts))}({x1}, {x2})"
+
+
+def _spread(writer: Writer, labels: str, out: str, x: str) -> str:
+    """Write the view that lines an operand's axes up with those of the result."""
+    if not labels or out.endswith(labels):
+        return x
+    order = tuple(labels.index(label) for label in out if label in labels)
+    index = tuple(slice(None) if label in labels else None for label in out)
+    moved = x if order == tuple(sorted(order)) else f"{x}.transpose({writer.name(order)})"
+    return f"{moved}[{writer.name(index)}]"
+
+
+def _transposed(x: str) -> str:
+    return x[:-2] if x.endswith(".T") else f"{x}.T"
+
+
+RULES: dict[str, Rule] = {
+    "all": _reduction(np.logical_and),
+    "any": _reduction(np.logical_or),
+    "astype": _astype,
+    "concat": _concat,
+    "contract": _contract,
+    "crop": _crop,
+    "cumprod": _accumulation(np.multiply),
+    "cumsum": _accumulation(np.add),
+    "divide_or_zero": _divide_or_zero,
+    "flip": _flip,
+    "gather": _gather,
+    "imag": _attribute("imag"),
+    "mask": _mask,
+    "max": _reduction(np.maximum),
+    "min": _reduction(np.minimum),
+    "norm2": _norm2,
+    "part": _part,
+    "permute_dims": _permute_dims,
+    "prod": _reduction(np.multiply),
+    "real": _attribute("real"),
+    "relu": _relu,
+    "reshape": _reshape,
+    "slice": _slice,
+    "sum": _reduction(np.add),
+}

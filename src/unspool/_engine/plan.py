@@ -1,0 +1,246 @@
+"""A plan: a fragment with concrete sizes, as a linear list of instructions, and the function that runs it.
+
+A plan is data: op names, slots, parameters, last uses, buffers. Nothing in it is a Python closure, so any backend can
+run it. Running is the backend's business: here the NumPy one, which interprets a plan the first time and generates code
+for it when it is run again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+from unspool._engine.buffers import Assignment, assign
+from unspool._engine.numpy_backend import generate, interpret
+from unspool._engine.planning import UNCOUNTED, VIEWS, Bound, Step, bind, lower, nbytes, slots_computed_once
+from unspool._fragments.fragment import Fragment
+
+_next_id = itertools.count().__next__
+
+
+class Plan:
+    """A fragment bound to sizes, ready to run; made by `make_plan`.
+
+    Attributes
+    ----------
+    id : int
+        Unique; later plans have larger ones.
+    fragment : Fragment
+    input_shapes : tuple of tuple of int
+    shapes, dtypes : tuple
+        Of every slot, inputs first; tuples of them for slots that hold the outputs of an op with several.
+    params : tuple of mapping
+        Parameters of every instruction of the fragment, with numbers in place of symbolic sizes.
+    output_shapes, output_dtypes : tuple
+    kernels : int
+        Kernel calls of one run.
+    derivatives : dict
+        Plans that were derived from this one, for whoever derives them.
+    run : callable
+        ``run(*arrays)`` returns a tuple with one array per output. It never writes into its arguments, and what it
+        returned is never written to afterwards.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_lowered",
+        "derivatives",
+        "dtypes",
+        "fragment",
+        "id",
+        "input_shapes",
+        "kernels",
+        "output_dtypes",
+        "output_shapes",
+        "params",
+        "run",
+        "shapes",
+    )
+
+    run: Callable[..., tuple[Any, ...]]
+
+    def __init__(self, fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...], bound: Bound) -> None:
+        self.id = _next_id()
+        self.fragment = fragment
+        self.input_shapes = input_shapes
+        self.shapes, self.dtypes, self.params = bound
+        self.output_shapes = tuple([bound.shapes[slot] for slot in fragment.outputs])
+        self.output_dtypes = tuple([bound.dtypes[slot] for slot in fragment.outputs])
+        self.kernels = _count_kernels(fragment, bound)
+        self.derivatives: dict[Any, Any] = {}
+        self._lowered: _Lowered | None = None
+        self.run = _Runner(fragment, bound, ref(self))
+
+    @property
+    def instructions(self) -> tuple[Step, ...]:
+        """The plan as data: its steps in order."""
+        return self._program().steps
+
+    @property
+    def buffers(self) -> tuple[int | None, ...]:
+        """The number of the buffer that each instruction's result lies in; ``None``: in no buffer of its own."""
+        return self._program().memory.buffers
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers that hold temporaries."""
+        return self._program().memory.buffer_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that temporaries and outputs take at once."""
+        return self._program().memory.peak_bytes
+
+    def _program(self) -> _Lowered:
+        if self._lowered is None:
+            self._lowered = _Lowered(self.fragment, Bound(self.shapes, self.dtypes, self.params))
+        return self._lowered
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(map(str, self.input_shapes))
+        return f"<Plan {self.id}: {self.kernels} kernel calls on inputs of shapes {shapes}>"
+
+    def show(self) -> str:
+        """Return a table of the instructions, where their results lie, and the memory a run takes.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> from unspool._engine.plan import make_plan
+        >>> from unspool._fragments.fragment import capture
+        >>> x = us.tensor([1.0, 2.0])
+        >>> y = us.sum(x * x)
+        >>> print(make_plan(capture([x], [y]).fragment, ((2,),)).show())  # doctest: +ELLIPSIS
+        plan ... of fragment ...: 2 kernel calls
+        slot  op        reads  shape  dtype    bytes  buffer  notes
+        0     input            (2,)   float64     16
+        1     multiply  0 0    (2,)   float64     16  0
+        2     sum       1      ()     float64      8  1       axis=(0,) keepdims=False; last use of 1
+        outputs: 2
+        buffers: 2, 16 bytes of temporaries, peak 24 bytes
+        """
+        return "\n".join(_table(self))
+
+
+def make_plan(fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...]) -> Plan:
+    """Bind a fragment to the shapes of its inputs.
+
+    Raises
+    ------
+    UnspoolError
+        If the shapes do not fit: `SizeContradictionError` for symbolic sizes that would need two values, the error of
+        the op for shapes that it does not take; both with the user's line.
+    """
+    shapes = tuple([tuple(shape) for shape in input_shapes])
+    return Plan(fragment, shapes, bind(fragment, shapes))
+
+
+class _Lowered:
+    """What follows from a bound fragment and is worked out when it is asked for."""
+
+    __slots__ = ("memory", "outputs", "steps")
+
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+    memory: Assignment
+
+    def __init__(self, fragment: Fragment, bound: Bound) -> None:
+        self.steps, self.outputs = lower(fragment, bound)
+        self.memory = assign(self.steps, self.outputs, bound)
+
+
+class _Runner:
+    """What a plan runs by until code has been generated: most pieces of a program run once."""
+
+    __slots__ = ("_bound", "_fragment", "_generated", "_has_run", "_plan")
+
+    def __init__(self, fragment: Fragment, bound: Bound, plan: ref[Plan]) -> None:
+        self._fragment = fragment
+        self._bound = bound
+        self._plan = plan
+        self._has_run = False
+        self._generated: Callable[..., tuple[Any, ...]] | None = None
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        if not self._has_run:
+            self._has_run = True
+            return interpret(self._fragment, self._bound, arrays)
+        generated = self._generated
+        if generated is None:
+            # Two threads may both get here; either function will do.
+            generated = generate(self._fragment, self._bound, *lower(self._fragment, self._bound))
+            self._generated = generated
+            plan = self._plan()
+            if plan is not None:
+                plan.run = generated
+        return generated(*arrays)
+
+
+def _count_kernels(fragment: Fragment, bound: Bound) -> int:
+    first = len(fragment.dtypes)
+    once = slots_computed_once(fragment, bound)
+    return sum(
+        op.name not in UNCOUNTED and slot not in once for slot, (op, _, _) in enumerate(fragment.body, start=first)
+    )
+
+
+# --- showing ---------------------------------------------------------------------------------------------------------
+
+
+_HEADINGS = ("slot", "op", "reads", "shape", "dtype", "bytes", "buffer", "notes")
+
+
+def _table(plan: Plan) -> list[str]:
+    lowered = plan._program()
+    rows = [_HEADINGS]
+    for slot, (shape, dtype) in enumerate(zip(plan.input_shapes, plan.fragment.dtypes, strict=True)):
+        rows.append((str(slot), "input", "", str(shape), str(dtype), f"{nbytes(shape, dtype):,}", "", ""))
+    for step, buffer in zip(lowered.steps, lowered.memory.buffers, strict=True):
+        shape, dtype = plan.shapes[step.slot], plan.dtypes[step.slot]
+        where = "" if buffer is None else str(buffer)
+        reads = " ".join(map(str, step.operands))
+        kinds = " ".join(map(str, dtype)) if isinstance(dtype, tuple) else str(dtype)
+        size = f"{nbytes(shape, dtype):,}"
+        rows.append((str(step.slot), step.op, reads, str(shape), kinds, size, where, _notes(plan, step, lowered)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    lines = [_aligned(row, widths) for row in rows]
+    memory = lowered.memory
+    return [
+        f"plan {plan.id} of fragment {plan.fragment.id}: {plan.kernels} kernel calls",
+        *lines,
+        f"outputs: {' '.join(map(str, lowered.outputs))}",
+        f"buffers: {len(memory.sizes)}, {memory.buffer_bytes:,} bytes of temporaries, peak {memory.peak_bytes:,} bytes",
+    ]
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
+    cells = [
+        cell.rjust(width) if heading == "bytes" else cell.ljust(width)
+        for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _notes(plan: Plan, step: Step, lowered: _Lowered) -> str:
+    notes = []
+    if step.params:
+        notes.append(" ".join(f"{key}={_short(value)}" for key, value in step.params.items()))
+    if step.once:
+        notes.append("once")
+    home = dict(zip([s.slot for s in lowered.steps], lowered.memory.buffers, strict=True))
+    over = [s for s in step.dying if home.get(s) is not None and home.get(s) == home.get(step.slot)]
+    if over and step.op not in VIEWS:
+        notes.append(f"over {over[0]}")
+    if step.dying:
+        notes.append(f"last use of {' '.join(map(str, step.dying))}")
+    return "; ".join(notes)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+_WIDEST = 40

@@ -1,0 +1,54 @@
+"""Plans by fragment and sizes: a bounded cache, the least recently used ones leave first.
+
+Shapes that change at every call (a growing bond dimension) make a plan each; without a bound they would pile up. A plan
+that has left stays valid for whoever holds it, a call for instance.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from unspool._engine.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from unspool._engine.statistics import Statistics
+    from unspool._fragments.fragment import Fragment
+
+CAPACITY = 2048
+
+
+class PlanCache:
+    """Keeps at most ``capacity`` plans."""
+
+    def __init__(self, statistics: Statistics, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self._statistics = statistics
+        self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def plan_for(self, fragment: Fragment, shapes: tuple[Any, ...]) -> Plan:
+        """Return the plan of a fragment for inputs of the given shapes."""
+        key = (fragment.id, shapes)
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is not None:
+                self._plans.move_to_end(key)
+                self._statistics.plan_hits += 1
+                return plan
+            self._statistics.plan_misses += 1
+        made = make_plan(fragment, shapes)
+        with self._lock:
+            plan = self._plans.setdefault(key, made)
+            while len(self._plans) > self.capacity:
+                self._plans.popitem(last=False)
+        return plan
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        with self._lock:
+            self._plans.clear()

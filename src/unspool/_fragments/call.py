@@ -1,0 +1,207 @@
+"""Calls of fragments: one node for a whole piece of graph, and tensors that are its outputs.
+
+A `Call` is a plan applied to inputs; like every node it is interned, so the same plan on the same inputs is one call. A
+`Projection` is a tensor that is one output of a call. It still says which op it is the result of, and its ``inputs`` are
+there for whoever asks: they are made again from the plan, through the intern table, with the origin they had. So a
+call is never opaque. The tape, summaries and canonical rules see the ops inside; evaluation and derivatives take the call
+as one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from unspool import _graph
+from unspool._graph import NO_PARAMS, Bundle, Node, origin_scope
+from unspool._ops.leaf import CONSTANT, constant
+from unspool._ops.op import Op
+from unspool._tensor import Tensor
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+    from unspool._fragments.fragment import Origin
+
+
+def _is_run_by_the_engine(*inputs: Any, **params: Any) -> Any:
+    raise NotImplementedError
+
+
+# Not registered: nobody applies it by name, and its rules are those of the ops inside.
+CALL = Op("call", infer=_is_run_by_the_engine, kernel=_is_run_by_the_engine, multi=True)
+
+
+class Call(Bundle):
+    """A plan applied to inputs.
+
+    ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``handles`` are weak
+    references to the tensors that stand for the outputs, one of them for each. ``origins`` are where the user's program
+    recorded each instruction.
+    """
+
+    __slots__ = ("handles", "origins", "plan")
+
+    plan: Plan
+    handles: list[ref[Tensor] | None]
+    origins: tuple[Origin, ...]
+
+
+_get_inputs = Node.inputs.__get__  # type: ignore[attr-defined]
+_set_inputs = Node.inputs.__set__  # type: ignore[attr-defined]
+
+
+class Projection(Tensor):
+    """A tensor that is one output of a call. Where other tensors keep their inputs it keeps the call and a position.
+
+    It is not in the intern table. If it is a second handle on an output, ``key`` is the id of the first one.
+    """
+
+    __slots__ = ()
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:  # type: ignore[override]
+        """What the op of this tensor was applied to: nodes inside the call."""
+        kept = _get_inputs(self)
+        if _is_link(kept):
+            call, index = kept
+            nodes = unfold(call)
+            fragment = call.plan.fragment
+            slot = fragment.outputs[index]
+            return tuple(nodes[i] for i in fragment.body[slot - len(call.inputs)].operands)
+        return kept  # type: ignore[no-any-return]
+
+
+# What a tensor is made of is no business of the user's.
+Projection.__name__ = Projection.__qualname__ = "Tensor"
+Projection.__module__ = "unspool"
+
+
+def _is_link(kept: tuple[Any, ...]) -> bool:
+    # While a tensor is being folded, another thread may see it as a projection that keeps its inputs still.
+    return len(kept) == 2 and type(kept[1]) is int
+
+
+def link_of(projection: Node) -> tuple[Call, int]:
+    """Return the call of a projection and which of its outputs it is."""
+    link: tuple[Call, int] = _get_inputs(projection)
+    return link
+
+
+# --- making calls ----------------------------------------------------------------------------------------------------
+
+
+def call_key(plan: Plan, inputs: Sequence[Node]) -> tuple[Any, ...]:
+    """Return what a call is interned by. Two handles on one output of a call count as the same input."""
+    return (
+        CALL.code,
+        plan.id,
+        *[i.id if type(i) is not Projection or i.key is None else i.key for i in inputs],
+    )
+
+
+def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: float | None = None) -> Call:
+    """Return the call of a plan on inputs: the one that is alive, or a new one.
+
+    ``identity`` is the id of a new call, if it shall stand at another place in the order than at the end.
+    """
+    key = call_key(plan, inputs)
+    found = _graph.lookup(key)
+    if found is not None:
+        return found  # type: ignore[return-value]
+    code, lasti = origins[-1] if origins else _graph.current_origin()
+    call = Call(CALL, inputs, NO_PARAMS, plan.output_shapes, plan.output_dtypes, key, code, lasti)
+    if identity is not None:
+        call.id = identity
+    call.plan = plan
+    call.handles = [None] * len(plan.output_shapes)
+    call.origins = origins
+    return _graph.enter(key, call)  # type: ignore[arg-type,return-value]
+
+
+def output(call: Call, index: int) -> Tensor:
+    """Return the tensor that is an output of a call."""
+    reference = call.handles[index]
+    handle = None if reference is None else reference()
+    if handle is not None:
+        return handle
+    fragment = call.plan.fragment
+    position = fragment.outputs[index] - len(call.inputs)
+    if position < 0:
+        return call.inputs[position]  # type: ignore[return-value]
+    instruction = fragment.body[position]
+    if instruction.op is CONSTANT:
+        return constant(instruction.params["literal"].array)
+    code, lasti = call.origins[position]
+    params = call.plan.params[position]
+    link: Any = (call, index)
+    handle = Tensor(instruction.op, link, params, call.shape[index], call.dtype[index], None, code, lasti)  # type: ignore[arg-type,index]
+    handle.__class__ = Projection
+    call.handles[index] = ref(handle)
+    return handle
+
+
+def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None = None) -> list[Tensor]:
+    """Call a plan on nodes and return its results; residuals are outputs that nobody asked for and are left out."""
+    call = make_call(plan, tuple(inputs), plan.fragment.origins if origins is None else origins)
+    return [output(call, index) for index in range(plan.fragment.results)]
+
+
+def fold(node: Tensor, call: Call, index: int) -> None:
+    """Let a tensor stand for an output of a call; what it was made from is let go."""
+    reference = call.handles[index]
+    first = None if reference is None else reference()
+    _graph.forget(node)
+    if first is None:
+        call.handles[index] = ref(node)
+    else:
+        node.key = first.id if first.key is None else first.key  # type: ignore[assignment]
+    # In this order: a thread that looks in between finds a projection that keeps its inputs still.
+    node.__class__ = Projection
+    _set_inputs(node, (call, index))
+
+
+# --- looking inside --------------------------------------------------------------------------------------------------
+
+
+def unfold(call: Call) -> list[Node]:
+    """Return the nodes of a call by slot: its inputs, then the result of each instruction."""
+    plan = call.plan
+    alive: dict[int, Node] = {}
+    for slot, reference in zip(plan.fragment.outputs, call.handles, strict=True):
+        handle = None if reference is None else reference()
+        if handle is not None:
+            alive[slot] = handle
+    return expand(plan, call.inputs, call.origins, alive)
+
+
+def expand(
+    plan: Plan, inputs: Sequence[Node], origins: Sequence[Origin], alive: dict[int, Node] | None = None
+) -> list[Node]:
+    """Apply the ops of a plan to nodes, one by one; ``alive`` has the slots for which there is a node already."""
+    nodes = list(inputs)
+    first = len(nodes)
+    alive = alive or {}
+    with origin_scope() as origin:
+        for position, instruction in enumerate(plan.fragment.body):
+            slot = first + position
+            if slot in alive:
+                nodes.append(alive[slot])
+                continue
+            origin.code, origin.lasti = origins[position]
+            op = instruction.op
+            if op is CONSTANT:
+                nodes.append(constant(instruction.params["literal"].array))
+                continue
+            params = plan.params[position]
+            operands = tuple([nodes[i] for i in instruction.operands])
+            if params or op.multi:
+                key: tuple[Any, ...] = (op.code, tuple(params.items()), *[i.id for i in operands])
+            else:
+                key = (op.code, *[i.id for i in operands])
+            node: Node | None = _graph.lookup(key)
+            if node is None:
+                shape, dtype, cls = plan.shapes[slot], plan.dtypes[slot], Bundle if op.multi else None
+                node = _graph.intern(op, operands, params, shape, dtype, key, cls)
+            nodes.append(node)
+    return nodes

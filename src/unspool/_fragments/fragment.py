@@ -1,0 +1,228 @@
+"""A fragment: a closed piece of graph, described by its structure alone.
+
+The one idea: number the values of a piece of graph. Slots 0…I-1 are its inputs, slot I+j is the result of instruction j,
+and an instruction is an op, its parameters and the slots it reads. No node, no id and no value is left in it, so two
+iterations of a loop have the same description, and equal descriptions are one `Fragment`. Sizes are not part of it
+either, except where they are written as parameters (a reshape to ``(3, 4)``); a traced function has symbolic sizes there.
+
+Everything here is data. Plans, calls and derivatives are made from it elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from unspool._dims import Shape, is_concrete
+from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
+from unspool._fragments.residuals import residual_nodes
+from unspool._ops.leaf import CONSTANT, LEAF_OPS
+from unspool._ops.op import Op
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+Origin = tuple["CodeType", int]
+
+
+class Literal:
+    """A constant array inside a fragment; literals with equal contents are equal."""
+
+    __slots__ = ("array", "key")
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.key = (array.dtype, array.shape, array.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return np.array2string(self.array, threshold=8, edgeitems=2).replace("\n", "")
+
+
+class Instruction(NamedTuple):
+    """One step of a fragment: an op applied to slots. A constant is the op ``constant`` with a `Literal`."""
+
+    op: Op
+    operands: tuple[int, ...]
+    params: Params
+
+
+class Fragment:
+    """A closed piece of graph without sizes, values or identity; made by `fragment_of`, which shares equal ones.
+
+    Attributes
+    ----------
+    dtypes : tuple of dtype
+        Of the inputs.
+    shapes : tuple of Shape, or None
+        Symbolic shapes of the inputs, if its parameters refer to their sizes (a traced function); else ``None``.
+    body : tuple of Instruction
+    outputs : tuple of int
+        Slots of the results: first the ``results`` that were asked for, then residuals, which are kept for derivatives.
+    results : int
+    origins : tuple of (code, offset)
+        Where in the user's program each instruction was first recorded.
+    """
+
+    __slots__ = ("__weakref__", "body", "dtypes", "id", "key", "origins", "outputs", "results", "shapes")
+
+    def __init__(
+        self,
+        dtypes: tuple[Any, ...],
+        shapes: tuple[Shape, ...] | None,
+        body: tuple[Instruction, ...],
+        outputs: tuple[int, ...],
+        results: int,
+        origins: tuple[Origin, ...],
+        key: tuple[Any, ...],
+    ) -> None:
+        self.id = _next_id()
+        self.dtypes = dtypes
+        self.shapes = shapes
+        self.body = body
+        self.outputs = outputs
+        self.results = results
+        self.origins = origins
+        self.key = key
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def __repr__(self) -> str:
+        return f"<Fragment {self.id}: {len(self.dtypes)} inputs, {len(self.body)} ops, {self.results} results>"
+
+
+_next_id = itertools.count().__next__
+_fragments: WeakValueDictionary[tuple[Any, ...], Fragment] = WeakValueDictionary()
+
+
+def fragment_of(
+    dtypes: tuple[Any, ...],
+    shapes: tuple[Shape, ...] | None,
+    body: tuple[Instruction, ...],
+    outputs: tuple[int, ...],
+    results: int,
+    origins: tuple[Origin, ...],
+) -> Fragment:
+    """Return the fragment with this structure: the one that is alive, or a new one."""
+    steps = tuple((i.op.code, i.operands, tuple(i.params.items())) for i in body)
+    key = (dtypes, shapes, steps, outputs, results)
+    found = _fragments.get(key)
+    if found is None:
+        found = _fragments.setdefault(key, Fragment(dtypes, shapes, body, outputs, results, origins, key))
+    return found
+
+
+def live_fragment_count() -> int:
+    """Return how many fragments are alive."""
+    return len(_fragments)
+
+
+# --- from nodes ------------------------------------------------------------------------------------------------------
+
+
+class Captured(NamedTuple):
+    """A fragment, the nodes that stand at its inputs, and the slot of every node in it by id."""
+
+    fragment: Fragment
+    inputs: list[Node]
+    slots: Mapping[int, int]
+
+
+def seal(
+    order: Sequence[Node],
+    outputs: Iterable[Node],
+    residuals: Iterable[Node] = (),
+    *,
+    inputs: Sequence[Node] = (),
+    literals: bool = False,
+) -> Captured:
+    """Describe nodes, given in topological order, as a fragment.
+
+    What they read and is not among them becomes an input, in order of first use; ``inputs`` come before all others,
+    used or not. With ``literals``, constants are written into the fragment instead.
+    """
+    entering = list(inputs)
+    slots: dict[int, int] = {node.id: ~i for i, node in enumerate(entering)}
+    steps: list[tuple[Op, tuple[int, ...], Params, Origin]] = []
+    for node in order:
+        for operand in node.inputs:
+            if operand.id not in slots:
+                if literals and operand.op is CONSTANT:
+                    slots[operand.id] = len(steps)
+                    steps.append((CONSTANT, (), {"literal": Literal(operand.value)}, (operand.code, operand.lasti)))
+                else:
+                    slots[operand.id] = ~len(entering)
+                    entering.append(operand)
+        read = tuple(slots[operand.id] for operand in node.inputs)
+        slots[node.id] = len(steps)
+        steps.append((node.op, read, node.params, (node.code, node.lasti)))
+    first = len(entering)
+
+    def place(slot: int) -> int:
+        return ~slot if slot < 0 else first + slot
+
+    body = tuple(Instruction(op, tuple(map(place, read)), params) for op, read, params, _ in steps)
+    kept = [place(slots[node.id]) for node in outputs]
+    extra = [place(slots[node.id]) for node in residuals]
+    symbolic = any(type(i.params) is SizedParams for i in body) or not all(is_concrete(n.shape) for n in entering)
+    fragment = fragment_of(
+        tuple(node.dtype for node in entering),
+        tuple(node.shape for node in entering) if symbolic else None,
+        body,
+        (*kept, *extra),
+        len(kept),
+        tuple(origin for *_, origin in steps),
+    )
+    return Captured(fragment, entering, {key: place(slot) for key, slot in slots.items()})
+
+
+def capture(
+    inputs: Sequence[Node], outputs: Sequence[Node], boundary: Sequence[Node] = (), *, keep_residuals: bool = False
+) -> Captured:
+    """Describe how outputs follow from inputs as a fragment.
+
+    Nodes of the ``boundary`` are inputs too, where they are used. So is everything else that does not depend on an
+    input or a boundary node and is not a constant: tensors that a function closes over, and what is made from them.
+    Constants, and what is made of symbolic sizes alone, belong to the fragment. With ``keep_residuals``, what derivatives
+    of the fragment will need is among its outputs, after the results.
+    """
+    starts = {node.id for node in inputs} | {node.id for node in boundary}
+    order = dependent_nodes(outputs, starts)
+    known = {node.id for node in inputs} | {node.id for node in order}
+    passing = [node for node in {n.id: n for n in outputs}.values() if node.id not in known]
+    residuals: list[Node] = []
+    if keep_residuals:
+        shown = {node.id for node in outputs}
+        residuals = [node for node in residual_nodes(order) if node.id not in shown]
+        order += [node for node in residuals if node.id not in known]
+    return seal(order, outputs, residuals, inputs=[*inputs, *passing], literals=True)
+
+
+def dependent_nodes(outputs: Sequence[Node], starts: set[int]) -> list[Node]:
+    """Return, in topological order, the nodes between starts and outputs that depend on a start or on symbolic sizes."""
+    inside: set[int] = set()
+    order = []
+    for node in ancestors(outputs, until=starts):
+        if node.id in starts or node.op in LEAF_OPS:
+            continue
+        if any(i.id in inside or i.id in starts for i in node.inputs) or _is_symbolic(node):
+            inside.add(node.id)
+            order.append(node)
+    return order
+
+
+def _is_symbolic(node: Node) -> bool:
+    if type(node.params) is SizedParams:
+        return True
+    shapes: Any = node.shape if type(node) is Bundle else (node.shape,)
+    return not all(is_concrete(shape) for shape in shapes)
