@@ -4,7 +4,7 @@ The loop is ``y ← y + 1e-6·y·y`` on 8 numbers, so small that the arithmetic 
 as a stopping test would, and then takes the gradient of ``sum(y)`` with respect to the start. Each library is written
 the way its users write it. Rounds are interleaved and medians taken, because machines are noisy; every library has a
 process of its own, and peak memory is measured in a fresh one. Values and gradients are compared before anything is
-timed.
+timed. ``loops.py`` has the same loop in more forms, and power iteration.
 
     python bench/overhead.py                 the table, and the bars it is held to
     python bench/overhead.py --json out.json the numbers as well
@@ -16,7 +16,6 @@ Exits with 1 if a bar is missed.
 from __future__ import annotations
 
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -27,97 +26,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import forms
 import harness
-from harness import ONE_THREAD, Worker, participants, serve
+from harness import ONE_THREAD, Bar, Worker, participants, serve
 
 # Nothing heavy is imported up here: workers inherit the peak memory of the process that starts them.
 
 START = [0.1 * (i + 1) for i in range(8)]
-RATE = 1e-6
 AGREEMENT = 1e-10
 
 
-# --- the loop, once for each library ---------------------------------------------------------------------------------
-
-# From the number of steps to the last y and the gradient.
-Loop = Callable[[int], tuple[list[float], list[float]]]
-
-
-def unspool_loop() -> Loop:
-    """The recipe grows; ``eval`` computes what is new in it."""
-    import unspool as us
-
-    def run(steps: int) -> tuple[list[float], list[float]]:
-        x = us.tensor(START)
-        y = x
-        for _ in range(steps):
-            y = y + RATE * y * y
-            float(y.eval()[0])
-        gradient = us.sum(y).grad(x)
-        return y.tolist(), gradient.tolist()
-
-    return run
-
-
-def autograd_loop() -> Loop:
-    """HIPS autograd: values are boxed inside ``grad``, and the box shows the array."""
-    import autograd.numpy as anp
-    from autograd import grad
-
-    def run(steps: int) -> tuple[list[float], list[float]]:
-        last = None
-
-        def loss(x: Any) -> Any:
-            nonlocal last
-            y = x
-            for _ in range(steps):
-                y = y + RATE * y * y
-                float(y._value[0])
-            last = y._value
-            return anp.sum(y)
-
-        gradient = grad(loss)(anp.array(START))
-        return last.tolist(), gradient.tolist()
-
-    return run
-
-
-def torch_loop() -> Loop:
-    """PyTorch eager."""
-    import torch
-
-    torch.set_num_threads(1)
-
-    def run(steps: int) -> tuple[list[float], list[float]]:
-        x = torch.tensor(START, dtype=torch.float64, requires_grad=True)
-        y = x
-        for _ in range(steps):
-            y = y + RATE * y * y
-            y[0].item()
-        (gradient,) = torch.autograd.grad(y.sum(), x)
-        return y.tolist(), gradient.tolist()
-
-    return run
-
-
-def jax_loop() -> Loop:
-    """JAX without ``jit``, which a loop that looks at values cannot have."""
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-
-    def run(steps: int) -> tuple[list[float], list[float]]:
-        def loss(x: Any) -> Any:
-            y = x
-            for _ in range(steps):
-                y = y + RATE * y * y
-                float(jax.lax.stop_gradient(y)[0])
-            return y.sum(), y
-
-        gradient, y = jax.grad(loss, has_aux=True)(jax.numpy.array(START))
-        return y.tolist(), gradient.tolist()
-
-    return run
+# --- the libraries ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -126,7 +45,7 @@ class Library:
 
     name: str
     package: str
-    make: Callable[[], Loop]
+    make: Callable[[], forms.Loops]
     most_steps: int = 10**9
     most_rounds: int = 10**9
 
@@ -134,10 +53,10 @@ class Library:
 LIBRARIES = {
     library.name: library
     for library in (
-        Library("unspool", "unspool", unspool_loop),
-        Library("autograd", "autograd", autograd_loop),
-        Library("torch", "torch", torch_loop),
-        Library("jax eager", "jax", jax_loop, most_steps=1000, most_rounds=3),
+        Library("unspool", "unspool", forms.plain),
+        Library("autograd", "autograd", forms.autograd_boxes),
+        Library("torch", "torch", forms.torch_eager),
+        Library("jax eager", "jax", forms.jax_eager, most_steps=1000, most_rounds=3),
     )
 }
 PACKAGES = {name: library.package for name, library in LIBRARIES.items()}
@@ -236,23 +155,23 @@ def answer_operations(large: bool) -> dict[str, float]:
     return {o.label: o.measure(o.count) for o in OPERATIONS if large or o.count <= 1000}
 
 
-def answer_loop(loop: Loop) -> Callable[..., dict[str, Any]]:
+def answer_loop(loops: forms.Loops) -> Callable[..., dict[str, Any]]:
     """Return a function that runs a library's loop and measures it."""
-    loop(10)
+    import numpy as np
+
+    start = np.array(START)
+    loop = loops["growth"]
+    loop(start, 10)
 
     def answer(steps: int) -> dict[str, Any]:
-        before = _peak_bytes()
+        before = harness.resident_bytes()
         begin = time.perf_counter()
-        value, gradient = loop(steps)
+        value, gradient = loop(start, steps)
         seconds = time.perf_counter() - begin
-        return {"seconds": seconds, "bytes": _peak_bytes() - before, "value": value, "gradient": gradient}
+        peak = harness.peak_bytes() - before
+        return {"seconds": seconds, "bytes": peak, "value": value.tolist(), "gradient": gradient.tolist()}
 
     return answer
-
-
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -274,7 +193,7 @@ def measure(names: list[str], lengths: dict[int, int], repeats: int) -> tuple[Op
     with ExitStack() as running:
         operations = running.enter_context(Worker(__file__, "operations"))
         loops = {name: running.enter_context(Worker(__file__, name)) for name in names}
-        check_agreement({name: loops[name].ask(steps=500) for name in names})
+        check_agreement({name: loops[name].ask(steps=min(500, *lengths)) for name in names})
         for steps, number in [(steps, i) for steps, rounds in lengths.items() for i in range(rounds)]:
             for name, library in loops.items():
                 if steps <= LIBRARIES[name].most_steps and number < LIBRARIES[name].most_rounds:
@@ -318,25 +237,6 @@ def check_agreement(answers: dict[str, dict[str, Any]]) -> None:
 
 
 # --- reporting -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A limit that a measured number must not exceed."""
-
-    what: str
-    measured: float
-    limit: float
-    unit: str
-
-    @property
-    def holds(self) -> bool:
-        """Whether the number is within the limit."""
-        return self.measured <= self.limit
-
-    def __str__(self) -> str:
-        verdict = "pass" if self.holds else "MISS"
-        return f"  {verdict}  {self.what:<58}{self.measured:>9.2f} {self.unit:<3} ≤{self.limit:>8.2f} {self.unit}"
 
 
 def bars(operations: Operations, importing: float, loops: Loops, lengths: list[int]) -> Iterator[Bar]:
@@ -412,14 +312,11 @@ def main() -> int:
     if options.quick:
         return 0
 
-    decided = list(bars(operations, importing, loops, steps))
-    print("Bars")
-    for bar in decided:
-        print(bar)
+    verdict = harness.decide(bars(operations, importing, loops, steps))
     if ("torch", steps[-1]) in loops:
         ratio = loops["unspool", steps[-1]][0] / loops["torch", steps[-1]][0]
-        print(f"  note  time of {_count(steps[-1])} steps is {ratio:.2f} × that of PyTorch eager; no bar yet")
-    return 0 if all(bar.holds for bar in decided) else 1
+        print(f"  note  time of {_count(steps[-1])} steps is {ratio:.2f} × that of PyTorch eager; loops.py has the bar")
+    return verdict
 
 
 def _write(path: str, operations: Operations, importing: float, loops: Loops) -> None:

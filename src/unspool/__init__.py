@@ -27,6 +27,9 @@ from unspool._autodiff.custom import (
     op,
     stop_gradient,
 )
+from unspool._autodiff.fixed_point import (
+    fixed_point,
+)
 from unspool._autodiff.functional import (
     grad,
     hvp,
@@ -34,6 +37,13 @@ from unspool._autodiff.functional import (
     linearize,
     value_and_grad,
     vjp,
+)
+from unspool._autodiff.implicit import (
+    Implicit,
+)
+from unspool._autodiff.iterate import (
+    Unrolled,
+    iterate,
 )
 from unspool._autodiff.jacobians import (
     hessian,
@@ -50,6 +60,9 @@ from unspool._dims import (
 )
 from unspool._evaluate import (
     eval,
+)
+from unspool._fragments.function import (
+    fragment,
 )
 from unspool._inspect.summary import (
     graph_size,
@@ -299,8 +312,10 @@ newaxis = None
 
 __all__ = [
     "Dim",
+    "Implicit",
     "Tape",
     "Tensor",
+    "Unrolled",
     "abs",
     "absolute",
     "acos",
@@ -395,6 +410,7 @@ __all__ = [
     "expm1",
     "extract",
     "eye",
+    "fixed_point",
     "flatnonzero",
     "flatten",
     "flip",
@@ -406,6 +422,7 @@ __all__ = [
     "floor_divide",
     "fmax",
     "fmin",
+    "fragment",
     "full",
     "full_like",
     "gammaln",
@@ -430,6 +447,7 @@ __all__ = [
     "isinf",
     "isnan",
     "isreal",
+    "iterate",
     "jacfwd",
     "jacobian",
     "jacrev",

@@ -176,9 +176,11 @@ def intern(
     dtype: Any,
     key: tuple[Any, ...] | None,
     cls: type[Node] | None = None,
+    *,
+    sizes_are_known: bool = False,
 ) -> Tensor:
     """Make a node whose shape and dtype are known and enter it under ``key`` (``None``: never shared)."""
-    if op.sized and _has_dims(params, op.sized):
+    if op.sized and not sizes_are_known and _has_dims(params, op.sized):
         params = SizedParams(params)
     code = _origin.code
     if code is None:

@@ -185,7 +185,8 @@ class Tensor(Node):
     def _scalar(self, what: str) -> Any:
         value = self.value
         if value is None:
-            value = default_engine().evaluate((self,))[0]
+            default_engine().compute((self,))
+            value = self.value
         if value.size != 1:
             raise ShapeError(f"{what}() takes a tensor with one element, this one has shape {self.shape}")
         try:

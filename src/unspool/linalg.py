@@ -15,6 +15,13 @@ array([[0., 1.],
        [1., 0.]])
 """
 
+from unspool._autodiff.krylov import (
+    cg,
+    gmres,
+)
+from unspool._autodiff.lanczos import (
+    eigsh,
+)
 from unspool._ops.contraction import (
     matmul,
     outer,
@@ -115,6 +122,7 @@ __all__ = [
     "QRResult",
     "SVDResult",
     "SlogdetResult",
+    "cg",
     "cholesky",
     "cond",
     "cross",
@@ -122,8 +130,10 @@ __all__ = [
     "diagonal",
     "eig",
     "eigh",
+    "eigsh",
     "eigvals",
     "eigvalsh",
+    "gmres",
     "inv",
     "kron",
     "logm",

@@ -8,12 +8,13 @@ taken under, its bits are the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from unspool._autodiff.chain import Pending, as_tensor, position_in_chain, stack_of, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import add_cotangents
-from unspool._ops.layout import concat, reshape
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -27,8 +28,8 @@ class Outer(NamedTuple):
     """An outer product that has not been written out."""
 
     subscripts: str
-    left: Tensor
-    right: Tensor
+    left: Tensor | Pending
+    right: Tensor | Pending
 
 
 class Sum:
@@ -53,30 +54,61 @@ def accumulate(before: Contribution, term: Contribution) -> Contribution:
     return add_cotangents(_written(before), _written(term))  # type: ignore[arg-type]
 
 
+def merge(before: Contribution, after: Contribution) -> Contribution:
+    """Return the sum of two things that were accumulated apart."""
+    return reduce(accumulate, after.terms, before) if type(after) is Sum else accumulate(before, after)
+
+
 def total(contribution: Any) -> Tensor:
     """Return what was accumulated, as one tensor."""
     if type(contribution) is not Sum:
         return _written(contribution)
     terms = contribution.terms
-    kinds: dict[tuple[Any, ...], list[Outer]] = {}
-    others: list[Tensor] = []
-    for term in terms:
-        outer = as_outer(term)
-        if outer is None:
-            others.append(term)  # type: ignore[arg-type]
+    latest = youngest([factor for term in terms if type(term) is Outer for factor in term[1:]])
+    if latest is not None:
+        as_tensor(latest)
+    loose: dict[Any, list[Outer]] = {}
+    others: list[Any] = []
+    gathered: list[Tensor] = []
+    for segment in _segments(terms):
+        if len(segment) > 1:
+            gathered.append(_gather(segment))
+        elif (outer := as_outer(segment[0])) is None:
+            others.append(segment[0])
         else:
-            kinds.setdefault((outer.subscripts, outer.left.shape, outer.right.shape), []).append(outer)
-    if max(map(len, kinds.values())) < FEWEST:
+            loose.setdefault((outer.subscripts, outer.left.shape, outer.right.shape), []).append(outer)
+    if not gathered and max(map(len, loose.values()), default=0) < FEWEST:
         return reduce(add_cotangents, map(_written, terms))
-    gathered = [_gather(outers[i : i + BLOCK]) for outers in kinds.values() for i in range(0, len(outers), BLOCK)]
-    return reduce(add_cotangents, [*others, *gathered])
+    for outers in loose.values():
+        gathered += [_gather(outers[i : i + BLOCK]) for i in range(0, len(outers), BLOCK)]
+    return reduce(add_cotangents, [*map(_written, others), *gathered])
+
+
+def _segments(terms: list[Any]) -> list[list[Any]]:
+    """Split terms into runs of outer products whose factors stand one after the other in chains, and single terms."""
+    segments: list[list[Any]] = []
+    end: Any = None
+    for term in terms:
+        places = [position_in_chain(factor) for factor in term[1:]] if type(term) is Outer else [None]
+        if None in places:
+            segments.append([term])
+            end = None
+            continue
+        here = (term.subscripts, *[place[:2] for place in places])  # type: ignore[index]
+        position = places[0][2]  # type: ignore[index]
+        if end == (here, position):
+            segments[-1].append(term)
+        else:
+            segments.append([term])
+        end = (here, position + 1)
+    return segments
 
 
 def as_outer(term: Any) -> Outer | None:
     """Return a contribution as an outer product of two tensors that both have axes, if it is one."""
     if type(term) is Outer:
         return term
-    if type(term) is Sum or term.op is not CONTRACT:
+    if type(term) is Sum or type(term) is Pending or term.op is not CONTRACT:
         return None
     subscripts = term.params["subscripts"]
     return Outer(subscripts, *term.inputs) if is_outer(subscripts) else None
@@ -91,8 +123,8 @@ def is_outer(subscripts: str) -> bool:
 
 def _written(term: Any) -> Tensor:
     if type(term) is not Outer:
-        return term  # type: ignore[no-any-return]
-    return record(form_from(term.subscripts), term.left, term.right)
+        return as_tensor(term)
+    return record(form_from(term.subscripts), as_tensor(term.left), as_tensor(term.right))
 
 
 def _gather(outers: list[Outer]) -> Tensor:
@@ -100,13 +132,5 @@ def _gather(outers: list[Outer]) -> Tensor:
     if len(outers) == 1:
         return _written(outers[0])
     left, right, out = split_subscripts(outers[0].subscripts)
-    stacked = [_stack([outer.left for outer in outers]), _stack([outer.right for outer in outers])]
+    stacked = [stack_of([outer.left for outer in outers]), stack_of([outer.right for outer in outers])]
     return contract(stacked[0], ["step", *left], stacked[1], ["step", *right], list(out))
-
-
-def _stack(tensors: list[Tensor]) -> Tensor:
-    shape = tensors[0].shape
-    return reshape(concat(tensors, axis=0), (len(tensors), *shape))
-
-
-

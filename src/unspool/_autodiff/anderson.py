@@ -1,9 +1,9 @@
 """Fixed points on arrays: plain steps, or steps accelerated by Anderson's method.
 
 The one idea: close to a fixed point the residual f(x) - x is nearly a linear function of x. So the combination of the
-last few residuals that is smallest, which is a small least-squares problem, tells which combination of the last few images
-f(x) is nearest to the fixed point. On a linear map this is GMRES in another guise. (D. G. Anderson, 1965; the form here is
-"type II", after H. F. Walker and P. Ni, 2011.)
+last few residuals that is smallest, which is a small least-squares problem, tells which combination of the last few
+images f(x) is nearest to the fixed point. On a linear map this is GMRES in another guise. (D. G. Anderson, 1965; the
+form here is "type II", after H. F. Walker and P. Ni, 2011.)
 
 Nothing here knows of graphs. A run is determined by where it starts and by its number of steps, so a run that was done
 before can be done again without looking at tolerances.
@@ -49,7 +49,7 @@ def search(function: Map, start: Sequence[Any], history: int, tol: float, max_st
         if iteration.residual <= tol:
             return Found(image, steps, iteration.residual)
         if not np.isfinite(iteration.residual) and not iteration.can_restart:
-            message = f"the iteration left the finite numbers after {steps} steps"
+            message = f"the iteration left the finite numbers at step {steps}"
             raise not_fixed(message, iteration.residual, steps, tol)
         iteration.advance()
     message = f"no fixed point after {max_steps} steps; raise max_steps, or tol"
@@ -65,6 +65,8 @@ def not_fixed(message: str, residual: float, steps: int, tol: float) -> Converge
 
 def repeat(function: Map, start: Sequence[Any], history: int, steps: int) -> list[Any]:
     """Return the last image of a search that is known to have applied the map so many times."""
+    if not steps:
+        return list(start)
     iteration = Iteration(function, start, history)
     for _ in range(steps - 1):
         iteration.apply()
@@ -147,7 +149,7 @@ class Mixing:
 
 
 def _least_squares(rows: Any, target: Any) -> Any:
-    """Return the weights with which the rows add up to the target as nearly as possible, small where it does not matter."""
+    """Return the weights with which the rows add up to the target as nearly as possible; small ones if that is open."""
     sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     sizes[sizes == 0.0] = 1.0
     count = len(rows)

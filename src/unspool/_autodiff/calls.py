@@ -12,13 +12,13 @@ and leaves as two. An outer product leaves as its two factors (see `accumulation
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from functools import reduce
-
 from unspool._autodiff.accumulation import Contribution, Outer, Sum, accumulate, as_outer
+from unspool._autodiff.chain import Pending, Step, as_tensor
 from unspool._engine.default import default_engine
-from unspool._fragments.call import Call, expand, make_call, output
+from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
@@ -48,15 +48,15 @@ class Derivative(NamedTuple):
 
 
 def pull_call(
-    call: Call, cotangents: Sequence[Any], active: Sequence[bool], before: Sequence[Any]
+    call: Call, cotangents: Sequence[Any], active: tuple[bool, ...], before: Sequence[Any]
 ) -> list[Contribution | None]:
     """Return what has arrived at a call's inputs, with what its outputs' cotangents contribute added to it.
 
     ``before`` is what had arrived; entries for inputs that are not active are ``None``.
     """
-    key = ("adjoint", tuple(active), tuple(map(_arrival, [*cotangents, *before])))
-    placed = _apply(call, key, [*cotangents, *before])
-    return [_joined(b, p) for b, p in zip(before, placed, strict=True)]
+    arriving = [*cotangents, *before]
+    placed = _apply(call, ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving])), arriving)
+    return [p if b is None else _joined(b, p) for b, p in zip(before, placed, strict=True)]
 
 
 def _joined(before: Any, placed: Any) -> Any:
@@ -72,7 +72,8 @@ def _joined(before: Any, placed: Any) -> Any:
 def push_call(call: Call, tangents: Sequence[Any], wanted: Container[int]) -> list[Tensor | None]:
     """Return the tangents of those outputs of a call that are wanted from the tangents of its inputs."""
     indices = tuple([index in wanted for index in range(len(call.shape))])
-    return _apply(call, ("tangent", indices, tuple(map(_arrival, tangents))), tangents)
+    key = ("tangent", indices, tuple(map(_arrival, tangents)))
+    return [None if t is None else as_tensor(t) for t in _apply(call, key, tangents)]
 
 
 def differentiated_inputs(call: Call) -> list[Node]:
@@ -93,8 +94,8 @@ def _passing(plan: Plan) -> tuple[int, ...]:
 
 
 def _arrival(tensor: Any) -> Arrival:
-    if tensor is None:
-        return None
+    if tensor is None or type(tensor) is Pending:
+        return None if tensor is None else True
     if type(tensor) is Sum or type(tensor) is Outer:
         return ()
     return (tensor.inputs[1].shape,) if tensor.op is MASK else True
@@ -107,35 +108,33 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
         derive = _derive_adjoint if key[0] == "adjoint" else _derive_tangent
         derivative = derivatives[key] = derive(call.plan, key[1], key[2])
         default_engine().statistics.derivatives_made += 1
-    inputs = []
+    inputs: list[Any] = []
     for kind, position in derivative.sources:
         if kind == "input":
             inputs.append(call.inputs[position])
+        elif kind == "number":
+            tensor = arriving[position]
+            inputs.append(tensor if type(tensor) is Pending or tensor.op is not MASK else tensor.inputs[0])
         elif kind == "output":
             inputs.append(output(call, position))
-        elif kind == "node":
-            inputs.append(position)
         else:
-            tensor = arriving[position]
-            if tensor.op is MASK:
-                tensor = tensor.inputs[kind == "keep"]
-            inputs.append(tensor)
+            inputs.append(position if kind == "node" else arriving[position].inputs[1])
     if not derivative.plan.fragment.outputs:
         return [None] * len(derivative.results)
-    placed = make_call(derivative.plan, tuple(inputs), derivative.plan.fragment.origins)
-    return [_result(placed, form) for form in derivative.results]
+    step = Step(derivative.plan, inputs)
+    return [_result(step, form) for form in derivative.results]
 
 
-def _result(call: Call, form: tuple[Any, ...] | None) -> Any:
+def _result(step: Step, form: tuple[Any, ...] | None) -> Any:
     if form is None:
         return None
     if form[0] == "plain":
-        return output(call, form[1])
+        return step.output(form[1])
     if form[0] == "masked":
-        return mask(output(call, form[1]), output(call, form[2]))
+        return mask(as_tensor(step.output(form[1])), as_tensor(step.output(form[2])))
     if form[0] == "terms":
-        return Sum(*[_result(call, term) for term in form[1:]])
-    return Outer(form[1], output(call, form[2]), output(call, form[3]))
+        return Sum(*[_result(step, term) for term in form[1:]])
+    return Outer(form[1], step.output(form[2]), step.output(form[3]))
 
 
 # --- deriving --------------------------------------------------------------------------------------------------------
@@ -174,7 +173,7 @@ class _StandIns:
         """Describe what a sweep found as a plan."""
         targets: list[Node] = []
         results = [None if contribution is None else _split(contribution, targets) for contribution in found]
-        captured = capture([], targets, [*self.inputs, *self.outputs, *self.boundary])
+        captured = capture([], targets, [*self.inputs, *self.outputs, *self.boundary], closed=True)
         sources = tuple(self.sources.get(node.id, ("node", node)) for node in captured.inputs)
         plan = default_engine().plans.plan_for(captured.fragment, tuple(node.shape for node in captured.inputs))
         return Derivative(plan, sources, tuple(results))

@@ -1,16 +1,121 @@
 """`fixed_point`: the state that a function maps to itself, found by iteration and differentiated implicitly.
 
-The search runs on arrays, from the plan of the traced function; user code is not run between steps. The result is a
-tensor like any other.
+The one idea: how a fixed point is found does not matter to where it lies. So the search may take any short cut, on
+arrays and by the plan of the traced function, with no user code between its steps, and the derivative comes from the
+function at the point that was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff import trees
-from unspool._autodiff.anderson import search
-from unspool._autodiff.implicit import Application, Implicit, Route, place
-from unspool._autodiff.iterate import Adjoint
+from unspool._autodiff.anderson import Found, search
+from unspool._autodiff.implicit import Application, Implicit, Route, is_positive, is_positive_integer, place
+from unspool._autodiff.iterate import Adjoint, iterate
+from unspool._autodiff.loop_trace import trace
+from unspool._engine.default import default_engine
+from unspool._engine.engine import run_quietly
 from unspool.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from unspool._autodiff.loop_trace import Trace
+
+ANDERSON = "anderson"
+
+
+def fixed_point(
+    f: Callable[[Any], Any],
+    x0: Any,
+    *,
+    tol: float = 1e-10,
+    max_steps: int = 1000,
+    acceleration: str | None = ANDERSON,
+    history: int = 5,
+    adjoint: Adjoint | None = None,
+) -> tuple[Any, int]:
+    """Find a state that a function maps to itself, differentiable with respect to all that the function closes over.
+
+    The search ends when ``|f(x) - x| <= tol * (1 + |x|)``, with Euclidean norms over all floating-point and complex
+    leaves, and returns ``f(x)``. Integer and boolean leaves, such as a counter, are carried along.
+
+    Parameters
+    ----------
+    f : callable
+        Takes a state and returns one of the same structure, shapes and dtypes. It is called once, on stand-ins.
+    x0 : pytree of Tensor or array_like
+        Where to start. No derivative flows there: see `Implicit`.
+    tol : float
+        When to stop. A tolerance that the precision of the state cannot reach is raised to one that it can.
+    max_steps : int
+        The most applications of ``f``.
+    acceleration : {"anderson", None}
+        Whether to extrapolate from earlier steps (Anderson's method) or to take plain steps. Plain steps need a
+        contraction; accelerated ones nearly always need fewer steps, and may converge where plain ones do not.
+    history : int
+        How many earlier steps to extrapolate from.
+    adjoint : Adjoint, optional
+        How to differentiate; by default ``us.Implicit()``. The search has its own tolerance, so that of
+        ``Implicit(check=...)`` is not looked at. ``us.Unrolled()`` differentiates through plain steps only.
+
+    Returns
+    -------
+    state : pytree of Tensor
+        The fixed point, nested like ``x0``.
+    steps : int
+        How often ``f`` was applied.
+
+    Raises
+    ------
+    ConvergenceError
+        If ``max_steps`` applications were not enough, or numbers became infinite or NaN.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> c = us.tensor(1.0)
+    >>> x, steps = us.fixed_point(lambda x: us.cos(c * x), 1.0)
+    >>> round(float(x), 10), steps
+    (0.7390851332, 6)
+    >>> round(float(x.grad(c)), 10)
+    -0.2975474439
+    """
+    adjoint = Implicit() if adjoint is None else adjoint
+    _check(tol, max_steps, acceleration, history, adjoint)
+    traced = trace(f, x0, None, has_outputs=False)
+    depth = history if acceleration == ANDERSON else 0
+    found = run_quietly(_search, traced, depth, tol, max_steps)
+    if not isinstance(adjoint, Implicit):
+        # The number of steps is known now, and plain steps are what the strategy differentiates.
+        state, steps = iterate(f, x0, max_steps=found.steps, adjoint=adjoint)
+        return state, steps
+    route = Route(traced.step, adjoint, found.steps, depth, traced.constants, traced.initial)
+    leaves = place(route, traced.constants, traced.initial, found.state)
+    return trees.unflatten(traced.state_structure, leaves), found.steps
+
+
+def _search(traced: Trace, history: int, tol: float, max_steps: int) -> Found:
+    values = default_engine().evaluate([*traced.constants, *traced.initial])
+    closed, start = values[: len(traced.constants)], values[len(traced.constants) :]
+    return search(Application(traced.step, closed, start), start, history, tol, max_steps)
+
+
+def _check(tol: Any, max_steps: Any, acceleration: Any, history: Any, adjoint: Any) -> None:
+    """Raise if an argument makes no sense."""
+    if not is_positive(tol):
+        raise ArgumentError(f"tol must be a positive number, got {tol!r}")
+    if not is_positive_integer(max_steps):
+        raise ArgumentError(f"max_steps must be a positive integer, got {max_steps!r}")
+    if acceleration not in (ANDERSON, None):
+        raise ArgumentError(f"acceleration must be {ANDERSON!r} or None, got {acceleration!r}")
+    if not is_positive_integer(history):
+        raise ArgumentError(f"history must be a positive integer, got {history!r}")
+    if not isinstance(adjoint, Adjoint):
+        raise ArgumentError(f"adjoint must be a strategy such as us.Implicit(), got {adjoint!r}")
+    if acceleration is not None and not isinstance(adjoint, Implicit):
+        raise ArgumentError(
+            f"{type(adjoint).__name__}() differentiates through plain steps, but accelerated ones were asked for. The "
+            "right derivative of an accelerated search is that of the point it finds, us.Implicit(); to differentiate "
+            "through the steps, pass acceleration=None"
+        )

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.anderson import not_fixed, relative_residual, repeat
@@ -49,8 +50,8 @@ class Implicit(Adjoint):
     with respect to what the step closes over follows from that alone (implicit function theorem). It takes one linear
     solve, and memory that does not depend on the number of steps.
 
-    No derivative flows to the initial state: which fixed point is found may depend on it, where the fixed point lies does
-    not. Integer and boolean leaves of the state, such as a counter, need not be fixed.
+    No derivative flows to the initial state: which fixed point is found may depend on it, where the fixed point lies
+    does not. Integer and boolean leaves of the state, such as a counter, need not be fixed.
 
     Parameters
     ----------
@@ -67,8 +68,8 @@ class Implicit(Adjoint):
     Raises
     ------
     ConvergenceError
-        When the iteration ends at a state that is not fixed. When a derivative is evaluated and the solver does not reach
-        its tolerance: I - J is singular, or nearly so.
+        When the iteration ends at a state that is not fixed. When a derivative is evaluated and the solver does not
+        reach its tolerance: I - J is singular, or nearly so.
 
     Examples
     --------
@@ -84,8 +85,6 @@ class Implicit(Adjoint):
     maxiter: int | None = None
     check: float | None = 1e-6
 
-    keeps_history: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ArgumentError(f"solver must be one of {', '.join(map(repr, SOLVERS))}, got {self.solver!r}")
@@ -96,10 +95,13 @@ class Implicit(Adjoint):
         if self.check is not None and not is_positive(self.check):
             raise ArgumentError(f"check must be a positive number or None, got {self.check!r}")
 
-    def attach(
-        self, step: TracedStep, constants: Sequence[Tensor], initial: Sequence[Tensor], run: Run
-    ) -> list[Tensor]:
+    def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
         """Return the final state of a run as tensors that are differentiated implicitly."""
+        if step.outputs:
+            raise ArgumentError(
+                "outputs of single steps have no implicit derivative, which is that of the final state: compute them "
+                "from it, or differentiate through the steps with adjoint=us.Unrolled()"
+            )
         self.ensure_fixed(step, constants, run)
         return place(Route(step, self, run.steps, 0, constants, initial), constants, initial, run.final)
 
@@ -107,14 +109,12 @@ class Implicit(Adjoint):
         """Raise `ConvergenceError` if one more step moves the final state."""
         if self.check is None:
             return
-        packing = Packing(run.final)
-        image = run_quietly(Application(step, default_engine().evaluate(constants)), run.final)
-        residual = relative_residual(packing.pack(run.final), packing.pack(image))
-        limit = max(self.check, 16.0 * packing.coarsest)
+        residual = run_quietly(_residual, step, default_engine().evaluate(constants), run.final)
+        limit = max(self.check, 16.0 * Packing(run.final).coarsest)
         if not residual <= limit:
             message = (
-                f"the state after {run.steps} steps is no fixed point, and an implicit derivative holds at a fixed point "
-                "only: iterate further, or differentiate through the steps with adjoint=us.Unrolled()"
+                f"the state after {run.steps} steps is no fixed point, and an implicit derivative holds at a fixed "
+                "point only: iterate further, or differentiate through the steps with adjoint=us.Unrolled()"
             )
             raise not_fixed(message, residual, run.steps, limit)
 
@@ -126,25 +126,31 @@ class Implicit(Adjoint):
 
 def is_positive(value: Any) -> bool:
     """Whether something is a positive real number."""
-    return isinstance(value, Real) and value > 0
+    return isinstance(value, (int, float, np.integer, np.floating)) and bool(value > 0)
 
 
 def is_positive_integer(value: Any) -> bool:
     """Whether something is a whole number from 1 on."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
+    return isinstance(value, (int, np.integer)) and bool(value > 0)
 
 
 class Application:
-    """A step on arrays, with the values of what it closes over."""
+    """A step as a function of arrays: its plan for the shapes at hand, with the values of what it closes over."""
 
-    def __init__(self, step: TracedStep, constants: Sequence[Any]) -> None:
-        self._step = step
+    def __init__(self, step: TracedStep, constants: Sequence[Any], state: Sequence[Any]) -> None:
+        shapes = tuple(array.shape for array in (*constants, *state))
+        self._plan = default_engine().plans.plan_for(step.fragment, shapes)
         self._constants = tuple(constants)
 
     def __call__(self, state: Sequence[Any]) -> Sequence[Any]:
-        arrays = (*self._constants, *state)
-        plan = default_engine().plans.plan_for(self._step.fragment, tuple(a.shape for a in arrays))
-        return plan.run(*arrays)[: len(state)]
+        """Return the next state."""
+        return self._plan.run(*self._constants, *state)[: len(state)]
+
+
+def _residual(step: TracedStep, constants: Sequence[Any], state: Sequence[Any]) -> float:
+    """Return how far a step moves a state of arrays."""
+    pack = Packing(state).pack
+    return relative_residual(pack(state), pack(Application(step, constants, state)(state)))
 
 
 # --- the node --------------------------------------------------------------------------------------------------------
@@ -225,8 +231,8 @@ def _infer(*inputs: Node, route: Route) -> tuple[Any, Any]:
 
 def _kernel(*arrays: Any, route: Route) -> Any:
     start = route.initial(arrays)
-    final = repeat(Application(route.step, arrays[: route.closed]), start, route.history, route.steps)
-    return Packing(start).pack(final)
+    step = Application(route.step, arrays[: route.closed], start)
+    return Packing(start).pack(repeat(step, start, route.history, route.steps))
 
 
 class _Linearisation:
@@ -243,9 +249,7 @@ class _Linearisation:
         self.image = self.packing.pack_tensors(route.step.apply(self.constants, carry)[: route.leaves])
 
 
-def _pull(
-    needed: Sequence[bool], ct: Tensor, out: Tensor, *inputs: Tensor, route: Route
-) -> list[Tensor | None]:
+def _pull(needed: Sequence[bool], ct: Tensor, out: Tensor, *inputs: Tensor, route: Route) -> list[Tensor | None]:
     """Return the cotangents of what the step closes over: Kᴴ·w, where (I - Jᴴ)·w is the cotangent of the point."""
     at = _Linearisation(route, out, inputs)
 

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff import trees
 from unspool._autodiff.identity import zeros
-from unspool._autodiff.loop_run import can_be_evaluated, run_step_by_step
+from unspool._autodiff.loop import Loop, loop_output, place_loop
+from unspool._autodiff.loop_record import joined, recorded
+from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
-from unspool._graph import source_of
+from unspool._engine.default import default_engine
+from unspool._engine.engine import run_quietly
+from unspool._engine.observe import current_observer
+from unspool._graph import describe, source_of
 from unspool.errors import ArgumentError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
@@ -25,36 +30,176 @@ if TYPE_CHECKING:
 __all__ = ["Adjoint", "Run", "TracedStep", "Unrolled", "iterate"]
 
 
+def iterate(
+    step: Callable[..., Any],
+    state: Any,
+    until: Callable[..., Any] | None = None,
+    max_steps: int | None = None,
+    *,
+    adjoint: Adjoint | None = None,
+    has_outputs: bool = False,
+) -> Any:
+    """Repeat a step until a condition holds, without returning to Python between steps.
+
+    The functions are called once, on stand-ins for the state, and what they do is recorded; so they compute with tensors
+    and cannot look at values. Tensors that they close over are inputs of the loop: derivatives flow to them, and to the
+    initial state.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(state)`` returns the next state: the same nesting, shapes and dtypes. With ``has_outputs=True`` it returns
+        ``(state, outputs)``.
+    state : pytree
+        The initial state: tensors, arrays or numbers in any nesting.
+    until : callable, optional
+        ``until(new)`` or ``until(new, old)`` is asked after each step and returns a truth value, a scalar tensor of bools.
+        The loop ends when it is true.
+    max_steps : int, optional
+        The most steps to make. One of ``until`` and ``max_steps`` has to be given. Without ``until``, the state may depend
+        on placeholders; the loop then runs when its value is asked for.
+    adjoint : Adjoint, optional
+        How to differentiate: `Unrolled`, through all steps, by default.
+    has_outputs : bool
+        Whether a step also returns outputs, which are stacked along a new first axis.
+
+    Returns
+    -------
+    state : pytree of Tensor
+        The state after the last step.
+    steps : int
+        How many steps were made, which derivatives take as given. It equals ``max_steps`` if the condition never held.
+    outputs : pytree of Tensor
+        Only with ``has_outputs=True``: the outputs of all steps.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> A = us.tensor([[2.0, 1.0], [1.0, 3.0]])
+    >>> def step(x):
+    ...     y = A @ x
+    ...     return y / us.linalg.norm(y)
+    >>> x, steps = us.iterate(step, us.tensor([1.0, 0.0]), until=lambda new, old: us.max(abs(new - old)) < 1e-9)
+    >>> steps
+    23
+    >>> eigenvalue = x @ A @ x
+    >>> eigenvalue.grad(A).eval().round(6)
+    array([[0.276393, 0.447214],
+           [0.447214, 0.723607]])
+    """
+    most = _as_count(max_steps)
+    if until is None and most is None:
+        raise ArgumentError("us.iterate needs to know when to stop: give until, max_steps, or both")
+    strategy = Unrolled() if adjoint is None else adjoint
+    if not isinstance(strategy, Adjoint):
+        raise ArgumentError(f"adjoint is a strategy such as us.Unrolled(), got {adjoint!r}")
+    traced = trace(step, state, until, has_outputs=has_outputs)
+    steps, found = _iterate(traced, strategy, most)
+    carries = traced.step.carries
+    final = trees.unflatten(traced.state_structure, found[:carries])
+    if not has_outputs:
+        return final, steps
+    return final, steps, trees.unflatten(traced.output_structure, found[carries:])
+
+
+def _as_count(max_steps: Any) -> int | None:
+    if max_steps is None:
+        return None
+    try:
+        count = operator.index(max_steps)
+    except TypeError:
+        raise ArgumentError(f"max_steps is an integer, got {max_steps!r}") from None
+    if count < 0:
+        raise ArgumentError(f"max_steps is at least 0, got {count}")
+    return count
+
+
+def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[int, list[Tensor]]:
+    """Return how many steps were made, and the final state and the stacked outputs."""
+    step, constants, initial = traced.step, traced.constants, traced.initial
+    if most == 0:
+        shapes = [(0, *x.shape) for x in step.apply(constants, initial)[step.carries :]]
+        dtypes = [x.dtype for x in step.apply(constants, initial)[step.carries :]]
+        return 0, [*initial, *[zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]]
+    if not can_be_evaluated([*constants, *initial]):
+        if step.condition is not None or most is None:
+            raise UnboundPlaceholderError(_cannot_run(constants, initial))
+        return most, strategy.place(step, constants, initial, most)
+    run = _run(traced, strategy, most)
+    return run.steps, strategy.attach(step, constants, initial, run)
+
+
+def _cannot_run(constants: Sequence[Tensor], initial: Sequence[Tensor]) -> str:
+    culprit = next(x for x in (*initial, *constants) if not can_be_evaluated([x]))
+    return (
+        f"us.iterate with until has to run to know its number of steps, but {describe(culprit)}, made at "
+        f"{source_of(culprit)}, depends on a placeholder that has no value; max_steps alone works without values"
+    )
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of an iteration left behind. All arrays are read-only to whoever gets them.
+    """What a run of an iteration left behind; nobody writes into these arrays.
 
     Attributes
     ----------
     steps : int
-        How many steps ran.
+        How many steps ran, at least 1.
     final : list of ndarray
         The state after the last step.
     previous : list of ndarray
         The state before the last step.
     outputs : list of ndarray
         The outputs of the steps, stacked.
-    history : list of ndarray or None
+    history : list of ndarray, or None
         The states before each step, stacked, one array per leaf, if the adjoint keeps them.
     kept : list of ndarray
-        What else the adjoint keeps, stacked.
+        The whole record of the run, stacked: the history, then what derivative rules look at.
     """
 
     steps: int
     final: list[Any]
     previous: list[Any]
     outputs: list[Any]
-    history: list[Any] | None = None
-    kept: Sequence[Any] = ()
+    history: list[Any] | None
+    kept: list[Any]
+
+
+def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: bool) -> Loop:
+    """Return the loop that makes a number of steps on inputs, with a record if it is to be kept."""
+    loop = Loop(step.fragment, step.constants, step.carries, 0, step.outputs, 0, steps)
+    return recorded(loop, inputs) if keep else loop
+
+
+def _run(traced: Trace, strategy: Adjoint, most: int | None) -> Run:
+    step = traced.step
+    inputs = [*traced.constants, *traced.initial]
+    loop = loop_of(step, most or 0, inputs, keep=strategy.keeps_history)
+    values = default_engine().evaluate(inputs)
+    condition = step.condition
+    if condition is None:
+        runner = run_quietly(run_steps, loop, values)
+    else:
+        watched = joined(loop.body, condition, loop.row_shapes(inputs))
+        runner = run_quietly(run_until, loop, watched, values, most)
+    stacked = runner.stacked()
+    observer = current_observer()
+    if observer is not None:
+        node = place_loop(loop._replace(steps=runner.done), inputs)
+        observer.after(node, values, (*runner.carry, *stacked))
+    kept = stacked[step.outputs :]
+    history = kept[: step.carries] if strategy.keeps_history else None
+    return Run(runner.done, runner.carry, runner.previous, stacked[: step.outputs], history, kept)
+
+
+# --- strategies ------------------------------------------------------------------------------------------------------
 
 
 class Adjoint:
-    """How an iteration is differentiated: base class of the strategies.
+    """How an iteration is differentiated: the base class of the strategies.
 
     Attributes
     ----------
@@ -71,6 +216,44 @@ class Adjoint:
     def place(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], steps: int) -> list[Tensor]:
         """Return the same without a run, for inputs that have no values yet."""
         raise UnboundPlaceholderError(
-            f"us.iterate with {type(self).__name__}() runs at once, but its inputs depend on a placeholder that has no "
+            f"us.iterate with {type(self).__name__} runs at once, but its inputs depend on a placeholder that has no "
             "value; only us.Unrolled() with max_steps and without until can be placed before values are known"
         )
+
+
+class Unrolled(Adjoint):
+    """Differentiate through all steps that ran, forward or in reverse, to any order.
+
+    The states before each step are kept, and what derivative rules look at: memory grows with the number of steps.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.tensor(2.0)
+    >>> root, steps = us.iterate(lambda r: (r + x / r) / 2, 1.0, max_steps=6, adjoint=us.Unrolled())
+    >>> round(float(root.grad(x)), 6)
+    0.353553
+    """
+
+    keeps_history = True
+
+    def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
+        """Place the loop that ran as one node with known values."""
+        inputs = [*constants, *initial]
+        node = place_loop(loop_of(step, run.steps, inputs, keep=True), inputs)
+        values = (*run.final, *run.outputs, *run.kept)
+        if node.value is None:
+            node.value = values
+        found = [loop_output(node, i) for i in range(step.carries + step.outputs)]
+        for tensor, value in zip(found, values, strict=False):
+            tensor.value = value
+        return found
+
+    def place(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], steps: int) -> list[Tensor]:
+        """Place the loop as one node, to be run when its value is asked for."""
+        inputs = [*constants, *initial]
+        node = place_loop(loop_of(step, steps, inputs, keep=True), inputs)
+        return [loop_output(node, i) for i in range(step.carries + step.outputs)]
+
+    def __repr__(self) -> str:
+        return "us.Unrolled()"

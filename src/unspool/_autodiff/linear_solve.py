@@ -4,11 +4,11 @@ With A a function of parameters p,
 
     x' = A⁻¹·(b' - A'·x),      b̄ = w,  p̄ = the pullback of p ↦ -A(p)·x along w,  where w = A⁻ᴴ·x̄.
 
-The rules place nodes of the same op, with the same operator or its adjoint, so derivatives of any order follow, and none
-of them looks at the iterations that the solver made.
+The rules place nodes of the same op, with the same operator or its adjoint, so derivatives of any order follow, and
+none of them looks at the iterations that the solver made.
 
-SciPy's solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose own
-one had drifted away from it starts again from where it is, and one that cannot reach its tolerance raises.
+SciPy's solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose
+own one had drifted away from it starts again from where it is, and one that cannot reach its tolerance raises.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Guard(NamedTuple):
 class Equation(NamedTuple):
     """The static part of a solve: a parameter of its node.
 
-    The inputs of the node are the right-hand side, the guess if there is one, the parameters of the operator and those of
-    the preconditioner.
+    The inputs of the node are the right-hand side, the guess if there is one, the parameters of the operator and those
+    of the preconditioner.
     """
 
     operator: Fragment
@@ -67,7 +67,6 @@ class Equation(NamedTuple):
     preconditioner: Fragment | None = None
     has_guess: bool = False
     is_checked: bool = False
-    is_real: bool = False
     guard: Guard | None = None
 
     def split(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
@@ -93,7 +92,6 @@ def solve_operator(
     tol: float = 1e-10,
     maxiter: int | None = None,
     x0: Tensor | None = None,
-    real: bool = False,
 ) -> Tensor:
     """Solve ``operator(x) = b``; differentiable with respect to ``b`` and everything that the operator closes over.
 
@@ -111,16 +109,15 @@ def solve_operator(
         The most iterations; for GMRES, the most restarts.
     x0 : Tensor, optional
         Where to start. The solution does not depend on it.
-    real : bool
-        Whether the operator is linear over the real numbers only. Complex vectors are then seen as real ones of twice the
-        length, and the adjoint is that of Re⟨a, b⟩.
     """
     traced = trace(operator, b.shape, b.dtype, "the operator")
-    equation = Equation(traced.fragment, method, tol, maxiter=maxiter, is_real=real)
+    equation = Equation(traced.fragment, method, tol, maxiter=maxiter)
     return place(equation, b, traced, x0)
 
 
-def place(equation: Equation, b: Tensor, traced: Traced, x0: Any = None, preconditioner: Traced | None = None) -> Tensor:
+def place(
+    equation: Equation, b: Tensor, traced: Traced, x0: Any = None, preconditioner: Traced | None = None
+) -> Tensor:
     """Return the node of an equation."""
     inputs = [b]
     if x0 is not None:
@@ -152,10 +149,10 @@ def _solve_again(equation: Equation, b: Tensor, parameters: Any, extra: Any) -> 
 
 
 def _vjp(needed: Any, ct: Tensor, x: Tensor, *inputs: Tensor, equation: Equation) -> list[Tensor | None]:
-    b, guess, parameters, extra = equation.split(inputs)
-    adjoint = equation._replace(operator=adjoint_of(equation.operator, (b, *parameters)))
+    b, _, parameters, extra = equation.split(inputs)
+    adjoint = equation._replace(operator=adjoint_of(equation.operator, (b, *parameters), x))
     if equation.preconditioner is not None:
-        adjoint = adjoint._replace(preconditioner=adjoint_of(equation.preconditioner, (b, *extra)))
+        adjoint = adjoint._replace(preconditioner=adjoint_of(equation.preconditioner, (b, *extra), x))
     w = _solve_again(adjoint, ct, parameters, extra)
     first = 1 + equation.has_guess
     wanted = [False, *needed[first : first + len(parameters)]]
@@ -180,6 +177,9 @@ def _jvp(tangents: Any, x: Tensor, *inputs: Tensor, equation: Equation) -> Tenso
 # A residual may be larger than the tolerance by this much: solvers look at one that they have carried along.
 _SLACK = 2.0
 
+# Iterations that every solver may make, however few unknowns there are.
+_FEWEST = 1000
+
 # How often a solver starts again from where it is, because its own residual was not the true one.
 _MOST_STARTS = 4
 
@@ -189,24 +189,25 @@ def _kernel(b: Any, *inputs: Any, equation: Equation) -> Any:
 
 
 def _solve(equation: Equation, b: Any, inputs: Any) -> Any:
-    b = np.asarray(b)
     _, guess, parameters, extra = equation.split((b, *inputs))
-    apply = Applied(equation.operator, b.shape, b.dtype, parameters, equation.is_real)
-    right = apply.flatten(b)
-    scale = float(np.linalg.norm(right))
+    apply = Applied(equation.operator, b.shape, b.dtype, parameters)
+    # To solve for a unit vector keeps squares of small numbers from vanishing, here and in the solver.
+    scale = float(np.max(np.abs(b), initial=0.0))
     if scale == 0.0:
         return np.zeros_like(b)
     if not math.isfinite(scale):
         raise _failure(equation, "the right-hand side is not finite", math.nan, 0)
+    unit = np.reshape(b, -1) / scale
+    norm = float(np.linalg.norm(unit))
+    unit, scale = unit / norm, scale * norm
     if equation.is_checked:
         ensure_hermitian(apply)
     precondition = None
     if equation.preconditioner is not None:
-        precondition = Applied(equation.preconditioner, b.shape, b.dtype, extra, equation.is_real)
-    # To solve for a unit vector keeps squares of small numbers from vanishing.
-    start = None if guess is None else apply.flatten(np.asarray(guess, b.dtype)) / scale
-    x = _iterate(equation, apply, precondition, right / scale, start, max(equation.tol, equation.atol / scale))
-    return apply.unflatten((x * scale).astype(apply.dtype, copy=False))
+        precondition = Applied(equation.preconditioner, b.shape, b.dtype, extra)
+    start = None if guess is None else np.reshape(guess, -1) / scale
+    x = _iterate(equation, apply, precondition, unit, start, max(equation.tol, equation.atol / scale))
+    return (x * scale).reshape(b.shape).astype(b.dtype, copy=False)
 
 
 def _iterate(equation: Equation, apply: Applied, precondition: Applied | None, b: Any, x: Any, tol: float) -> Any:
@@ -219,14 +220,11 @@ def _iterate(equation: Equation, apply: Applied, precondition: Applied | None, b
         residual = float(np.linalg.norm(b - apply(x)))
         if residual <= _SLACK * tol:
             return x
-        if not residual < 0.5 * last:
+        if info > 0 or not residual < 0.5 * last:
             break
-        if info > 0:
-            raise _failure(equation, "the most iterations that are allowed were made", residual, apply.count, tol)
         last = residual
-    reason = "the solver makes no progress: the operator is singular or nearly so, or the tolerance is below rounding"
-    if equation.method == "cg":
-        reason += "; cg takes Hermitian operators that are positive definite"
+    kind = "not positive definite, not linear" if equation.method == "cg" else "not linear"
+    reason = f"the operator may be {kind}, singular or nearly so, maxiter too small, or the tolerance below rounding"
     raise _failure(equation, reason, residual, apply.count, tol)
 
 
@@ -236,13 +234,13 @@ def _solver(equation: Equation, apply: Applied, precondition: Applied | None) ->
 
     shape = (apply.size, apply.size)
     A = linalg.LinearOperator(shape, matvec=apply, dtype=apply.dtype)
-    options: dict[str, Any] = {"maxiter": equation.maxiter, "atol": 0.0}
+    options: dict[str, Any] = {"maxiter": equation.maxiter or max(_FEWEST, 10 * apply.size), "atol": 0.0}
     if precondition is not None:
         options["M"] = linalg.LinearOperator(shape, matvec=precondition, dtype=apply.dtype)
     if equation.method == "gmres":
         options["restart"] = restart = min(equation.restart, apply.size)
         if equation.maxiter is None:
-            options["maxiter"] = max(10, 10 * apply.size // restart)
+            options["maxiter"] = max(_FEWEST, 10 * apply.size) // restart
     run = getattr(linalg, equation.method)
 
     def solve(b: Any, x: Any, tol: float, watch: Any) -> tuple[Any, int]:
@@ -268,8 +266,8 @@ def _failure(
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
-# How far ⟨u, A·v⟩ and ⟨A·u, v⟩ may be apart, relative to the sizes of the vectors in them: far above rounding, so that only
-# an operator that was never meant to be Hermitian is refused.
+# How far ⟨u, A·v⟩ and ⟨A·u, v⟩ may be apart, relative to the sizes of the vectors in them: far above rounding, so that
+# only an operator that was never meant to be Hermitian is refused.
 _ASYMMETRY = 1e-4
 
 
@@ -286,6 +284,8 @@ def ensure_hermitian(apply: Applied) -> float:
     u, v = probes(apply.size, apply.dtype)
     left, right = apply(u), apply(v)
     size = float(max(np.linalg.norm(left), np.linalg.norm(right)))
+    if not math.isfinite(size):
+        raise ConvergenceError("the operator maps a vector of finite numbers to one with infinities or NaN")
     apart = float(abs(np.vdot(u, right) - np.vdot(left, v)))
     if apart > _ASYMMETRY * size:
         raise ArgumentError(
@@ -300,7 +300,8 @@ class _Watch:
 
     def __init__(self, guard: Guard, apply: Applied) -> None:
         self._guard = guard
-        self._limit = 1.0 / (guard.degeneracy * max(np.linalg.norm(apply(u)) for u in probes(apply.size, apply.dtype)))
+        size = max(float(np.linalg.norm(apply(u))) for u in probes(apply.size, apply.dtype))
+        self._limit = 1.0 / (guard.degeneracy * size)
 
     def __call__(self, x: Any) -> None:
         norm = float(np.linalg.norm(x))

@@ -1,34 +1,35 @@
 """Linear operators as fragments: a function v ↦ A·v is traced once, and what it closes over becomes parameters.
 
-A traced operator is data: a fragment whose first input is the vector and whose other inputs are the parameters. So it can
-be a static parameter of a node, run on arrays inside a kernel, be applied to nodes by a derivative rule, and be
-transposed: its adjoint is what pulling a cotangent back to the vector builds, described as a fragment again. An operator
-whose adjoint would depend on the vector is not linear, which is how that mistake is found.
+A traced operator is data: a fragment whose first input is the vector and whose other inputs are the parameters. So it
+can be a static parameter of a node, run on arrays inside a kernel, be applied to nodes by a derivative rule, and be
+transposed. Its derivatives are fragments as well, derived once. The adjoint is what pulling a cotangent back to the
+vector builds; an operator whose adjoint would depend on the vector is not linear, which is how that mistake is found.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.accumulation import total
-from unspool._autodiff.calls import pull_call, push_call
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import alias, zeros_like
 from unspool._autodiff.reverse import pullback
-from unspool._dims import Shape, is_concrete, product
-from unspool._dtypes import COMPLEX, DType, promote, real_dtype
+from unspool._autodiff.vectors import Vectors
+from unspool._dims import Dim, Shape, dims, is_concrete, product
+from unspool._dtypes import DType, promote
 from unspool._engine.default import default_engine
-from unspool._fragments.call import expand, make_call, output
-from unspool._fragments.fragment import Fragment, capture
-from unspool._graph import Node, SizedParams
+from unspool._fragments.call import expand
+from unspool._fragments.fragment import Captured, Fragment, capture, seal
+from unspool._graph import Node, SizedParams, ancestors, describe, source_of
 from unspool._ops import elementwise, layout
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.contraction import matmul
-from unspool._ops.leaf import CONSTANT, as_tensor, constant, placeholder, tensor
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, as_tensor, constant, placeholder, tensor
 from unspool.errors import ArgumentError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -49,39 +50,49 @@ class Traced(NamedTuple):
 def trace(function: Callable[[Tensor], Any], shape: Shape, dtype: DType, what: str) -> Traced:
     """Trace a function on a stand-in for a vector of some shape and dtype; it has to return one of the same kind."""
     vector = placeholder(shape, dtype)
-    result = as_tensor(function(vector))
-    if result.shape != shape:
-        if not may_be_equal(result.shape, shape):
-            raise ShapeError(f"{what} maps a vector of shape {shape} to one of shape {result.shape}; it has to be square")
-        result = ensure_shape(result, shape)
-    if result.dtype != dtype:
-        raise DTypeError(f"{what} maps a vector of dtype {dtype} to one of dtype {result.dtype}")
+    return _describe(vector, as_tensor(function(vector)), what)
+
+
+def trace_beside(operator: Any, args: tuple[Any, ...], vectors: Vectors, what: str) -> tuple[Traced, Tensor]:
+    """Trace an operator as users give it, and return it with the example of a vector in the dtype they combine to."""
+    function = as_function(operator, args, vectors, what)
+    vector = vectors.example
+    stand_in = placeholder(vector.shape, vector.dtype)
+    result = function(stand_in)
+    dtype = promote(vector.dtype, result.dtype)
+    if dtype == vector.dtype:
+        return _describe(stand_in, result, what), vector
+    return trace(function, vector.shape, dtype, what), elementwise.astype(vector, dtype)
+
+
+def _describe(vector: Tensor, result: Tensor, what: str) -> Traced:
+    if result.shape != vector.shape:
+        if not may_be_equal(result.shape, vector.shape):
+            raise ShapeError(f"{what} maps a vector of shape {vector.shape} to one of shape {result.shape}")
+        result = ensure_shape(result, vector.shape)
+    if result.dtype != vector.dtype:
+        raise DTypeError(f"{what} maps a vector of dtype {vector.dtype} to one of dtype {result.dtype}")
     fragment, inputs, _ = capture([vector], [result])
     return Traced(fragment, tuple(inputs[1:]))  # type: ignore[arg-type]
 
 
-def trace_beside(operator: Any, args: tuple[Any, ...], vector: Tensor, what: str) -> tuple[Traced, Tensor]:
-    """Trace an operator as users give it, and return it with the vector in the dtype that the two combine to."""
-    function = as_function(operator, args, what)
-    probe = as_tensor(function(placeholder(vector.shape, vector.dtype)))
-    dtype = promote(vector.dtype, probe.dtype)
-    return trace(function, vector.shape, dtype, what), elementwise.astype(vector, dtype)
-
-
-def as_function(operator: Any, args: tuple[Any, ...], what: str) -> Callable[[Tensor], Any]:
-    """Return a function of the vector alone, from a function and its further arguments or from a matrix."""
+def as_function(operator: Any, args: tuple[Any, ...], vectors: Vectors, what: str) -> Callable[[Tensor], Tensor]:
+    """Return a function of one tensor, from a function and its further arguments or from a matrix."""
     if not isinstance(args, tuple):
         raise ArgumentError(f"args is a tuple of what {what} takes after the vector, got {args!r}")
     if callable(operator):
-        return lambda v: operator(v, *args)
+        return vectors.function(operator, args, what)
     if args:
         raise ArgumentError(f"{what} is a matrix, which takes no further arguments, but args has {len(args)}")
     matrix = as_tensor(operator)
     if matrix.op is CONSTANT:
-        matrix = tensor(matrix.value)  # data of its own and not part of the structure of a fragment
-    if matrix.ndim != 2 or not may_be_equal(matrix.shape[:1], matrix.shape[1:]):
-        raise ShapeError(f"{what} is a function or a square matrix, got a tensor of shape {matrix.shape}")
-    return lambda v: layout.reshape(matmul(matrix, layout.reshape(v, (product(v.shape),))), v.shape)
+        matrix = tensor(matrix.value)  # an input of the fragment, where a constant would be a part of its structure
+    size = product(vectors.example.shape)
+    if matrix.ndim != 2 or not may_be_equal(matrix.shape, (size, size)):
+        raise ShapeError(
+            f"{what} is a function or a square matrix that fits vectors of {size} numbers, got shape {matrix.shape}"
+        )
+    return lambda v: layout.reshape(matmul(matrix, layout.reshape(v, (size,))), v.shape)
 
 
 # --- on nodes --------------------------------------------------------------------------------------------------------
@@ -89,34 +100,15 @@ def as_function(operator: Any, args: tuple[Any, ...], what: str) -> Callable[[Te
 
 def apply_traced(fragment: Fragment, inputs: Sequence[Tensor]) -> Tensor:
     """Apply a traced operator to a vector and parameters."""
+    result: Tensor = _placed(fragment, inputs)[0]
+    return result
+
+
+def _placed(fragment: Fragment, inputs: Sequence[Tensor]) -> list[Any]:
+    """Apply the ops of a fragment to nodes, one by one, and return its results."""
     plan = _plan(fragment, inputs)
-    if plan is None:
-        return _replay(fragment, inputs)
-    return output(make_call(plan, tuple(inputs), fragment.origins), 0)
-
-
-def pull_traced(
-    fragment: Fragment, inputs: Sequence[Tensor], ct: Tensor, needed: Sequence[bool]
-) -> list[Tensor | None]:
-    """Return what a cotangent of the result contributes to each of the inputs that are needed."""
-    plan = _plan(fragment, inputs)
-    if plan is not None:
-        call = make_call(plan, tuple(inputs), fragment.origins)
-        return [None if found is None else total(found) for found in pull_call(call, [ct], needed)]
-    # Identities of their own: a parameter may be made from another one.
-    own = [alias(x) for x in inputs]
-    wanted = [x for x, is_needed in zip(own, needed, strict=True) if is_needed]
-    found = iter(pullback([_replay(fragment, own)], [ct], wanted))
-    return [next(found) if is_needed else None for is_needed in needed]
-
-
-def push_traced(fragment: Fragment, inputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the tangent of the result from tangents of the inputs."""
-    plan = _plan(fragment, inputs)
-    if plan is not None:
-        return push_call(make_call(plan, tuple(inputs), fragment.origins), tangents, (0,))[0]
-    own = [alias(x) for x in inputs]
-    return pushforward([_replay(fragment, own)], own, tangents)[0]
+    nodes = _replay(fragment, inputs) if plan is None else expand(plan, inputs, fragment.origins)
+    return [nodes[slot] for slot in fragment.outputs]
 
 
 def _plan(fragment: Fragment, inputs: Sequence[Node]) -> Plan | None:
@@ -125,8 +117,8 @@ def _plan(fragment: Fragment, inputs: Sequence[Node]) -> Plan | None:
     return default_engine().plans.plan_for(fragment, shapes) if all(map(is_concrete, shapes)) else None
 
 
-def _replay(fragment: Fragment, inputs: Sequence[Node]) -> Tensor:
-    """Apply the ops of a fragment, one by one, to nodes whose sizes may be symbolic."""
+def _replay(fragment: Fragment, inputs: Sequence[Node]) -> list[Any]:
+    """Apply the ops of a fragment to nodes whose sizes are not all known."""
     nodes: list[Any] = list(inputs)
     sizes = _renaming(fragment, inputs)
     for op, operands, params in fragment.body:
@@ -137,110 +129,144 @@ def _replay(fragment: Fragment, inputs: Sequence[Node]) -> Tensor:
             params = {name: _renamed(value, sizes) if name in op.sized else value for name, value in params.items()}
         apply: Any = _graph.apply_multi if op.multi else _graph.apply
         nodes.append(apply(op, *[nodes[slot] for slot in operands], **params))
-    result: Tensor = nodes[fragment.outputs[0]]
-    return result
+    return nodes
 
 
 def _renaming(fragment: Fragment, inputs: Sequence[Node]) -> dict[str, Any]:
-    """Return the sizes that the names in a fragment stand for, where the inputs have others than it was traced with."""
+    """Return what the names in a fragment stand for, on inputs that have other sizes than it was traced with."""
     found: dict[str, Any] = {}
     for traced, node in zip(fragment.shapes or (), inputs, strict=False):
-        for name, size in zip(traced, node.shape, strict=True):
-            if name != size:
-                found[str(name)] = size
+        for size, actual in zip(traced, node.shape, strict=True):
+            if size != actual and isinstance(size, Dim):
+                found.update((name, actual) for name in size.names() if size == dims(name))
     return found
 
 
 def _renamed(value: Any, sizes: dict[str, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_renamed(entry, sizes) for entry in value)
-    if isinstance(value, (int, np.integer)) or not hasattr(value, "names"):
+    if not isinstance(value, Dim):
         return value
-    return value.bind({name: sizes.get(name, _graph_size(name)) for name in value.names()})
+    return value.bind({name: sizes.get(name, dims(name)) for name in value.names()})
 
 
-def _graph_size(name: str) -> Any:
-    from unspool._dims import dims
-
-    return dims(name)
+# --- derived operators -----------------------------------------------------------------------------------------------
 
 
-# --- the adjoint -----------------------------------------------------------------------------------------------------
-
-_ADJOINT = "adjoint operator"
-
-
-def adjoint_of(fragment: Fragment, inputs: Sequence[Node]) -> Fragment:
-    """Return the adjoint of a traced operator: it takes a vector and the same parameters, in the same order.
-
-    The adjoint belongs to the inner product Re⟨a, b⟩; for an operator that is linear over the complex numbers it is the
-    conjugate transpose. It is derived once for a fragment and sizes.
-    """
+def derived(fragment: Fragment, inputs: Sequence[Node], name: Any, derive: Callable[[], Any]) -> Any:
+    """Return what is derived from an operator for inputs of some sizes: made once, if the sizes are known."""
     plan = _plan(fragment, inputs)
     if plan is None:
-        return _derive_adjoint(fragment, inputs, None)
-    found: Fragment | None = plan.derivatives.get(_ADJOINT)
+        return derive()
+    found = plan.derivatives.get(name)
     if found is None:
-        found = plan.derivatives[_ADJOINT] = _derive_adjoint(fragment, inputs, plan)
+        found = plan.derivatives[name] = derive()
     return found
 
 
-def _derive_adjoint(fragment: Fragment, inputs: Sequence[Node], plan: Plan | None) -> Fragment:
-    stand_ins: list[Any] = [placeholder(x.shape, x.dtype) for x in inputs]
-    vector, *parameters = stand_ins
-    if plan is None:
-        result = _replay(fragment, stand_ins)
-    else:
-        result = expand(plan, stand_ins, fragment.origins)[fragment.outputs[0]]  # type: ignore[assignment]
-    arriving = placeholder(vector.shape, vector.dtype)
-    pulled = pullback([result], [arriving], [vector])[0]
-    captured = capture([arriving, *parameters], [zeros_like(vector) if pulled is None else pulled])
-    if len(captured.inputs) > len(stand_ins):
-        raise ArgumentError(
-            "the operator is not linear in its vector: its derivative depends on the vector. Take out constant terms, "
-            "norms and whatever else is no linear map, or differentiate it first"
-        )
-    return captured.fragment
+def closed(inputs: Sequence[Node], outputs: Sequence[Tensor]) -> Captured:
+    """Describe how outputs follow from inputs, with all that depends on constants alone inside of the fragment."""
+    starts = {node.id for node in inputs}
+    # A constant itself is no instruction until it has a name.
+    named = [alias(node) if node.op is CONSTANT else node for node in outputs]
+    order = [node for node in ancestors(named, until=starts) if node.id not in starts and node.op not in LEAF_OPS]
+    return seal(order, named, inputs=inputs, literals=True)
+
+
+def stand_ins_for(nodes: Sequence[Node]) -> list[Any]:
+    """Return a placeholder for each node."""
+    return [placeholder(node.shape, node.dtype) for node in nodes]
+
+
+class _Rule(NamedTuple):
+    """A derivative of an operator as a fragment, and which of its results belongs to which place, if any."""
+
+    fragment: Fragment
+    places: tuple[int | None, ...]
+
+    def place(self, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        results = _placed(self.fragment, inputs)
+        return [None if i is None else results[i] for i in self.places]
+
+
+def _make_rule(inputs: Sequence[Node], found: Sequence[Tensor | None]) -> _Rule:
+    order = itertools.count()
+    places = tuple(None if tensor is None else next(order) for tensor in found)
+    return _Rule(closed(inputs, [tensor for tensor in found if tensor is not None]).fragment, places)
+
+
+def pull_traced(
+    fragment: Fragment, inputs: Sequence[Tensor], ct: Tensor, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """Return what a cotangent of the result contributes to each of the inputs that are needed."""
+
+    def derive() -> _Rule:
+        stand_ins, arriving = stand_ins_for(inputs), placeholder(ct.shape, ct.dtype)
+        wanted = [x for x, is_needed in zip(stand_ins, needed, strict=True) if is_needed]
+        found = iter(pullback([apply_traced(fragment, stand_ins)], [arriving], wanted))
+        return _make_rule([*stand_ins, arriving], [next(found) if is_needed else None for is_needed in needed])
+
+    rule: _Rule = derived(fragment, inputs, ("operator pullback", *needed), derive)
+    return rule.place([*inputs, ct])
+
+
+def push_traced(fragment: Fragment, inputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the tangent of the result from tangents of the inputs."""
+    moving = [t for t in tangents if t is not None]
+
+    def derive() -> _Rule:
+        stand_ins, arriving = stand_ins_for(inputs), stand_ins_for(moving)
+        given = iter(arriving)
+        pushed = [None if t is None else next(given) for t in tangents]
+        return _make_rule([*stand_ins, *arriving], pushforward([apply_traced(fragment, stand_ins)], stand_ins, pushed))
+
+    key = ("operator pushforward", *[t is not None for t in tangents])
+    rule: _Rule = derived(fragment, inputs, key, derive)
+    return rule.place([*inputs, *moving])[0]
+
+
+def adjoint_of(fragment: Fragment, inputs: Sequence[Node], user: Node) -> Fragment:
+    """Return the adjoint of a traced operator: it takes a vector and the same parameters, in the same order.
+
+    The adjoint belongs to the inner product Re⟨a, b⟩; for an operator that is linear over the complex numbers it is the
+    conjugate transpose. ``user`` is the node that needs it, to be named in an error.
+    """
+
+    def derive() -> Fragment:
+        vector, *parameters = stand_ins = stand_ins_for(inputs)
+        arriving = placeholder(vector.shape, vector.dtype)
+        pulled = pullback([apply_traced(fragment, stand_ins)], [arriving], [vector])[0]
+        captured = closed([arriving, *parameters], [zeros_like(vector) if pulled is None else pulled])
+        if any(node is vector for node in captured.inputs):
+            raise ArgumentError(
+                "the operator is not linear in its vector, because its derivative depends on the vector, in "
+                f"{describe(user)}, made at {source_of(user)}"
+            )
+        return captured.fragment
+
+    adjoint: Fragment = derived(fragment, inputs, "adjoint operator", derive)
+    return adjoint
 
 
 # --- on arrays -------------------------------------------------------------------------------------------------------
 
 
 class Applied:
-    """A traced operator on flat NumPy vectors, which is what SciPy takes; it counts its applications.
+    """A traced operator on flat NumPy vectors, which is what SciPy takes; it counts its applications."""
 
-    With ``real``, a complex vector is seen as a real one of twice the length: an operator that is linear over the real
-    numbers only, one that contains a conjugate for instance, is linear there.
-    """
-
-    def __init__(
-        self, fragment: Fragment, shape: tuple[int, ...], dtype: DType, parameters: Sequence[Any], real: bool = False
-    ) -> None:
+    def __init__(self, fragment: Fragment, shape: tuple[int, ...], dtype: DType, parameters: Sequence[Any]) -> None:
         engine = default_engine()
-        plan = engine.plans.plan_for(fragment, (shape, *[np.shape(p) for p in parameters]))
-        self._plan = plan
+        self._plan = engine.plans.plan_for(fragment, (shape, *[np.shape(p) for p in parameters]))
         self._statistics = engine.statistics
         self._shape = shape
         self._parameters = parameters
-        self._complex = dtype
-        self.dtype = real_dtype(dtype) if real else dtype
-        self._is_split = real and dtype in COMPLEX
-        self.size = int(np.prod(shape)) * (2 if self._is_split else 1)
+        self.dtype = dtype
+        self.size = math.prod(shape)
         self.count = 0
 
-    def __call__(self, flat: Any) -> Any:
+    def __call__(self, vector: Any) -> Any:
         """Apply the operator to a vector with one axis."""
         self.count += 1
-        self._statistics.kernel_calls += self._plan.kernels
-        vector = self.unflatten(flat)
-        return self.flatten(self._plan.run(vector, *self._parameters)[0])
-
-    def flatten(self, array: Any) -> Any:
-        """Return an array of the operator's shape as a vector with one axis."""
-        flat = np.ascontiguousarray(array).reshape(-1)
-        return flat.view(self.dtype) if self._is_split else flat
-
-    def unflatten(self, flat: Any) -> Any:
-        """Return a vector with one axis as an array of the operator's shape."""
-        vector = np.ascontiguousarray(flat).reshape(-1)
-        return (vector.view(self._complex) if self._is_split else vector).reshape(self._shape)
+        plan = self._plan
+        self._statistics.kernel_calls += plan.kernels
+        return plan.run(vector.reshape(self._shape), *self._parameters)[0].reshape(-1)

@@ -1,14 +1,15 @@
 """The state of an iteration as one real vector, for solvers and norms, and back.
 
-Only floating-point and complex leaves are in the vector: counters and flags are not part of a fixed point. A complex leaf
-is two runs of reals, its real and its imaginary parts. A map of complex numbers need not be complex linear at a point
-(think of a conjugate), but its derivative is always linear over the reals, and the adjoint of that map of reals is what
-reverse mode computes.
+Only floating-point and complex leaves are in the vector: counters and flags are not part of a fixed point. A complex
+leaf is two runs of reals, its real and its imaginary parts. The derivative of a map of complex numbers need not be
+linear over them (think of a conjugate), but it is always linear over the reals, and the adjoint of that map of reals is
+what reverse mode computes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from unspool._dtypes import COMPLEX, FLOAT64, INEXACT, promote, real_dtype
 from unspool._ops.elementwise import astype, imag, real
 from unspool._ops.elementwise.complex_numbers import from_parts
-from unspool._ops.layout import concat, reshape
+from unspool._ops.layout import concat, reshape, split
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -42,7 +43,7 @@ class Packing:
         The machine epsilon of the least precise leaf.
     """
 
-    __slots__ = ("coarsest", "dtype", "positions", "size", "_leaves")
+    __slots__ = ("_leaves", "coarsest", "dtype", "positions", "size")
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         self.positions = [i for i, leaf in enumerate(leaves) if leaf.dtype in INEXACT]
@@ -88,21 +89,19 @@ class Packing:
 
     def unpack_tensors(self, vector: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
         """Return the state that a vector of the graph stands for, with the remaining leaves of ``others``."""
-        leaves, start = list(others), 0
+        leaves, runs = list(others), iter(self._split(vector))
         for i, (shape, dtype) in zip(self.positions, self._leaves, strict=True):
-            middle = start + prod(shape)
-            leaf = _run(vector, start, middle)
+            leaf = next(runs)
             if dtype in COMPLEX:
-                start, middle = middle, middle + prod(shape)
-                leaf = from_parts(leaf, _run(vector, start, middle))
+                leaf = from_parts(leaf, next(runs))
             leaves[i] = reshape(astype(leaf, dtype), shape)
-            start = middle
         return leaves
+
+    def _split(self, vector: Tensor) -> list[Tensor]:
+        """Return the runs of reals that a vector consists of."""
+        ends = [prod(shape) for shape, dtype in self._leaves for _ in range(2 if dtype in COMPLEX else 1)]
+        return [vector] if len(ends) == 1 else split(vector, list(accumulate(ends))[:-1])
 
 
 def _reals(shape: tuple[int, ...], dtype: Any) -> int:
     return prod(shape) * (2 if dtype in COMPLEX else 1)
-
-
-def _run(vector: Tensor, start: int, stop: int) -> Tensor:
-    return vector if (start, stop) == (0, vector.shape[0]) else vector[start:stop]

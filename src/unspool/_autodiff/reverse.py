@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Outer, Sum, accumulate, total
+from unspool._autodiff.accumulation import Outer, Sum, accumulate, merge, total
+from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.identity import ALIAS
 from unspool._dtypes import INEXACT
 from unspool._fragments.call import Call, Projection, link_of
@@ -39,6 +40,9 @@ def pullback(
     Contributions to a node are added in falling id of their consumers, so results do not depend on chance.
     """
     found = sweep(outputs, cotangents, variables, {})
+    latest = youngest(list(found.values()))
+    if latest is not None:
+        as_tensor(latest)
     return [total(found[v.id]) if v.id in found else None for v in variables]
 
 
@@ -71,19 +75,23 @@ def sweep(
             if ct is None:
                 continue
             if key in wanted:
-                found[key] = ct
+                found[key] = ct.keep() if type(ct) is Pending else ct
             if type(node) is Call:
                 _distribute_call(node, ct, walk.passing[key], active, arrived)
                 continue
-            if type(ct) is Outer or type(ct) is Sum:
-                if not node.inputs:
-                    continue
-                ct = total(ct)
             if key in links:
+                if type(ct) is Outer or type(ct) is Sum:
+                    ct = total(ct)
                 call, index = links[key]
-                slots = arrived.setdefault(call.id, [None] * len(call.shape))
-                slots[index] = ct if slots[index] is None else add_cotangents(slots[index], ct)
+                slots = arrived.get(call.id)
+                if slots is None:
+                    slots = arrived[call.id] = [None] * len(call.shape)
+                slots[index] = ct if slots[index] is None else accumulate(slots[index], ct)
                 continue
+            if not node.inputs:
+                continue
+            if type(ct) is not list:
+                ct = total(ct)
             origin.code, origin.lasti = node.code, node.lasti
             inputs, params, rules = node.inputs, node.params, node.op.vjp
             if type(rules) is not tuple or type(node) is Bundle:
@@ -125,12 +133,15 @@ def _distribute_call(
     """
     from unspool._autodiff.calls import pull_call  # deriving an adjoint is a sweep
 
-    through = {operand.id for operand in passing}
-    needed = [operand.id in active and operand.id in through for operand in call.inputs]
-    before = [arrived.get(operand.id) if need else None for operand, need in zip(call.inputs, needed, strict=True)]
-    for operand, contribution in zip(call.inputs, pull_call(call, cotangents, needed, before), strict=True):
+    through = {operand.id for operand in passing if operand.id in active}
+    inputs = call.inputs
+    needed = tuple([operand.id in through for operand in inputs])
+    # A node can stand at two inputs; what arrived at it is passed on once.
+    before = [arrived.pop(operand.id, None) if need else None for operand, need in zip(inputs, needed, strict=True)]
+    for operand, contribution in zip(inputs, pull_call(call, cotangents, needed, before), strict=True):
         if contribution is not None:
-            arrived[operand.id] = contribution
+            earlier = arrived.get(operand.id)
+            arrived[operand.id] = contribution if earlier is None else merge(earlier, contribution)
 
 
 def contributions_of(node: Node, ct: Any, active: set[float]) -> Sequence[Any]:
@@ -271,59 +282,78 @@ class Walk:
         # What is older than every variable depends on none. A variable that came out of a call may be younger than
         # what was made from it.
         self._first = -1 if self._inside.is_possible else min(self.active)
-        sources = self._reach(outputs)
-        reached = [node for node, _ in sources.values()]
-        for node in in_order(reached, lambda node: sources[node.id][1]):
-            if node.id in self.active:
-                self.order.append(node)
+        reached, sources, in_id_order = self._reach(outputs)
+        if in_id_order:
+            reached.sort(key=_by_id)
+        else:
+            reached = in_order(reached, lambda node: sources[node.id])
+        active, order = self.active, self.order
+        for node in reached:
+            key = node.id
+            if key in active:
+                order.append(node)
             else:
-                for operand in sources[node.id][1]:
-                    if operand.id in self.active:
-                        self.active.add(node.id)
-                        self.order.append(node)
+                for operand in sources[key]:
+                    if operand.id in active:
+                        active.add(key)
+                        order.append(node)
                         break
 
-    def _reach(self, outputs: Sequence[Node]) -> dict[float, tuple[Node, Sequence[Node]]]:
-        """Return the differentiable nodes that outputs are made from, each with what it is differentiated through."""
+    def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[float, Sequence[Node]], bool]:
+        """Return the differentiable nodes that outputs are made from, and what each is differentiated through.
+
+        Also tells whether the order of ids is a topological order of them.
+        """
         first, through_all = self._first, self._through_all
-        seen: set[float] = set()
-        found: dict[float, tuple[Node, Sequence[Node]]] = {}
+        reached: list[Node] = []
+        sources: dict[float, Sequence[Node]] = {}
+        in_id_order = True
         stack = [node for node in outputs if node.id >= first]
         while stack:
             node = stack.pop()
             key = node.id
-            if key in seen:
+            if key in sources:
                 continue
-            seen.add(key)
-            if node.dtype not in INEXACT and not is_differentiable(node):
+            cls = type(node)
+            if cls is Call:
+                operands: Sequence[Node] = self._through_call(node)
+            elif node.dtype not in INEXACT and not is_differentiable(node):
+                sources[key] = ()
                 continue
-            op, cls = node.op, type(node)
-            if op not in through_all:
-                through_all[op] = _passes_through_all(op)
-            if cls is Projection or cls is Call:
-                operands = self._around_call(node)
+            elif cls is Projection:
+                operands = self._behind_projection(node)
             else:
+                op = node.op
+                if op not in through_all:
+                    through_all[op] = _passes_through_all(op)
                 operands = node.inputs if through_all[op] else _differentiated_inputs(node)
-            found[key] = node, operands
+            reached.append(node)
+            sources[key] = operands
             for operand in operands:
-                key = operand.id
-                if key not in seen and (key >= first or type(operand) is Call):
+                other = operand.id
+                if other not in sources and (other >= first or type(operand) is Call):
                     stack.append(operand)
-        return found
+                if other > key:
+                    in_id_order = False
+        return reached, sources, in_id_order
 
-    def _around_call(self, node: Node) -> Sequence[Node]:
-        """Return what a call, or an output of one, is differentiated through."""
-        if type(node) is Call:
-            from unspool._autodiff.calls import differentiated_inputs  # which is itself decided by such a walk
+    def _through_call(self, call: Call) -> Sequence[Node]:
+        """Return what a call is differentiated through."""
+        from unspool._autodiff.calls import differentiated_inputs  # which is itself decided by such a walk
 
-            inputs = self.passing[node.id] = differentiated_inputs(node)
-            return inputs
-        call, index = link_of(node)
-        if call.id not in self._opened:
-            self._opened[call.id] = self._inside.may_be_in(call)
-        if self._opened[call.id]:
-            return node.inputs if self._through_all[node.op] else _differentiated_inputs(node)
-        self.links[node.id] = call, index
+        inputs = self.passing[call.id] = differentiated_inputs(call)
+        return inputs
+
+    def _behind_projection(self, node: Node) -> Sequence[Node]:
+        """Return the call of an output, or, if the call is walked node by node, what the output is made from."""
+        link = link_of(node)
+        call = link[0]
+        is_open = self._opened.get(call.id)
+        if is_open is None:
+            is_open = self._opened[call.id] = self._inside.may_be_in(call)
+        if is_open:
+            return node.inputs if _passes_through_all(node.op) else _differentiated_inputs(node)
+        self.links[node.id] = link
         return (call,)
 
 

@@ -18,7 +18,7 @@ from unspool._autodiff.reverse import vjp_of
 from unspool._autodiff.tape_arithmetic import Arithmetic, frozen
 from unspool._dtypes import BOOL
 from unspool._engine.binding import bind_params
-from unspool._graph import NO_PARAMS, Bundle, Node, describe, origin_scope, source_of
+from unspool._graph import Bundle, NO_PARAMS, Node, describe, in_order, origin_scope, source_of
 from unspool._ops.elementwise import MASK, mask
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
 from unspool.errors import ContributionShapeError, UnboundPlaceholderError
@@ -65,7 +65,7 @@ class Interpreter:
             else:
                 found[node.id] = node
                 stack.extend(node.inputs)
-        self.run([found[key] for key in sorted(found)], own)
+        self.run(in_order(list(found.values())), own)
 
     def contributions(self, node: Node, ct: Any, known: Mapping[int, Any], active: set[int]) -> Iterator[Any]:
         """Yield ``(input position, cotangent)`` for each active input that a node's cotangent reaches, in order."""

@@ -57,6 +57,7 @@ class Assignment(NamedTuple):
 def assign(steps: Sequence[Step], outputs: Sequence[int], bound: Bound) -> Assignment:
     """Give every step a buffer, used again as soon as everything that lies in it is dead."""
     home: dict[int, int] = {}
+    owners: set[int] = set()
     inhabitants: list[int] = []
     sizes: list[int] = []
     free: dict[int, list[int]] = {}
@@ -65,7 +66,7 @@ def assign(steps: Sequence[Step], outputs: Sequence[int], bound: Bound) -> Assig
         if step.once:
             continue
         size = nbytes(bound.shapes[step.slot], bound.dtypes[step.slot])
-        place = _taken_over(step, home, inhabitants, size, bound)
+        place = _taken_over(step, home, owners, inhabitants, bound)
         if place is None:
             spare = free.get(size)
             place = spare.pop() if spare else len(sizes)
@@ -76,6 +77,8 @@ def assign(steps: Sequence[Step], outputs: Sequence[int], bound: Bound) -> Assig
         if place >= 0:
             home[step.slot] = place
             inhabitants[place] += 1
+            if step.op not in VIEWS:
+                owners.add(step.slot)
         peak = max(peak, used)
         for slot in step.dying:
             left = home.get(slot)
@@ -92,14 +95,13 @@ def assign(steps: Sequence[Step], outputs: Sequence[int], bound: Bound) -> Assig
 _ELSEWHERE = -1
 
 
-def _taken_over(step: Step, home: dict[int, int], inhabitants: list[int], size: int, bound: Bound) -> int | None:
+def _taken_over(step: Step, home: dict[int, int], owners: set[int], inhabitants: list[int], bound: Bound) -> int | None:
     """Return the buffer of an operand that the result lies in: a view, or written over it; ``None`` for a new one."""
     if step.op in VIEWS:
         return home.get(step.operands[0], _ELSEWHERE)
     for slot in overwritable(step, bound):
-        place = home.get(slot)
-        if place is not None and inhabitants[place] == 1:
-            return place
+        if slot in owners and inhabitants[home[slot]] == 1:
+            return home[slot]
     return None
 
 

@@ -22,9 +22,10 @@ import numpy as np
 from unspool._autodiff.identity import ALIAS
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
-from unspool._engine.interpreter import Pass, collect, owned, run
+from unspool._engine.interpreter import Pass, collect, run
 from unspool._engine.matching import Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
+from unspool._engine.numpy_backend import POOL, clear_caches, owned
 from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.sealing import FoldQueue, describe_piece
@@ -89,7 +90,7 @@ class Engine:
         statistics.plan_hits += 1
         statistics.kernel_calls += plan.kernels
         if site.worth_folding:
-            self.queue.add(plan, site.origins, inputs, outputs, results[len(outputs) :])
+            self.queue.add(site, inputs, outputs, results[len(outputs) :])
         return True
 
     def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:
@@ -133,7 +134,7 @@ class Engine:
         for node, value in zip(outputs, results, strict=False):
             node.value = value
         if site.worth_folding:
-            self.queue.add(plan, origins, tuple(inputs), outputs, results[len(outputs) :])
+            self.queue.add(site, tuple(inputs), outputs, results[len(outputs) :])
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
         values, sizes = bind_placeholders(bindings)
@@ -165,6 +166,7 @@ class Engine:
 
     def clear(self) -> None:
         """Forget plans, sites and structures; values and what they mean stay as they are."""
+        clear_caches()
         self.plans.clear()
         self.sites.clear()
         self.queue.clear()

@@ -16,6 +16,7 @@ import numpy as np
 
 from unspool import _dims
 from unspool._engine.binding import bind_params
+from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
 from unspool._fragments.call import Call, Projection, link_of, unfold
 from unspool._graph import Bundle, Node, SizedParams, describe, in_order, source_of
@@ -262,16 +263,6 @@ def release(
 
 def _by_id(node: Node) -> float:
     return node.id
-
-
-def owned(value: Any) -> Any:
-    """Return a value fit to be kept: an array, and not a small view that would hold a large one alive."""
-    if type(value) is np.ndarray:
-        base = value.base
-        if base is not None and type(base) is np.ndarray and base.nbytes > 2 * value.nbytes:
-            return value.copy()
-        return value
-    return value if type(value) is tuple else np.asarray(value)
 
 
 def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:

@@ -19,7 +19,7 @@ from unspool._graph import Node
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
-    from unspool._fragments.fragment import Origin
+    from unspool._fragments.fragment import Fragment, Origin
 
 Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...]] | None]
 
@@ -36,13 +36,26 @@ _OWN_REFERENCES = 2
 class Site:
     """A piece that the user's program was seen to ask for again: how to recognise it, and the plan that runs it."""
 
-    __slots__ = ("match", "origins", "plan", "worth_folding")
+    __slots__ = ("_checks", "match", "origins", "plan", "worth_folding")
 
     def __init__(self, match: Match, plan: Plan, origins: tuple[Origin, ...], worth_folding: bool) -> None:
         self.match = match
         self.plan = plan
         self.origins = origins
         self.worth_folding = worth_folding
+        self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
+
+    def is_private(self, indices: Sequence[int], handles: Sequence[Node]) -> bool:
+        """Whether nothing outside a piece has come to use a node inside of it since it was evaluated.
+
+        Such a node (what all iterations have in common, met in the first one) would be computed, and differentiated,
+        twice if the piece was folded. ``handles`` are the outputs that are alive, ``indices`` which ones they are.
+        """
+        pattern = tuple(indices)
+        check = self._checks.get(pattern)
+        if check is None:
+            check = self._checks[pattern] = make_privacy_check(self.plan.fragment, indices)
+        return check(*handles)
 
 
 class Sites:
@@ -149,3 +162,34 @@ def _compare_input(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
     return [
         f"if {name}.value is None or {name}.shape != shape_{name} or {name}.dtype is not dtype_{name}: return None"
     ]
+
+
+def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[..., bool]:
+    """Generate the function that counts the references to each node behind some outputs of a piece."""
+    first = len(fragment.dtypes)
+    shown = [fragment.outputs[index] for index in indices]
+    behind = set(shown)
+    uses: dict[int, int] = {}
+    for slot in range(first + len(fragment.body) - 1, first - 1, -1):
+        if slot in behind:
+            for operand in fragment.body[slot - first].operands:
+                uses[operand] = uses.get(operand, 0) + 1
+                behind.add(operand)
+    lines: list[str] = []
+    met = set(shown)
+    for slot in range(first + len(fragment.body) - 1, first - 1, -1):
+        if slot not in behind:
+            continue
+        if slot not in shown:
+            lines.append(f"if refcount(n{slot}) != {_OWN_REFERENCES + uses[slot]}: return False")
+        fresh = [(i, o) for i, o in enumerate(fragment.body[slot - first].operands) if o >= first and o not in met]
+        if fresh:
+            # The tuple is not unpacked: a second name for a node would count as a reference from outside.
+            lines.append(f"inputs = n{slot}.inputs")
+        for position, operand in fresh:
+            if operand not in met:
+                met.add(operand)
+                lines.append(f"n{operand} = inputs[{position}]")
+    body = "\n".join(f"    {line}" for line in [*lines, "return True"])
+    arguments = ", ".join(f"n{slot}" for slot in shown)
+    return compile_function("check", f"def check({arguments}):\n{body}\n", {"refcount": getrefcount})

@@ -127,7 +127,9 @@ class Writer:
             text = rule(self, step, *operands)
         if text is None:
             text = self.call(kernel, operands, step.params)
-        self.lines.append(f"v{step.slot} = {self._fit_to_keep(step, text)}")
+        text = self._fit_to_keep(step, text)
+        if text != f"v{step.slot}":
+            self.lines.append(f"v{step.slot} = {text}")
         self._bury(step)
 
     def _fit_to_keep(self, step: Step, text: str) -> str:

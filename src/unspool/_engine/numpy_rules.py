@@ -39,7 +39,10 @@ FRESH = frozenset(
         "min",
         "prod",
         "relu",
+        "slice_add",
+        "slice_set",
         "sum",
+        "unslice",
         "where",
     }
 )
@@ -72,7 +75,7 @@ def _divide_or_zero(writer: Writer, step: Step, x1: str, x2: str) -> str | None:
     if writer.shapes[step.operands[1]]:
         return None
     kernel = writer.call(writer.kernel_of(step), (x1, x2), {})
-    return f"{writer.ufunc(np.divide, step, (x1, x2))} if {x2} != 0 else {kernel}"
+    return f"{writer.ufunc(np.divide, step, (x1, x2))} if {x2} else {kernel}"
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def _part(writer: Writer, step: Step, values: str) -> str:
 
 
 def _slice(writer: Writer, step: Step, x: str) -> str:
-    return f"{x}[{writer.name(decode(step.params['index']).items)}]"
+    return f"{x}[{_place(writer, step)}]"
 
 
 def _gather(writer: Writer, step: Step, x: str, *positions: str) -> str:
@@ -147,6 +150,35 @@ def _crop(writer: Writer, step: Step, x: str) -> str | None:
     if any(not 0 <= first <= first + count <= size for first, count, size in box):
         return None
     return f"{x}[{writer.name(tuple(slice(first, first + count) for first, count, _ in box))}]"
+
+
+# --- copies with something written into them -------------------------------------------------------------------------
+
+# These rules write lines before the expression they return, which is the name of the result.
+
+
+def _unslice(writer: Writer, step: Step, values: str) -> str:
+    dtype = writer.name(writer.dtypes[step.slot])
+    writer.lines.append(f"v{step.slot} = {writer.name(np.zeros)}({writer.name(step.params['shape'])}, {dtype})")
+    writer.lines.append(f"v{step.slot}[{_place(writer, step)}] = {values}")
+    return f"v{step.slot}"
+
+
+def _slice_set(writer: Writer, step: Step, x: str, values: str) -> str:
+    writer.lines.append(f"v{step.slot} = {writer.name(np.array)}({x})")
+    writer.lines.append(f"v{step.slot}[{_place(writer, step)}] = {values}")
+    return f"v{step.slot}"
+
+
+def _slice_add(writer: Writer, step: Step, x: str, values: str) -> str:
+    writer.lines.append(f"v{step.slot} = {writer.name(np.array)}({x})")
+    view = f"v{step.slot}[{_place(writer, step)}]"
+    writer.lines.append(f"{writer.name(np.add)}({view}, {values}, {view})")
+    return f"v{step.slot}"
+
+
+def _place(writer: Writer, step: Step) -> str:
+    return writer.name(decode(step.params["index"]).items)
 
 
 # --- contractions ----------------------------------------------------------------------------------------------------
@@ -210,5 +242,8 @@ RULES: dict[str, Rule] = {
     "relu": _relu,
     "reshape": _reshape,
     "slice": _slice,
+    "slice_add": _slice_add,
+    "slice_set": _slice_set,
     "sum": _reduction(np.add),
+    "unslice": _unslice,
 }

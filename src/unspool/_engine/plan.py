@@ -79,6 +79,11 @@ class Plan:
         return self._program().steps
 
     @property
+    def outputs(self) -> tuple[int, ...]:
+        """The slots of the outputs, as the instructions name them."""
+        return self._program().outputs
+
+    @property
     def buffers(self) -> tuple[int | None, ...]:
         """The number of the buffer that each instruction's result lies in; ``None``: in no buffer of its own."""
         return self._program().memory.buffers
@@ -197,13 +202,14 @@ def _table(plan: Plan) -> list[str]:
     rows = [_HEADINGS]
     for slot, (shape, dtype) in enumerate(zip(plan.input_shapes, plan.fragment.dtypes, strict=True)):
         rows.append((str(slot), "input", "", str(shape), str(dtype), f"{nbytes(shape, dtype):,}", "", ""))
-    for step, buffer in zip(lowered.steps, lowered.memory.buffers, strict=True):
+    home = {step.slot: buffer for step, buffer in zip(lowered.steps, lowered.memory.buffers, strict=True)}
+    for step in lowered.steps:
         shape, dtype = plan.shapes[step.slot], plan.dtypes[step.slot]
-        where = "" if buffer is None else str(buffer)
+        where = "" if home[step.slot] is None else str(home[step.slot])
         reads = " ".join(map(str, step.operands))
         kinds = " ".join(map(str, dtype)) if isinstance(dtype, tuple) else str(dtype)
         size = f"{nbytes(shape, dtype):,}"
-        rows.append((str(step.slot), step.op, reads, str(shape), kinds, size, where, _notes(plan, step, lowered)))
+        rows.append((str(step.slot), step.op, reads, str(shape), kinds, size, where, _notes(step, home)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = [_aligned(row, widths) for row in rows]
     memory = lowered.memory
@@ -223,14 +229,13 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _notes(plan: Plan, step: Step, lowered: _Lowered) -> str:
+def _notes(step: Step, home: dict[int, int | None]) -> str:
     notes = []
     if step.params:
         notes.append(" ".join(f"{key}={_short(value)}" for key, value in step.params.items()))
     if step.once:
         notes.append("once")
-    home = dict(zip([s.slot for s in lowered.steps], lowered.memory.buffers, strict=True))
-    over = [s for s in step.dying if home.get(s) is not None and home.get(s) == home.get(step.slot)]
+    over = [slot for slot in step.dying if home[slot] is not None and home[slot] == home[step.slot]]
     if over and step.op not in VIEWS:
         notes.append(f"over {over[0]}")
     if step.dying:

@@ -1,9 +1,9 @@
 """Running a long piece of graph that repeats: one plan for the body, one step per repetition.
 
-The repeated sections of a piece (`_fragments.repeats`) are described once, by what their repetitions have in common, and
-run by a plan whose inputs are gathered by position. So the time to make plans does not depend on the number of
-repetitions. Nodes between the sections run one by one, and so do repetitions that differ from the others in what has to be
-kept of them, or in the sizes of what they read.
+The repeated sections of a piece (`_fragments.repeats`) are described once, by what their repetitions have in common,
+and run by a plan whose inputs are gathered by position. So the time to make plans does not depend on the number of
+repetitions. Nodes between the sections run one by one, and so do repetitions that differ from the others in what has to
+be kept of them, or in the sizes of what they read.
 
 The outcome is that of a pass node by node (`interpreter.run`): targets, and nodes that are referenced from outside the
 piece, keep their values; every other value is let go at its last use; an error names the node that failed.
@@ -40,8 +40,8 @@ def run_repeated(order: list[Node], uses: Mapping[float, int], targets: Containe
     Parameters
     ----------
     order : list of Node
-        What has to run, in topological order, without calls. Nothing but this list, the graph, and those who may ask for
-        values later may refer to these nodes.
+        What has to run, in topological order, without calls. Nothing may refer to these nodes but this list, the graph,
+        and those who can ask for their values later.
     uses : mapping of node id to int
         How often each node is used by the others.
     targets : container of node ids
@@ -151,7 +151,7 @@ class _Section:
     """
 
     def __init__(self, run: _Run, repeat: Repeat) -> None:
-        start, period, count = repeat
+        start, period, count = repeat.start, repeat.period, repeat.count
         self.pass_over = run
         self.repeat = repeat
         self.ends = start + period * np.arange(1, count + 1)[:, None]
@@ -162,7 +162,7 @@ class _Section:
     def run(self, plan_for: PlanFor) -> None:
         """Run one repetition after the other: by plan where one fits, else node by node."""
         run = self.pass_over
-        start, period, count = self.repeat
+        start, period, count = self.repeat.start, self.repeat.period, self.repeat.count
         values = run.values
         variants, choice, plain = self.choose(plan_for)
         # What a repetition is the last to read is let go after it.
@@ -203,9 +203,9 @@ class _Section:
     def choose(self, plan_for: PlanFor) -> tuple[list[_Variant | None], list[int], list[bool]]:
         """Make the plans and assign one to each repetition.
 
-        There are at most two: one that returns what is needed of most repetitions, one that returns what is needed of any
-        other. The last of the variants is ``None``: no plan. Also tells for which repetitions all that the plan returns is
-        read later, and nothing is kept: those need no second look.
+        There are at most two: one that returns what is needed of most repetitions, one that returns what is needed of
+        any other. The last of the variants is ``None``: no plan. Also tells for which repetitions all that the plan
+        returns is read later, and nothing is kept: those need no second look.
         """
         kinds = self.pass_over.wiring.kinds[self.inputs]
         sample = self.repeat.count // 2
@@ -226,11 +226,14 @@ class _Section:
         return [*variants, None], choice.tolist(), plain.tolist()
 
     def make_variant(self, offsets: list[int], sample: list[int], plan_for: PlanFor) -> _Variant | None:
-        """Make the plan that returns the nodes at some offsets, for inputs like those at some positions, if there is one."""
+        """Make the plan that returns the nodes at some offsets, for inputs like those at the sample's positions.
+
+        ``None`` if there is no such plan.
+        """
         run = self.pass_over
-        start, period, _ = self.repeat
+        start = self.repeat.start
         entering = [run.node_at(position) for position in sample]
-        nodes = run.order[start : start + period]
+        nodes = run.order[start : start + self.repeat.period]
         first = len(entering)
         body = tuple(
             Instruction(node.op, tuple([first + o if o >= 0 else ~o for o in operands]), node.params)
@@ -256,7 +259,7 @@ def _separate(wiring: Wiring, repeat: Repeat) -> tuple[Integers, list[tuple[int,
 
     Operands that are one and the same node in every repetition are one input.
     """
-    start, period, count = repeat
+    start, period, count = repeat.start, repeat.period, repeat.count
     size = len(wiring.tokens)
     begin = int(wiring.first[start])
     bounds = (wiring.first[start : start + period + 1] - begin).tolist()

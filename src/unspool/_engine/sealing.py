@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -22,23 +21,19 @@ from unspool._graph import Node
 from unspool._ops.leaf import LEAF_OPS
 
 if TYPE_CHECKING:
-    from unspool._engine.plan import Plan
-    from unspool._fragments.fragment import Origin
+    from unspool._engine.matching import Site
 
 # Pieces that are not folded yet. A loop of fewer evaluations than this keeps its nodes.
 FOLD_AFTER = 10
 
 
 class Piece:
-    """The record of a piece that was evaluated: the plan, the nodes at its inputs, and its outputs, held weakly."""
+    """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly."""
 
-    __slots__ = ("__weakref__", "extra", "inputs", "origins", "outputs", "plan")
+    __slots__ = ("__weakref__", "extra", "inputs", "outputs", "site")
 
-    def __init__(
-        self, plan: Plan, origins: tuple[Origin, ...], inputs: tuple[Node, ...], outputs: Any, extra: tuple[Any, ...]
-    ) -> None:
-        self.plan = plan
-        self.origins = origins
+    def __init__(self, site: Site, inputs: tuple[Node, ...], outputs: Any, extra: tuple[Any, ...]) -> None:
+        self.site = site
         self.inputs = inputs
         self.outputs = outputs
         self.extra = extra
@@ -52,17 +47,10 @@ class FoldQueue:
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
 
-    def add(
-        self,
-        plan: Plan,
-        origins: tuple[Origin, ...],
-        inputs: tuple[Node, ...],
-        outputs: Sequence[Node],
-        extra: tuple[Any, ...],
-    ) -> None:
+    def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], extra: tuple[Any, ...]) -> None:
         """Remember a piece, and fold the one that has waited long enough."""
-        piece = Piece(plan, origins, inputs, [ref(node) for node in outputs], extra)
-        for node in outputs[: plan.fragment.results]:
+        piece = Piece(site, inputs, [ref(node) for node in outputs], extra)
+        for node in outputs[: site.plan.fragment.results]:
             node.piece = piece
         waiting = self._waiting
         waiting.append(ref(piece))
@@ -72,22 +60,28 @@ class FoldQueue:
                 self._fold(oldest)
 
     def _fold(self, piece: Piece) -> None:
-        results = piece.plan.fragment.results
-        nodes = [reference() for reference in piece.outputs]
+        site, inputs = piece.site, piece.inputs
+        results = site.plan.fragment.results
         # An output that is older than an input may be what that input is made from: the piece computed again what an
         # earlier one had not kept. It stays as it is, or the call would be made from itself.
-        oldest = max([i.id for i in piece.inputs if i.op not in LEAF_OPS], default=-1)
-        handles = [(i, node) for i, node in enumerate(nodes[:results]) if node is not None and node.id > oldest]
-        if not handles or _is_used_elsewhere([node for _, node in handles], piece.inputs):
+        oldest = max([i.id for i in inputs if i.op not in LEAF_OPS], default=-1)
+        handles: list[Node] = []
+        indices: list[int] = []
+        for index, reference in enumerate(piece.outputs[:results]):
+            node = reference()
+            if node is not None and node.id > oldest:
+                handles.append(node)
+                indices.append(index)
+        node = None
+        if not handles or not site.is_private(indices, handles):
             return
         # The call stands just before its outputs in the order of ids.
-        identity = min([node.id for _, node in handles]) - 0.5
-        call = make_call(piece.plan, piece.inputs, piece.origins, identity)
-        if len(nodes) > results or piece.extra:
-            self._keep_slab(call, nodes[results:], piece.extra)
-        for index, node in handles:
-            node.piece = None
-            fold(node, call, index)
+        call = make_call(site.plan, inputs, site.origins, min([handle.id for handle in handles]) - 0.5)
+        if len(piece.outputs) > results or piece.extra:
+            self._keep_slab(call, [reference() for reference in piece.outputs[results:]], piece.extra)
+        for index, handle in zip(indices, handles, strict=True):
+            handle.piece = None
+            fold(handle, call, index)
 
     def _keep_slab(self, call: Call, residuals: Sequence[Node | None], extra: tuple[Any, ...]) -> None:
         slab = tuple([None if node is None else node.value for node in residuals]) + extra
@@ -105,33 +99,6 @@ class FoldQueue:
     def clear(self) -> None:
         """Forget what waits: it stays as it is."""
         self._waiting.clear()
-
-
-# What the loop of `_is_used_elsewhere` itself refers to a node by: a table and the argument of getrefcount.
-_OWN_REFERENCES = 2
-
-
-def _is_used_elsewhere(handles: list[Node], inputs: Sequence[Node]) -> bool:
-    """Whether something outside of a piece has come to use a node inside of it since it was evaluated.
-
-    Such a node (what all iterations have in common, met in the first one) would be computed, and differentiated, twice.
-    """
-    edges = {node.id for node in inputs}
-    edges.update(node.id for node in handles)
-    uses: dict[float, int] = {}
-    inside: dict[float, Node] = {}
-    stack = list(handles)
-    while stack:
-        for operand in stack.pop().inputs:
-            key = operand.id
-            if key in uses:
-                uses[key] += 1
-            elif key not in edges:
-                uses[key] = 1
-                inside[key] = operand
-                stack.append(operand)
-    operand = None
-    return any(getrefcount(inside[key]) > _OWN_REFERENCES + count for key, count in uses.items())
 
 
 def describe_piece(order: list[Node], kept: Sequence[Node], keep_residuals: bool) -> tuple[Captured, list[Node], int]:

@@ -135,7 +135,7 @@ class Captured(NamedTuple):
 
     fragment: Fragment
     inputs: list[Node]
-    slots: Mapping[int, int]
+    slots: Mapping[float, int]
 
 
 def seal(
@@ -152,7 +152,7 @@ def seal(
     used or not. With ``literals``, constants are written into the fragment instead.
     """
     entering = list(inputs)
-    slots: dict[int, int] = {node.id: ~i for i, node in enumerate(entering)}
+    slots: dict[float, int] = {node.id: ~i for i, node in enumerate(entering)}
     steps: list[tuple[Op, tuple[int, ...], Params, Origin]] = []
     for node in order:
         for operand in node.inputs:
@@ -187,17 +187,23 @@ def seal(
 
 
 def capture(
-    inputs: Sequence[Node], outputs: Sequence[Node], boundary: Sequence[Node] = (), *, keep_residuals: bool = False
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    boundary: Sequence[Node] = (),
+    *,
+    keep_residuals: bool = False,
+    closed: bool = False,
 ) -> Captured:
     """Describe how outputs follow from inputs as a fragment.
 
     Nodes of the ``boundary`` are inputs too, where they are used. So is everything else that does not depend on an
     input or a boundary node and is not a constant: tensors that a function closes over, and what is made from them.
     Constants, and what is made of symbolic sizes alone, belong to the fragment. With ``keep_residuals``, what derivatives
-    of the fragment will need is among its outputs, after the results.
+    of the fragment will need is among its outputs, after the results. If it is ``closed``, only leaves are taken from
+    outside.
     """
     starts = {node.id for node in inputs} | {node.id for node in boundary}
-    order = dependent_nodes(outputs, starts)
+    order = dependent_nodes(outputs, starts, closed)
     known = {node.id for node in inputs} | {node.id for node in order}
     passing = [node for node in {n.id: n for n in outputs}.values() if node.id not in known]
     residuals: list[Node] = []
@@ -208,14 +214,17 @@ def capture(
     return seal(order, outputs, residuals, inputs=[*inputs, *passing], literals=True)
 
 
-def dependent_nodes(outputs: Sequence[Node], starts: set[int]) -> list[Node]:
-    """Return, in topological order, the nodes between starts and outputs that depend on a start or on symbolic sizes."""
-    inside: set[int] = set()
+def dependent_nodes(outputs: Sequence[Node], starts: set[float], everything: bool = False) -> list[Node]:
+    """Return, in topological order, the nodes between starts and outputs that depend on a start or on symbolic sizes.
+
+    With ``everything``, all nodes on the way are returned, except leaves.
+    """
+    inside: set[float] = set()
     order = []
     for node in ancestors(outputs, until=starts):
         if node.id in starts or node.op in LEAF_OPS:
             continue
-        if any(i.id in inside or i.id in starts for i in node.inputs) or _is_symbolic(node):
+        if everything or any(i.id in inside or i.id in starts for i in node.inputs) or _is_symbolic(node):
             inside.add(node.id)
             order.append(node)
     return order

@@ -1,21 +1,23 @@
 """Repetition: where a piece of graph, in order, is the same few nodes over and over.
 
-A loop that was written without looking at values leaves its iterations behind as stretches of nodes with the same ops and
-the same wiring, at a fixed period. Two nodes a period apart *repeat* if they have the same op, parameters, shape and dtype,
-and each operand of the one stands either at the same distance as that of the other, or both stand more than a period back.
-Then, whatever node a repetition is taken to start at, what it reads of itself is wired alike, and what it reads from
-outside is an input: carried from an earlier repetition, the same in all of them, or another one each time. The last is how
-the gradient of a loop reads the values of the loop: backwards, at growing distances.
+A loop that was written without looking at values leaves its iterations behind as stretches of nodes with the same ops
+and the same wiring, at a fixed period. Two nodes a period apart *repeat* if they have the same op, parameters, shape
+and dtype, and each operand of the one stands either at the same distance as that of the other, or both stand a period
+back or more. Then, whatever node a repetition is taken to start at, what it reads of itself is wired alike, and what
+it reads from outside is an input: carried from an earlier repetition, the same in all of them, or another one each
+time. The last is how the gradient of a loop reads the values of the loop: backwards, at growing distances.
 
 Candidates for the period come from hashes of windows of nodes: the distance to the next equal window, where that is
-frequent. They may be wrong and are only where to look. Every repetition that is returned was compared node by node, over
-integers that stand for the nodes one to one. All of it is linear in the number of nodes, up to a sort of integers.
+frequent. They may be wrong and only say where to look. Every repetition that is returned was compared node by node,
+over integers that stand for the nodes one to one. All of it is linear in the number of nodes, up to a sort of
+integers.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,7 +57,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
 
-class Repeat(NamedTuple):
+@dataclass(frozen=True, order=True, slots=True)
+class Repeat:
     """A section of a piece: ``count`` repetitions of ``period`` nodes, the first of them at position ``start``."""
 
     start: int
@@ -259,7 +262,7 @@ class _Search:
         return Repeat(start, period, (hi - start) // period)
 
     def crossings_of(self, period: int) -> Integers:
-        """Return, per position, how many values from before it are read after it, at less than the period's distance."""
+        """Return, per position, how many values from before it are read after it, less than a period on."""
         if period not in self.crossings:
             size = len(self.wiring.tokens)
             near = self.distances < period

@@ -1,15 +1,17 @@
 """What a function reads besides its arguments, and whether that still is what it was when the function was traced.
 
-The one idea: a function can reach the world by names: variables of enclosing functions, globals, and attributes of objects
-it gets at by those. Each is a place with a content. If the content of a place is another object than it was, the function
-may mean something else, so it is traced again. Comparing identities costs some ten nanoseconds a place.
+The one idea: a function can reach the world by names: variables of enclosing functions, globals, attributes of objects
+and entries of dictionaries that it gets at by those. Each is a place with a content. If a place holds another object
+than it did, the function may mean something else, and is traced again. Comparing identities costs some ten nanoseconds
+a place.
 
-What is changed without binding a name (an entry of a list, an array that is written into) is not seen.
+What changes without binding a name (an entry of a list, an array that is written into) is not seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -41,12 +43,13 @@ class Surroundings:
             if plain is None or plain.__code__ in followed or _package(plain) != package:
                 continue
             followed.add(plain.__code__)
-            names = {name for code in _codes(plain.__code__) for name in code.co_names}
+            names = _names(plain.__code__)
             found = [*self._add_cells(plain), *self._add_names(plain.__globals__, names, seen)]
             waiting += found
             for thing in (*found, *objects):
                 if not isinstance(thing, (Node, FunctionType)):
-                    waiting += self._add_names(getattr(thing, "__dict__", None), names, seen)
+                    inside = thing if isinstance(thing, dict) else getattr(thing, "__dict__", None)
+                    waiting += self._add_names(inside, names, seen)
 
     def _add_cells(self, function: FunctionType) -> Iterator[Any]:
         for cell in function.__closure__ or ():
@@ -70,13 +73,13 @@ class Surroundings:
         for cell, content in self._cells:
             if _content(cell) is not content:
                 return False
-        for where, name, content in self._attributes:
+        for where, name, content in self._attributes:  # noqa: SIM110 - a generator costs more than the loop
             if where.get(name, _MISSING) is not content:
                 return False
         return True
 
     def forget_changed(self) -> None:
-        """Stop looking at places that have another content now: the function itself writes them, a counter for instance."""
+        """Stop looking at places that hold something else now: the function itself writes them (a counter, say)."""
         self._cells = [(cell, content) for cell, content in self._cells if _content(cell) is content]
         self._attributes = [(w, name, content) for w, name, content in self._attributes if w.get(name) is content]
 
@@ -93,11 +96,13 @@ def _plain_function(thing: Any) -> FunctionType | None:
     while not isinstance(thing, FunctionType):
         if isinstance(thing, MethodType):
             thing = thing.__func__
+        elif isinstance(thing, partial):
+            thing = thing.func
         else:
-            inner = getattr(thing, "__wrapped__", None) or getattr(thing, "func", None)
-            if inner is None or inner is thing or not callable(inner):
+            # Not by attribute access, which an object may answer with anything.
+            thing = getattr(thing, "__dict__", {}).get("__wrapped__")
+            if thing is None:
                 return None
-            thing = inner
     return thing
 
 
@@ -105,10 +110,16 @@ def _package(function: Any) -> str:
     return (getattr(function, "__module__", None) or "").partition(".")[0]
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code and that of the functions defined inside of it."""
+def _names(code: CodeType) -> set[str]:
+    """Return the names, and strings that may be keys, in a function's code and in functions defined inside of it."""
+    found: set[str] = set()
     waiting = [code]
     while waiting:
         code = waiting.pop()
-        yield code
-        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        found.update(code.co_names)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                waiting.append(constant)
+            elif isinstance(constant, str):
+                found.add(constant)
+    return found

@@ -1,9 +1,9 @@
 """Python numbers as arguments of a traced function: known at the call only, and as weak as Python numbers are.
 
-The one idea: a `WeakNumber` is a scalar tensor in Python's own precision that takes the dtype of the tensor it meets, where
-a number would do so. Beside other numbers it stays a number. What needs to know the value (``if``, ``range``, an exponent, a
-function that makes a constant of it) raises `UnknownSizeError` with its name, and the tracer traces again with the value
-given, which is then part of the key. So a number either does exactly what it does in plain code, or is not abstract at all.
+The one idea: a `WeakNumber` is a scalar tensor in Python's own precision that takes the dtype of the tensor it meets,
+as a number would. Beside other numbers it stays a number. What needs to know the value (``if``, ``range``, an exponent,
+a function that makes a constant of it) raises `UnknownSizeError` with its name; the tracer runs the function again with
+the value given, and the value is part of the key. So a number does what it does in plain code, or is not abstract.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Number: TypeAlias = int | float | complex
 DTYPES: Final[dict[type, DType]] = {int: INT64, float: FLOAT64, complex: COMPLEX128}
 _WIDTH: Final = {kind: i for i, kind in enumerate(DTYPES)}
 
-# Python's integers have no end. Those that fit are arguments that may change; int64 carries sums and products of them, as
-# long as floats can represent the result exactly.
+# Python's integers have no end. Those that fit an int32 are arguments that may change; int64 carries sums and products
+# of them, as long as a float can hold the result exactly.
 _ARGUMENT_BITS: Final = 31
 _MOST_BITS: Final = 53
 
@@ -63,7 +63,7 @@ class WeakNumber:
     __bool__ = __int__ = __float__ = __complex__ = __index__ = __round__ = __array__ = _insist
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __trunc__ = _insist
     __floor__ = __ceil__ = _insist
-    __hash__ = _insist  # type: ignore[assignment]
+    __hash__ = _insist
 
     def beside(self, dtype: DType) -> Tensor:
         """Return the tensor that the number is beside an operand of the given dtype."""

@@ -5,6 +5,7 @@ The parsing is in `parse`, the ops are in `selection`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,9 +47,21 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     if type(index) is int and x.shape:
         # The short way for the common case of loops.
         size = x.shape[0]
-        if type(size) is int and -size <= index < size:
-            return _graph.apply(SLICE, x, index=("int", index if index >= 0 else index + size))
+        if type(size) is int and -size <= index < size != 1:
+            items, params = _first_axis(index if index >= 0 else index + size)
+            key = (SLICE.code, items, x.id)
+            found = _graph.lookup(key)
+            if found is None:
+                found = _graph.intern(SLICE, (x,), params, x.shape[1:], x.dtype, key, sizes_are_known=True)
+            return found
     return select(parse_index(x, index))
+
+
+@lru_cache(maxsize=1024)
+def _first_axis(position: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the parameters of a selection by one position, as the intern table and as a node take them."""
+    params = {"index": ("int", position)}
+    return tuple(params.items()), params
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,346 @@
+"""The gradient of a loop is a loop: derivative calls that follow each other become one node.
+
+While a sweep walks back through the calls of a loop it would place one derivative call per step. Instead it notes a
+`Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is needed are
+the steps made into nodes. Steps of one plan, each reading what the one before it gave in the same way, are a *chain*: one
+node whose kernel runs the plan once per step, carries what is carried, and writes what is wanted of every step into
+stacked arrays. Other steps become calls.
+
+A chain is differentiated by expanding it into the calls it stands for, which form chains again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool import _graph
+from unspool._engine.generated import compile_function
+from unspool._fragments.call import make_call, output
+from unspool._graph import Bundle, Node, origin_scope
+from unspool._ops.indexing import getitem
+from unspool._ops.layout import concat, reshape
+from unspool._ops.op import PART, JointRule, Op
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+    from unspool._tensor import Tensor
+
+# Fewer steps than this are placed as calls.
+SHORTEST = 4
+
+_next_number = itertools.count().__next__
+
+
+class Step:
+    """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
+
+    ``made`` are the outputs that something stands for, ``read`` those that a later step reads, and ``wanted`` those that are
+    needed apart from that.
+    """
+
+    __slots__ = ("inputs", "made", "number", "placed", "plan", "read", "wanted")
+
+    def __init__(self, plan: Plan, inputs: list[Tensor | Pending]) -> None:
+        self.number = _next_number()
+        self.plan = plan
+        self.inputs = inputs
+        self.made: list[int] = []
+        self.read: list[int] = []
+        self.wanted: list[int] = []
+        self.placed: Placed | None = None
+        for value in inputs:
+            if type(value) is Pending:
+                value.step.read.append(value.index)
+
+    def output(self, index: int) -> Pending:
+        """Return what stands for an output."""
+        self.made.append(index)
+        return Pending(self, index)
+
+    def needs(self, index: int) -> bool:
+        """Whether anything but the next step may ask for an output."""
+        return index in self.wanted or (index in self.made and index not in self.read)
+
+
+class Pending:
+    """An output of a step, before it is a tensor."""
+
+    __slots__ = ("index", "step")
+
+    def __init__(self, step: Step, index: int) -> None:
+        self.step = step
+        self.index = index
+
+    @property
+    def shape(self) -> Any:
+        """Its shape."""
+        return self.step.plan.output_shapes[self.index]
+
+    def keep(self) -> Pending:
+        """Note that it will be asked for whatever else reads it."""
+        self.step.wanted.append(self.index)
+        return self
+
+
+class Placed:
+    """Where a step has its outputs now: at a call, or at one position of a chain."""
+
+    __slots__ = ("last", "position", "source", "stacks")
+
+    def __init__(self, source: Node, position: int = -1, last: dict[int, int] | None = None, stacks: Any = None) -> None:
+        self.source = source
+        self.position = position
+        self.last = last
+        self.stacks: dict[int, int] = stacks or {}
+
+
+def as_tensor(value: Any) -> Tensor:
+    """Return a tensor for a contribution: itself, or the output of a step, which is placed if it was not."""
+    if type(value) is not Pending:
+        return value  # type: ignore[no-any-return]
+    if value.step.placed is None:
+        place_steps(value)
+    placed: Any = value.step.placed
+    if placed.position < 0:
+        return output(placed.source, value.index)
+    if placed.last is not None and value.index in placed.last:
+        return _part(placed.source, placed.last[value.index])
+    return getitem(_part(placed.source, placed.stacks[value.index]), placed.position)
+
+
+def stack_of(values: Sequence[Any]) -> Tensor:
+    """Return values along a new first axis; consecutive outputs of a chain are stacked already."""
+    stack = position_in_chain(values[0])
+    if stack is None or position_in_chain(values[-1]) is None:
+        return stacked_tensors([as_tensor(value) for value in values])
+    source, index, begin = stack
+    whole = _part(source, values[0].step.placed.stacks[index])
+    return whole if whole.shape[0] == len(values) else whole[begin : begin + len(values)]
+
+
+def position_in_chain(value: Any) -> tuple[Node, int, int] | None:
+    """Return the chain, the output and the position that a value stands at, if it does."""
+    if type(value) is not Pending:
+        return None
+    placed = value.step.placed
+    if placed is None or placed.position < 0 or value.index not in placed.stacks:
+        return None
+    return placed.source, value.index, placed.position
+
+
+def youngest(values: Sequence[Any]) -> Any:
+    """Return the output of the latest step among some values; placing it first lets all before it form chains."""
+    pending = [v for v in values if type(v) is Pending and v.step.placed is None]
+    return max(pending, key=lambda p: p.step.number) if pending else None
+
+
+def _part(source: Node, index: int) -> Tensor:
+    return _graph.apply(PART, source, index=index)
+
+
+# --- placing steps ---------------------------------------------------------------------------------------------------
+
+
+def place_steps(value: Pending) -> None:
+    """Make nodes of a step and of all it depends on that are not nodes yet."""
+    waiting: dict[int, Step] = {}
+    stack = [value.step]
+    while stack:
+        step = stack.pop()
+        if step.number not in waiting:
+            waiting[step.number] = step
+            stack += [i.step for i in step.inputs if type(i) is Pending and i.step.placed is None]
+    run: list[Step] = []
+    wiring: tuple[tuple[int, int], ...] | None = None
+    for number in sorted(waiting):
+        step = waiting.pop(number)
+        carried = _carried(step, run[-1]) if run and step.plan is run[-1].plan else None
+        if carried is None or (wiring is not None and carried != wiring):
+            _place_run(run, wiring or ())
+            run, wiring = [step], None
+        else:
+            run.append(step)
+            wiring = carried
+    _place_run(run, wiring or ())
+
+
+def _carried(step: Step, before: Step) -> tuple[tuple[int, int], ...] | None:
+    """Return which inputs of a step are which outputs of the one before; None if it reads another step."""
+    pairs = []
+    for position, value in enumerate(step.inputs):
+        if type(value) is Pending and value.step.placed is None:
+            if value.step is not before:
+                return None
+            pairs.append((position, value.index))
+    return tuple(pairs) or None
+
+
+def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
+    if len(run) < SHORTEST:
+        for step in run:
+            inputs = tuple([as_tensor(value) for value in step.inputs])
+            step.placed = Placed(make_call(step.plan, inputs, step.plan.fragment.origins))
+            step.inputs = []
+        return
+    plan = run[0].plan
+    carried = {position for position, _ in wiring}
+    constant, varying = _constants(run, carried)
+    last = tuple(sorted(set(run[-1].made)))
+    stacked = tuple(i for i in range(len(plan.output_shapes)) if any(step.needs(i) for step in run[:-1]))
+    chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
+    inputs = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
+    inputs += [as_tensor(run[0].inputs[position]) for position in constant]
+    for step in run:
+        inputs += [as_tensor(step.inputs[position]) for position in varying]
+    node = make_chain(chain, tuple(inputs))
+    shown = {index: i for i, index in enumerate(last)}
+    stacks = {index: len(last) + i for i, index in enumerate(stacked)}
+    for position, step in enumerate(run):
+        step.placed = Placed(node, position, shown if step is run[-1] else None, stacks)
+        step.inputs = []
+
+
+def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return which inputs that are not carried are the same for all steps, and which are not."""
+    constant, varying = [], []
+    for position, value in enumerate(run[0].inputs):
+        if position not in carried:
+            same = all(step.inputs[position] is value for step in run)
+            (constant if same else varying).append(position)
+    return tuple(constant), tuple(varying)
+
+
+# --- the node --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What a chain does: which plan, how often, and how its inputs and outputs are wired.
+
+    The inputs of the node are the first values of what is carried, the constants, and then for each step what varies.
+    Its outputs are outputs of the last step, then stacks of outputs of all steps.
+    """
+
+    plan: Plan
+    steps: int
+    carried: tuple[tuple[int, int], ...]
+    constant: tuple[int, ...]
+    varying: tuple[int, ...]
+    last: tuple[int, ...]
+    stacked: tuple[int, ...]
+
+    def avals(self) -> list[tuple[Any, Any]]:
+        """Return shape and dtype of the outputs."""
+        shapes, dtypes = self.plan.output_shapes, self.plan.output_dtypes
+        single = [(shapes[i], dtypes[i]) for i in self.last]
+        return single + [((self.steps, *shapes[i]), dtypes[i]) for i in self.stacked]
+
+
+def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
+    """Return the node of a chain."""
+    with origin_scope() as origin:
+        origin.code, origin.lasti = chain.plan.fragment.origins[-1]
+        return _graph.apply_multi(CHAIN, *inputs, chain=chain)
+
+
+def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
+    plan = chain.plan
+    stacks = [np.empty((chain.steps, *plan.output_shapes[i]), plan.output_dtypes[i]) for i in chain.stacked]
+    loop = _loop(chain.carried, chain.constant, chain.varying, chain.last, chain.stacked, len(plan.output_shapes))
+    return loop(plan.run, chain.steps, arrays, *stacks)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def _loop(
+    carried: tuple[tuple[int, int], ...],
+    constant: tuple[int, ...],
+    varying: tuple[int, ...],
+    last: tuple[int, ...],
+    stacked: tuple[int, ...],
+    outputs: int,
+) -> Any:
+    """Generate the loop of a chain."""
+    inputs = {position: f"c{i}" for i, (position, _) in enumerate(carried)}
+    inputs |= {position: f"k{i}" for i, position in enumerate(constant)}
+    inputs |= {position: f"v{i}" for i, position in enumerate(varying)}
+    fixed = len(carried) + len(constant)
+    names = [inputs[position] for position, _ in carried] + [inputs[position] for position in constant]
+    arguments = ", ".join(inputs[position] for position in sorted(inputs))
+    results = "".join(f"o{i}, " for i in range(outputs))
+    steps = ", ".join(f"arrays[{fixed + i}::{len(varying)}]" for i in range(len(varying)))
+    each = "".join(f"v{i}, " for i in range(len(varying)))
+    lines = [f"{', '.join(names)}, = arrays[:{fixed}]"] if names else []
+    lines += [f"for j, ({each}) in enumerate(zip({steps})):" if varying else "for j in range(steps):"]
+    lines += [f"    {results}= run({arguments})"]
+    lines += [f"    c{i} = o{source}" for i, (_, source) in enumerate(carried)]
+    lines += [f"    s{i}[j] = o{source}" for i, source in enumerate(stacked)]
+    shown = [f"o{i}" for i in last] + [f"s{i}" for i in range(len(stacked))]
+    lines += [f"return ({''.join(f'{name}, ' for name in shown)})"]
+    stacks = "".join(f", s{i}" for i in range(len(stacked)))
+    body = "\n".join(f"    {line}" for line in lines)
+    return compile_function("chain", f"def chain(run, steps, arrays{stacks}):\n{body}\n", {})
+
+
+def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the outputs of a chain as those of the calls it stands for."""
+    carry = list(inputs[: len(chain.carried)])
+    constants = inputs[len(chain.carried) : len(chain.carried) + len(chain.constant)]
+    rest = iter(inputs[len(chain.carried) + len(chain.constant) :])
+    stacks: list[list[Tensor]] = [[] for _ in chain.stacked]
+    call: Any = None
+    for _ in range(chain.steps):
+        slots: dict[int, Tensor] = dict(zip(chain.constant, constants, strict=True))
+        slots |= {position: tensor for (position, _), tensor in zip(chain.carried, carry, strict=True)}
+        slots |= {position: next(rest) for position in chain.varying}
+        arguments = tuple([slots[position] for position in sorted(slots)])
+        call = make_call(chain.plan, arguments, chain.plan.fragment.origins)
+        carry = [output(call, source) for _, source in chain.carried]
+        for stack, index in zip(stacks, chain.stacked, strict=True):
+            stack.append(output(call, index))
+    return [output(call, index) for index in chain.last] + [stacked_tensors(stack) for stack in stacks]
+
+
+def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors of one shape along a new first axis."""
+    shape = tensors[0].shape
+    return reshape(concat([reshape(t, (1, *shape)) if not shape else t for t in tensors], axis=0), (len(tensors), *shape))
+
+
+def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:
+    from unspool._autodiff.identity import alias
+    from unspool._autodiff.reverse import pullback
+
+    # Under identities of their own, since a tensor can stand at several inputs.
+    own = [alias(i) if need else i for i, need in zip(inputs, needed, strict=True)]
+    outputs = expand_chain(chain, own)
+    reached = [(o, c) for o, c in zip(outputs, ct, strict=True) if c is not None]
+    variables = [i for i, need in zip(own, needed, strict=True) if need]
+    found = iter(pullback([o for o, _ in reached], [c for _, c in reached], variables))
+    return [next(found) if need else None for need in needed]
+
+
+def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> tuple[Any, ...]:
+    from unspool._autodiff.forward import pushforward
+    from unspool._autodiff.identity import alias
+
+    own = [i if t is None else alias(i) for i, t in zip(inputs, tangents, strict=True)]
+    moving = [(i, t) for i, t in zip(own, tangents, strict=True) if t is not None]
+    return tuple(pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving]))
+
+
+# Not registered, like calls: it is a way to write derivatives, not something to apply by name.
+CHAIN = Op(
+    "chain",
+    infer=lambda *inputs, chain: chain.avals(),
+    kernel=_kernel,
+    vjp=JointRule(_pull),
+    jvp=_push,
+    needs=("inputs",),
+    multi=True,
+)

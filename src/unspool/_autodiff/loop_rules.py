@@ -1,0 +1,284 @@
+"""Derivatives of loops: the adjoint of a loop is a loop in the other direction, its tangent one in the same.
+
+The body of the new loop depends on which values have a cotangent (or tangent) at all, and on which are masked. That is
+often different in the first step than in all others: the loss reads one part of the state, and a step later the cotangent
+has spread to the rest. Zeros would not do, since 0·∞ is not nothing. So steps are *peeled* off, placed as ordinary graph,
+until what leaves a step has the forms of what arrived; the rest is the loop. Forms that keep changing (two parts of a state
+that swap places) end as masked ones, which can say everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from unspool._autodiff.loop import Loop, apply_fragment, loop_output, place_loop
+from unspool._autodiff.loop_record import recorded
+from unspool._autodiff.loop_steps import (
+    ADJOINT,
+    MASKED,
+    TANGENT,
+    DerivedStep,
+    Forms,
+    Groups,
+    Request,
+    active_carries,
+    derived_step,
+    form_of,
+    grouped,
+    split,
+)
+from unspool._graph import Node
+from unspool._ops.contraction.contract import contract, form_from, record, split_subscripts
+from unspool._ops.elementwise import add_cotangents, mask
+from unspool._ops.layout import concat, expand_dims
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+# Steps that are placed one by one, at most, before forms that keep changing are replaced by masked ones.
+_MOST_PEELED = 3
+
+
+def pull_loop(
+    loop: Loop, needed: Sequence[bool], cotangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]
+) -> list[Tensor | None]:
+    """Return what cotangents of the outputs of a loop contribute to its inputs."""
+    primal = _Primal(loop, inputs, outputs)
+    arriving = primal.pad(cotangents)
+    wanted = grouped(loop, tuple(needed), at_inputs=True)
+    active = active_carries(primal.loop, primal.shapes, wanted)
+    carried = [ct if flag else None for ct, flag in zip(arriving.carried, active, strict=True)]
+    work = _Transform(primal, ADJOINT, arriving._replace(carried=tuple(carried)), wanted._replace(carried=active))
+    work.run()
+    initial = [ct if n else None for ct, n in zip(work.carry, wanted.carried, strict=True)]
+    return [*work.sums(), *initial, *work.rows()]
+
+
+def push_loop(
+    loop: Loop, tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]
+) -> tuple[Tensor | None, ...]:
+    """Return the tangents of the outputs of a loop from those of its inputs."""
+    primal = _Primal(loop, inputs, outputs)
+    # A record that was made just now is not an output of the given loop.
+    shown = [i < loop.stacked for i in range(primal.loop.stacked)]
+    wanted = Groups((True,) * loop.carries, tuple(shown), (True,) * loop.sums)
+    work = _Transform(primal, TANGENT, grouped(loop, tangents, at_inputs=True), wanted)
+    work.run()
+    return (*work.carry, *work.rows()[: loop.stacked], *work.sums())
+
+
+class _Primal:
+    """The loop to differentiate, with its record."""
+
+    def __init__(self, loop: Loop, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.given = loop
+        self.loop = recorded(loop, inputs)
+        self.inputs = grouped(loop, inputs, at_inputs=True)
+        self.shapes = loop.row_shapes(inputs)
+        if self.loop is not loop:
+            node = place_loop(self.loop, inputs)
+            outputs = [loop_output(node, i) for i in range(len(node.shape))]
+        self.outputs = grouped(self.loop, outputs, at_inputs=False)
+
+    def pad(self, cotangents: Sequence[Any]) -> Groups:
+        """Return cotangents of the outputs of the loop that was given, by kind, with none for its record."""
+        groups = grouped(self.given, tuple(cotangents), at_inputs=False)
+        return groups._replace(rows=groups.rows + (None,) * (self.loop.stacked - self.given.stacked))
+
+
+class _Transform:
+    """One derivative of a loop in the making: the carry so far, and contributions from the steps that were placed."""
+
+    def __init__(self, primal: _Primal, kind: str, arriving: Groups, wanted: Groups) -> None:
+        self.primal, self.kind, self.arriving, self.wanted = primal, kind, arriving, wanted
+        self.steps = primal.loop.steps
+        self.reverse = primal.loop.reverse != (kind == ADJOINT)
+        self.here, self.there = primal.outputs, primal.inputs
+        if kind == TANGENT:
+            self.here, self.there = self.there, self.here
+        self.carry: list[Any] = list(arriving.carried)
+        self._peeled = 0
+        self._rows: list[list[tuple[int, Any]]] = [[] for _ in self.there.rows]
+        self._sums: list[Any] = [None] * len(self.there.shared)
+
+    # -- steps --
+
+    def run(self) -> None:
+        """Go through all steps."""
+        forms = tuple(map(form_of, self.carry))
+        while self._peeled < self.steps:
+            step = self._derive(forms)
+            if step.carry == forms:
+                self._loop(step, forms)
+                return
+            if self._peeled == _MOST_PEELED:
+                self._loop(*self._widened(forms, step.carry))
+                return
+            self._peel(step)
+            forms = step.carry
+
+    def _derive(self, forms: Forms, leaving: Forms | None = None) -> DerivedStep:
+        rows = tuple(map(form_of, self.arriving.rows))
+        shared = tuple(map(form_of, self.arriving.shared))
+        request = Request(self.kind, Groups(forms, rows, shared), self.wanted, leaving)
+        return derived_step(self.primal.loop, self.primal.shapes, request)
+
+    def _widened(self, forms: Forms, leaving: Forms) -> tuple[DerivedStep, Forms]:
+        """Return a step that leaves the carry in the forms in which it takes it, masked where that is necessary."""
+        while True:
+            forms = tuple([a if a == b else MASKED for a, b in zip(forms, leaving, strict=True)])
+            leaving = self._derive(forms).carry
+            if all(a in (b, MASKED) for a, b in zip(forms, leaving, strict=True)):
+                return self._derive(forms, forms), forms
+
+    def _peel(self, step: DerivedStep) -> None:
+        """Place one step as graph."""
+        row = self.steps - 1 - self._peeled if self.reverse else self._peeled
+        carry = self._split_carry(tuple(map(form_of, self.carry)))
+        rows = [self._row_source(source)[row] for source in step.rows]
+        found = apply_fragment(step.body, [*self._constants(step), *carry, *rows])
+        self._peeled += 1
+        carries, stacked, _ = step.counts
+        self.carry = _join_carry(step.carry, found[:carries])
+        out_rows = found[carries : carries + stacked]
+        for place, form in zip(self._rows, step.leaving_rows, strict=True):
+            if form is not None:
+                place.append((1, _joined(form, [expand_dims(x, axis=0) for x in out_rows])))
+            else:
+                place.append((1, None))
+        for i, terms in enumerate(step.sums):
+            for term in terms:
+                if term[0] == "outer":
+                    factors = [rows[at] if side == "in" else out_rows[at] for side, at in term[2:]]
+                    self._add(i, record(form_from(term[1]), *factors))
+                else:
+                    self._add(i, _joined(term, found[carries + stacked :]))
+
+    def _loop(self, step: DerivedStep, forms: Forms) -> None:
+        """Place all remaining steps as a loop."""
+        steps = self.steps - self._peeled
+        self._peeled = self.steps
+        carries, stacked, sums = step.counts
+        if not step.body.outputs:
+            for place in self._rows:
+                place.append((steps, None))
+            return
+        constants, carry = self._constants(step), self._split_carry(forms)
+        rows = [self._remaining(self._row_source(source), steps) for source in step.rows]
+        loop = Loop(step.body, len(constants), carries, len(rows), stacked, sums, steps, self.reverse)
+        node = place_loop(loop, [*constants, *carry, *rows])
+        found = [loop_output(node, i) for i in range(carries + stacked + sums)]
+        self.carry = _join_carry(forms, found[:carries])
+        out_rows = found[carries : carries + stacked]
+        for place, form in zip(self._rows, step.leaving_rows, strict=True):
+            place.append((steps, None if form is None else _joined(form, out_rows)))
+        for i, terms in enumerate(step.sums):
+            for term in terms:
+                if term[0] == "outer":
+                    factors = [rows[at] if side == "in" else out_rows[at] for side, at in term[2:]]
+                    self._add(i, _gathered(term[1], *factors))
+                else:
+                    self._add(i, _joined(term, found[carries + stacked :]))
+
+    def _split_carry(self, forms: Forms) -> list[Any]:
+        places = zip(self.carry, forms, self.here.carried, strict=True)
+        return [part for tensor, form, node in places for part in split(tensor, form, node)]
+
+    # -- where the inputs of a step come from --
+
+    def _constants(self, step: DerivedStep) -> list[Any]:
+        made: list[Tensor] = []
+        if step.made is not None:
+            shared = [x for x in self.arriving.shared if x is not None]
+            parts = [p for x in shared for p in split(x, form_of(x), x)]
+            made = apply_fragment(step.made, [*self.primal.inputs.shared, *parts])
+        found: list[Any] = []
+        for kind, at in step.constants:
+            if kind == "constant":
+                found.append(self.primal.inputs.shared[at])
+            elif kind == "made":
+                found.append(made[at])
+            elif kind == "node":
+                found.append(at)
+            else:
+                found.append(_part(self.arriving.shared[at], kind))
+        return found
+
+    def _row_source(self, source: tuple[str, Any]) -> Any:
+        kind, at = source
+        if kind == "row":
+            return self.primal.inputs.rows[at]
+        if kind == "stacked":
+            return self.primal.outputs.rows[at]
+        return _part(self.arriving.rows[at], kind)
+
+    def _remaining(self, stacked: Any, steps: int) -> Any:
+        if steps == self.steps:
+            return stacked
+        return stacked[:steps] if self.reverse else stacked[self.steps - steps :]
+
+    # -- what leaves --
+
+    def _add(self, place: int, term: Any) -> None:
+        before = self._sums[place]
+        self._sums[place] = term if before is None else add_cotangents(before, term)
+
+    def sums(self) -> list[Tensor | None]:
+        """Return what was added up over the steps."""
+        return self._sums
+
+    def rows(self) -> list[Tensor | None]:
+        """Return what came out row by row, stacked."""
+        return [self._stack(pieces, node) for pieces, node in zip(self._rows, self.there.rows, strict=True)]
+
+    def _stack(self, pieces: list[tuple[int, Any]], node: Node) -> Tensor | None:
+        """Join pieces of a stack, given in the order in which they were made."""
+        if all(piece is None for _, piece in pieces):
+            return None
+        if len(pieces) == 1:
+            return pieces[0][1]  # type: ignore[no-any-return]
+        if self.reverse:
+            pieces = pieces[::-1]
+        whole = all(form_of(piece) == "plain" for _, piece in pieces)
+        form = "plain" if whole else MASKED
+        split_up = [split(piece, form, _Rows((steps, *node.shape[1:]), node.dtype)) for steps, piece in pieces]
+        joined = [concat(parts, axis=0) for parts in zip(*split_up, strict=True)]
+        return joined[0] if whole else mask(*joined)
+
+
+class _Rows:
+    """The shape and dtype of some rows of a stack."""
+
+    def __init__(self, shape: Any, dtype: Any) -> None:
+        self.shape, self.dtype = shape, dtype
+
+
+def _part(tensor: Any, kind: str) -> Any:
+    """Return the numbers of a cotangent, or what to keep of it."""
+    return split(tensor, form_of(tensor), tensor)[kind == "keep"]
+
+
+def _joined(form: tuple[Any, ...], parts: Sequence[Any]) -> Any:
+    """Return the cotangent of a form, ("plain", i) or ("masked", i, j), from the parts of all."""
+    return parts[form[1]] if len(form) == 2 else mask(parts[form[1]], parts[form[2]])
+
+
+def _join_carry(forms: Forms, parts: Sequence[Any]) -> list[Any]:
+    """Return one cotangent per carried value from their parts, in order."""
+    left = iter(parts)
+    joined: list[Any] = []
+    for form in forms:
+        if form is None:
+            joined.append(None)
+        elif form == MASKED:
+            joined.append(mask(next(left), next(left)))
+        else:
+            joined.append(next(left))
+    return joined
+
+
+def _gathered(subscripts: str, left: Any, right: Any) -> Any:
+    """Return the sum over all rows of outer products of rows: one product of matrices."""
+    first, second, out = split_subscripts(subscripts)
+    return contract(left, ["row", *first], right, ["row", *second], list(out))
