@@ -21,6 +21,7 @@ from unspool import _dtypes, debug, errors, linalg, random, testing
 from unspool._autodiff.check import (
     check_grad,
 )
+from unspool._autodiff.cotangents import cotangents
 from unspool._autodiff.custom import (
     custom_jvp,
     custom_vjp,
@@ -57,6 +58,11 @@ from unspool._autodiff.tape import (
 from unspool._dims import (
     Dim,
     dims,
+)
+from unspool._engine.stats import (
+    EngineStats,
+    clear_caches,
+    engine_stats,
 )
 from unspool._evaluate import (
     eval,
@@ -312,6 +318,7 @@ newaxis = None
 
 __all__ = [
     "Dim",
+    "EngineStats",
     "Implicit",
     "Tape",
     "Tensor",
@@ -364,6 +371,7 @@ __all__ = [
     "cbrt",
     "ceil",
     "check_grad",
+    "clear_caches",
     "clip",
     "column_stack",
     "complex64",
@@ -377,6 +385,7 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "cotangents",
     "count_nonzero",
     "cumprod",
     "cumsum",
@@ -399,6 +408,7 @@ __all__ = [
     "einsum",
     "empty",
     "empty_like",
+    "engine_stats",
     "equal",
     "erf",
     "erfc",

@@ -10,6 +10,8 @@ This module knows nothing of tensors.
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, Union
 
@@ -27,6 +29,8 @@ _PLAIN: _Monomial = ()
 
 # Bounds of expressions with more maxima and minima than this are not refined by looking at both cases of each.
 _MAX_CASES = 4
+
+_OWN_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Dim:
@@ -63,7 +67,31 @@ class Dim:
         return Dim, (self._terms,)  # hashes of strings differ from process to process
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(other) is Dim and self._hash == other._hash and self._terms == other._terms)
+        if self is other or (type(other) is Dim and self._hash == other._hash and self._terms == other._terms):
+            return True
+        if self._is_traced() and isinstance(other, (int, Dim)):
+            self._refuse_to_guess(other, sys._getframe(1).f_code.co_filename)
+        return False
+
+    def _is_traced(self) -> bool:
+        """Whether it stands for the size of an argument of a traced function; no user can make a name like that."""
+        return any(not name.isidentifier() for name in self.names())
+
+    def _refuse_to_guess(self, other: Size, filename: str) -> None:
+        """Raise if a traced function asks whether sizes are equal and that depends on the arguments.
+
+        Elsewhere an unknown size is unequal to every number, which is what graphs are interned by. In a traced function
+        the answer would decide which branch is recorded, for all sizes. Sizes 0 and 1 are never symbols there, and two
+        symbols never stand for one number.
+        """
+        if filename.startswith(_OWN_FILES) or (type(other) is int and other < 2):
+            return
+        if type(other) is Dim and self._is_symbol() and other._is_symbol():
+            return
+        self._decided(self.equals(other), "==", other)
+
+    def _is_symbol(self) -> bool:
+        return len(self._terms) == 1 and str(self) in self.names()
 
     def equals(self, other: Size) -> bool | None:
         """Whether the two sizes are equal: true, false, or ``None`` when it depends on the binding."""

@@ -35,7 +35,8 @@ Params: TypeAlias = Mapping[str, Any]
 
 NO_PARAMS: Final[Params] = MappingProxyType({})
 
-_next_id = itertools.count().__next__
+# Even numbers: the odd one before a node is left to the call that it may be folded into.
+_next_id = itertools.count(0, 2).__next__
 _weak = weakref.ref
 
 _table: dict[Any, weakref.ref[Node]] = {}

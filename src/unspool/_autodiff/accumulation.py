@@ -8,7 +8,6 @@ taken under, its bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 

@@ -79,7 +79,7 @@ class Iteration:
 
     def __init__(self, function: Map, start: Sequence[Any], history: int) -> None:
         self.packing = Packing(start)
-        self.residual = np.inf
+        self.residual = self._distance = np.inf
         self._function = function
         self._state = list(start)
         self._image = list(start)
@@ -96,7 +96,7 @@ class Iteration:
         self._image = list(self._function(self._state))
         pack = self.packing.pack
         self._x, self._g = pack(self._state), pack(self._image)
-        self.residual = relative_residual(self._x, self._g)
+        self._distance, self.residual = distances(self._x, self._g)
         return self._image
 
     def advance(self) -> None:
@@ -105,13 +105,13 @@ class Iteration:
             self._state = self._image
             return
         best, image = self._best
-        if self.can_restart and not self.residual <= _RUNAWAY * best:
+        if self.can_restart and not self._distance <= _RUNAWAY * best:
             self._mixing.restart()
             self._best = (np.inf, [])
             self._state = image
             return
-        if self.residual <= best:
-            self._best = (self.residual, self._image)
+        if self._distance <= best:
+            self._best = (self._distance, self._image)
         self._state = self.packing.unpack(self._mixing.extrapolate(self._x, self._g), self._image)
 
 
@@ -153,11 +153,14 @@ def _least_squares(rows: Any, target: Any) -> Any:
     sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     sizes[sizes == 0.0] = 1.0
     count = len(rows)
+    if not np.isfinite(sizes).all():
+        return np.zeros(count, rows.dtype)
     system = np.concatenate([(rows / sizes[:, None]).T, _REGULARISATION * np.eye(count, dtype=rows.dtype)])
     wanted = np.concatenate([target, np.zeros(count, target.dtype)])
     return np.linalg.lstsq(system, wanted, rcond=None)[0] / sizes
 
 
-def relative_residual(x: Any, image: Any) -> float:
-    """Return |f(x) - x| / (1 + |x|), with Euclidean norms."""
-    return float(np.linalg.norm(image - x) / (1.0 + np.linalg.norm(x)))
+def distances(x: Any, image: Any) -> tuple[float, float]:
+    """Return |f(x) - x| and |f(x) - x| / (1 + |x|), with Euclidean norms."""
+    distance = float(np.linalg.norm(image - x))
+    return distance, distance / (1.0 + float(np.linalg.norm(x)))

@@ -25,8 +25,8 @@ class Wanted(NamedTuple):
     ncv: int | None
 
 
-def find(apply: Applied, v0: Any, wanted: Wanted) -> tuple[Any, Any]:
-    """Return eigenvalues, rising, and eigenvectors, as columns, of a Hermitian operator."""
+def find(apply: Applied, v0: Any, wanted: Wanted, size: float) -> tuple[Any, Any]:
+    """Return eigenvalues, rising, and eigenvectors, as columns, of a Hermitian operator of about the given size."""
     if wanted.k > apply.size:
         raise ArgumentError(f"an operator on {apply.size} unknowns does not have k={wanted.k} eigenvalues")
     basis = wanted.ncv or max(20, 2 * wanted.k + 1)
@@ -34,7 +34,7 @@ def find(apply: Applied, v0: Any, wanted: Wanted) -> tuple[Any, Any]:
     if max(basis, wanted.k + 2) >= apply.size:
         values, vectors = np.linalg.eigh(_dense(apply))
     else:
-        values, vectors = _refined(apply, _arpack(apply, v0, basis, wanted))
+        values, vectors = _refined(apply, _arpack(apply, v0, basis, wanted, size))
     chosen = _chosen(values, wanted)
     return values[chosen].astype(real_dtype(apply.dtype)), _with_fixed_phases(vectors[:, chosen])
 
@@ -44,7 +44,12 @@ def _dense(apply: Applied) -> Any:
     return (matrix + matrix.conj().T) / 2
 
 
-def _arpack(apply: Applied, v0: Any, basis: int, wanted: Wanted) -> Any:
+# SciPy applies the operator to the start before it begins, which would take out a null vector for good. So the operator
+# is shifted, by a multiple of its size, to where the wanted eigenvalues are far from zero. LM wants no null vector.
+_SHIFTS = {"SA": -3.0, "LA": 3.0, "LM": 0.0}
+
+
+def _arpack(apply: Applied, v0: Any, basis: int, wanted: Wanted, size: float) -> Any:
     """Return the vectors that ARPACK finds, as columns."""
     from scipy.sparse import linalg
 
@@ -53,7 +58,13 @@ def _arpack(apply: Applied, v0: Any, basis: int, wanted: Wanted) -> Any:
     options: dict[str, Any] = {"v0": v0, "tol": wanted.tol, "maxiter": wanted.maxiter, "ncv": basis}
     if "rng" in inspect.signature(linalg.eigsh).parameters:
         options["rng"] = np.random.default_rng(0)  # a start that is an eigenvector is left by a random step
-    A = linalg.LinearOperator((apply.size, apply.size), matvec=apply, dtype=apply.dtype)
+    shift = _SHIFTS[wanted.which] * size
+
+    def shifted(vector: Any) -> Any:
+        vector = vector.reshape(-1)
+        return apply(vector) + shift * vector
+
+    A = linalg.LinearOperator((apply.size, apply.size), matvec=shifted, dtype=apply.dtype)
     try:
         return linalg.eigsh(A, wanted.k, which=wanted.which, **options)[1]
     except linalg.ArpackNoConvergence as error:

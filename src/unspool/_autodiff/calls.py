@@ -12,12 +12,12 @@ and leaves as two. An outer product leaves as its two factors (see `accumulation
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.accumulation import Contribution, Outer, Sum, accumulate, as_outer
+from unspool._autodiff.accumulation import Contribution, Outer, Sum, as_outer, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor
 from unspool._engine.default import default_engine
+from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
 from unspool._graph import Node
@@ -54,6 +54,8 @@ def pull_call(
 
     ``before`` is what had arrived; entries for inputs that are not active are ``None``.
     """
+    # Outer products stay outside, to be gathered.
+    before = [None if b is None else as_outer(b) or b for b in before]
     arriving = [*cotangents, *before]
     placed = _apply(call, ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving])), arriving)
     return [p if b is None else _joined(b, p) for b, p in zip(before, placed, strict=True)]
@@ -65,7 +67,7 @@ def _joined(before: Any, placed: Any) -> Any:
         before.terms += [] if placed is None else placed.terms
         return before
     if type(before) is Outer:
-        return before if placed is None else reduce(accumulate, placed.terms, before)
+        return before if placed is None else merge(before, placed)
     return before if placed is None else placed
 
 
@@ -107,7 +109,7 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
     if derivative is None:
         derive = _derive_adjoint if key[0] == "adjoint" else _derive_tangent
         derivative = derivatives[key] = derive(call.plan, key[1], key[2])
-        default_engine().statistics.derivatives_made += 1
+        STATISTICS.derivatives += 1
     inputs: list[Any] = []
     for kind, position in derivative.sources:
         if kind == "input":
@@ -148,7 +150,7 @@ class _StandIns:
         self.inputs = [placeholder(s, d) for s, d in zip(plan.input_shapes, fragment.dtypes, strict=True)]
         nodes = expand(plan, self.inputs, fragment.origins)
         self.outputs: list[Any] = [nodes[slot] for slot in fragment.outputs]
-        self.sources: dict[float, tuple[str, int]] = {n.id: ("output", i) for i, n in enumerate(self.outputs)}
+        self.sources: dict[int, tuple[str, int]] = {n.id: ("output", i) for i, n in enumerate(self.outputs)}
         self.sources |= {node.id: ("input", i) for i, node in enumerate(self.inputs)}
         self.boundary: list[Node] = []
         self.arriving = [
@@ -176,6 +178,7 @@ class _StandIns:
         captured = capture([], targets, [*self.inputs, *self.outputs, *self.boundary], closed=True)
         sources = tuple(self.sources.get(node.id, ("node", node)) for node in captured.inputs)
         plan = default_engine().plans.plan_for(captured.fragment, tuple(node.shape for node in captured.inputs))
+        plan.prepare()
         return Derivative(plan, sources, tuple(results))
 
 
@@ -202,7 +205,7 @@ def _derive_adjoint(plan: Plan, active: Sequence[bool], arrivals: Sequence[Arriv
     count = len(plan.output_shapes)
     cotangents, before = stand_ins.arriving[:count], stand_ins.arriving[count:]
     reached = [(o, ct) for o, ct in zip(stand_ins.outputs, cotangents, strict=True) if ct is not None]
-    arrived: dict[float, Any] = {}
+    arrived: dict[int, Any] = {}
     for node, arrival, earlier in zip(stand_ins.inputs, arrivals[count:], before, strict=True):
         if arrival is not None:
             arrived[node.id] = Sum() if arrival == () else earlier

@@ -21,6 +21,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._engine.generated import compile_function
+from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
 from unspool._ops.indexing import getitem
@@ -93,7 +94,9 @@ class Placed:
 
     __slots__ = ("last", "position", "source", "stacks")
 
-    def __init__(self, source: Node, position: int = -1, last: dict[int, int] | None = None, stacks: Any = None) -> None:
+    def __init__(
+        self, source: Node, position: int = -1, last: dict[int, int] | None = None, stacks: Any = None
+    ) -> None:
         self.source = source
         self.position = position
         self.last = last
@@ -194,11 +197,11 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     last = tuple(sorted(set(run[-1].made)))
     stacked = tuple(i for i in range(len(plan.output_shapes)) if any(step.needs(i) for step in run[:-1]))
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
-    inputs = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
-    inputs += [as_tensor(run[0].inputs[position]) for position in constant]
+    entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
+    entering += [as_tensor(run[0].inputs[position]) for position in constant]
     for step in run:
-        inputs += [as_tensor(step.inputs[position]) for position in varying]
-    node = make_chain(chain, tuple(inputs))
+        entering += [as_tensor(step.inputs[position]) for position in varying]
+    node = make_chain(chain, tuple(entering))
     shown = {index: i for i, index in enumerate(last)}
     stacks = {index: len(last) + i for i, index in enumerate(stacked)}
     for position, step in enumerate(run):
@@ -208,7 +211,8 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
 
 def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return which inputs that are not carried are the same for all steps, and which are not."""
-    constant, varying = [], []
+    constant: list[int] = []
+    varying: list[int] = []
     for position, value in enumerate(run[0].inputs):
         if position not in carried:
             same = all(step.inputs[position] is value for step in run)
@@ -246,14 +250,24 @@ def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
     """Return the node of a chain."""
     with origin_scope() as origin:
         origin.code, origin.lasti = chain.plan.fragment.origins[-1]
+        STATISTICS.chains += 1
         return _graph.apply_multi(CHAIN, *inputs, chain=chain)
 
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
     plan = chain.plan
     stacks = [np.empty((chain.steps, *plan.output_shapes[i]), plan.output_dtypes[i]) for i in chain.stacked]
+    STATISTICS.kernel_calls += chain.steps * plan.kernels - 1
+    sums, run_in_place = plan.run_in_place()
+    summed = [i for i, (position, source) in enumerate(chain.carried) if sums.get(position) == source]
+    if summed and len(summed) == len(sums) and not set(sums.values()) & set(chain.stacked):
+        # What is only added to is added to in place, once the first value is the chain's own.
+        first = [np.array(array) if i in summed else array for i, array in enumerate(arrays[: len(chain.carried)])]
+        run, arrays = run_in_place, (*first, *arrays[len(chain.carried) :])
+    else:
+        run = plan.run
     loop = _loop(chain.carried, chain.constant, chain.varying, chain.last, chain.stacked, len(plan.output_shapes))
-    return loop(plan.run, chain.steps, arrays, *stacks)  # type: ignore[no-any-return]
+    return loop(run, chain.steps, arrays, *stacks)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=512)
@@ -309,7 +323,9 @@ def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
 def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors of one shape along a new first axis."""
     shape = tensors[0].shape
-    return reshape(concat([reshape(t, (1, *shape)) if not shape else t for t in tensors], axis=0), (len(tensors), *shape))
+    return reshape(
+        concat([reshape(t, (1, *shape)) if not shape else t for t in tensors], axis=0), (len(tensors), *shape)
+    )
 
 
 def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:
@@ -340,7 +356,7 @@ CHAIN = Op(
     infer=lambda *inputs, chain: chain.avals(),
     kernel=_kernel,
     vjp=JointRule(_pull),
-    jvp=_push,
+    jvp=_push,  # type: ignore[arg-type]
     needs=("inputs",),
     multi=True,
 )

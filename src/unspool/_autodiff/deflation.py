@@ -115,8 +115,8 @@ def past_edge(
 ) -> Tensor:
     """Return a derivative of eigenvalues, checked not to need one that is equal to theirs and was not found.
 
-    ``sent`` tells how much of it each eigenvalue has to do with, by default what its neighbour is coupled to by the
-    columns ``beside``.
+    ``sent`` tells how much each eigenvalue has to do with it, and ``beside``, columns or numbers, sets the scale. By
+    default it is how much the columns couple an eigenvalue to its neighbour.
     """
     if not search.edge:
         return passed
@@ -138,7 +138,7 @@ def _edge_kernel(values: Any, vectors: Any, size: Any, *parameters: Any, operato
     apply = Applied(operator, (n,), vectors.dtype, (vectors, shift, filling, *parameters))
     tol = math.sqrt(float(np.finfo(vectors.dtype).eps))
     wanted = Wanted(1, search.wanted.which, tol, search.wanted.maxiter, None)
-    found, columns = run_quietly(find, apply, probes(n, vectors.dtype)[0], wanted)
+    found, columns = run_quietly(find, apply, probes(n, vectors.dtype)[0], wanted, float(size))
     return np.asarray(found[0] + shift, size.dtype), columns[:, 0]
 
 
@@ -154,7 +154,7 @@ def _edge_check_kernel(
 ) -> Any:
     largest = max(float(size), float(np.max(np.abs(values))))
     close = np.abs(values - neighbour) <= min(search.rule.degeneracy, 100 * rounding_level(values.dtype)) * largest
-    scale = np.max(np.abs(beside), initial=0.0)
+    scale = np.max(np.linalg.norm(np.atleast_2d(beside), axis=0))
     amounts = np.where(close, np.abs(sent), 0.0)
     if np.any(amounts > search.rule.gauge * scale):
         j = int(np.argmax(amounts))

@@ -77,9 +77,9 @@ def fixed_point(
     >>> c = us.tensor(1.0)
     >>> x, steps = us.fixed_point(lambda x: us.cos(c * x), 1.0)
     >>> round(float(x), 10), steps
-    (0.7390851332, 6)
+    (0.7390851332, 7)
     >>> round(float(x.grad(c)), 10)
-    -0.2975474439
+    -0.2974743415
     """
     adjoint = Implicit() if adjoint is None else adjoint
     _check(tol, max_steps, acceleration, history, adjoint)

@@ -23,9 +23,9 @@ def pushforward(
 ) -> list[Tensor | None]:
     """Return the tangent of each output, ``None`` where it depends on no variable that has one."""
     moving: dict[int, Any] = {}
-    for variable, tangent in zip(variables, tangents, strict=True):
-        if tangent is not None:
-            moving[variable.id] = fit_tangent(tangent, variable)
+    for variable, given in zip(variables, tangents, strict=True):
+        if given is not None:
+            moving[variable.id] = fit_tangent(given, variable)
     from unspool._autodiff.calls import push_call  # deriving a tangent is a sweep
 
     seeded = [v for v in variables if v.id in moving]
@@ -46,9 +46,9 @@ def pushforward(
     return [moving.get(output.id) for output in outputs]
 
 
-def _wanted_outputs(nodes: Sequence[Node]) -> dict[float, set[int]]:
+def _wanted_outputs(nodes: Sequence[Node]) -> dict[int, set[int]]:
     """Return which outputs of each call are among some nodes."""
-    wanted: dict[float, set[int]] = {}
+    wanted: dict[int, set[int]] = {}
     for node in nodes:
         if type(node) is Projection:
             call, index = link_of(node)

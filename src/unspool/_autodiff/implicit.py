@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.anderson import not_fixed, relative_residual, repeat
+from unspool._autodiff.anderson import distances, not_fixed, repeat
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import alias
 from unspool._autodiff.iterate import Adjoint, Run, TracedStep
 from unspool._autodiff.linear_solve import solve_operator
+from unspool._autodiff.loop import apply_fragment
 from unspool._autodiff.packing import Packing
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.reverse import active_nodes, pullback
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
-from unspool._ops.leaf import constant
+from unspool._fragments.fragment import capture
+from unspool._ops.elementwise import subtract
+from unspool._ops.leaf import constant, placeholder
 from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op
 from unspool.errors import ArgumentError
 
@@ -61,7 +63,7 @@ class Implicit(Adjoint):
         The residual of the linear system at which the solver stops, relative to its right-hand side. Never tighter
         than the precision of the state allows.
     maxiter : int, optional
-        The most iterations of the solver.
+        The most iterations of the solver; for GMRES, the most restarts.
     check : float or None
         The final state passes as fixed if ``|f(x) - x| <= check * (1 + |x|)``. ``None`` accepts every state.
 
@@ -76,8 +78,8 @@ class Implicit(Adjoint):
     >>> import unspool as us
     >>> a = us.tensor(2.0)
     >>> root, steps = us.iterate(lambda x: 0.5 * (x + a / x), us.tensor(1.0), max_steps=8, adjoint=us.Implicit())
-    >>> root.grad(a).eval().round(12)
-    np.float64(0.353553390593)
+    >>> round(float(root.grad(a)), 12)
+    0.353553390593
     """
 
     solver: str = "gmres"
@@ -148,9 +150,9 @@ class Application:
 
 
 def _residual(step: TracedStep, constants: Sequence[Any], state: Sequence[Any]) -> float:
-    """Return how far a step moves a state of arrays."""
+    """Return how far a step moves a state of arrays, relative to its size."""
     pack = Packing(state).pack
-    return relative_residual(pack(state), pack(Application(step, constants, state)(state)))
+    return distances(pack(state), pack(Application(step, constants, state)(state)))[1]
 
 
 # --- the node --------------------------------------------------------------------------------------------------------
@@ -236,52 +238,80 @@ def _kernel(*arrays: Any, route: Route) -> Any:
 
 
 class _Linearisation:
-    """The step at the fixed point, with stand-ins along which it is differentiated."""
+    """The step at a fixed point, as a map between vectors that can be differentiated.
+
+    It is differentiated on stand-ins, and what comes of that is placed on nodes. Stand-ins have nothing to do with each
+    other, so derivatives are partial ones: the fixed point itself depends on the other inputs. And placing goes through
+    the intern table, so that asking for a derivative twice gives the same nodes.
+    """
 
     def __init__(self, route: Route, point: Tensor, inputs: Sequence[Tensor]) -> None:
         initial = route.initial(inputs)
-        counters = iter(inputs[route.closed + route.leaves :])
         self.packing = Packing(initial)
-        self.constants = [alias(c) if c.dtype in INEXACT else c for c in inputs[: route.closed]]
-        self.point = alias(point)
-        others = [leaf if leaf.dtype in INEXACT else next(counters) for leaf in initial]
-        carry = self.packing.unpack_tensors(self.point, others)
-        self.image = self.packing.pack_tensors(route.step.apply(self.constants, carry)[: route.leaves])
+        closed, counters = inputs[: route.closed], inputs[route.closed + route.leaves :]
+        self._nodes = [*closed, *counters, point]
+        self._stand_ins = [placeholder(node.shape, node.dtype) for node in self._nodes]
+        self._point = self._stand_ins[-1]
+        still = iter(self._stand_ins[route.closed : -1])
+        others = [leaf if leaf.dtype in INEXACT else next(still) for leaf in initial]
+        carry = self.packing.unpack_tensors(self._point, others)
+        image = route.step.apply(self._stand_ins[: route.closed], carry)
+        self._image = self.packing.pack_tensors(image[: route.leaves])
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the step does not look at its state, so that I - J is I."""
+        return not active_nodes([self._image], [self._point])
+
+    def pull(self, w: Tensor) -> Tensor:
+        """Return (I - Jᴴ)·w."""
+        arriving = placeholder(w.shape, w.dtype)
+        found = pullback([self._image], [arriving], [self._point])
+        return subtract(w, self._placed(found, [arriving], [w])[0])
+
+    def pull_closed(self, w: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
+        """Return Kᴴ·w for those inputs of the step that are needed."""
+        arriving = placeholder(w.shape, w.dtype)
+        wanted = [stand_in for stand_in, n in zip(self._stand_ins, needed, strict=False) if n]
+        found = iter(self._placed(pullback([self._image], [arriving], wanted), [arriving], [w]))
+        return [next(found) if n else None for n in needed]
+
+    def push(self, t: Tensor) -> Tensor:
+        """Return (I - J)·t."""
+        arriving = placeholder(t.shape, t.dtype)
+        found = pushforward([self._image], [self._point], [arriving])
+        return subtract(t, self._placed(found, [arriving], [t])[0])
+
+    def push_closed(self, tangents: Sequence[Tensor | None]) -> Tensor | None:
+        """Return K·t from the tangents of what the step closes over."""
+        moving = [t for t in tangents if t is not None]
+        arriving = [placeholder(t.shape, t.dtype) for t in moving]
+        variables = [stand_in for stand_in, t in zip(self._stand_ins, tangents, strict=False) if t is not None]
+        found: Tensor | None = self._placed(pushforward([self._image], variables, arriving), arriving, moving)[0]
+        return found
+
+    def _placed(self, found: Sequence[Any], arriving: Sequence[Tensor], nodes: Sequence[Tensor]) -> list[Any]:
+        """Return tensors on stand-ins as the same tensors on the nodes that these stand for."""
+        targets = [tensor for tensor in found if tensor is not None]
+        fragment, inputs, _ = capture([*self._stand_ins, *arriving], targets)
+        # What depends on no stand-in, zeros for instance, is an input as it is.
+        fixed = inputs[len(self._stand_ins) + len(arriving) :]
+        placed = iter(apply_fragment(fragment, [*self._nodes, *nodes, *fixed]))
+        return [None if tensor is None else next(placed) for tensor in found]
 
 
 def _pull(needed: Sequence[bool], ct: Tensor, out: Tensor, *inputs: Tensor, route: Route) -> list[Tensor | None]:
     """Return the cotangents of what the step closes over: Kᴴ·w, where (I - Jᴴ)·w is the cotangent of the point."""
     at = _Linearisation(route, out, inputs)
-
-    def pull(w: Tensor) -> Tensor | None:
-        return pullback([at.image], [w], [at.point])[0]
-
-    def operator(w: Tensor) -> Tensor:
-        pulled = pull(w)
-        return w if pulled is None else w - pulled
-
-    # A step that does not look at its state, such as the last one of an elimination, needs no solve.
-    w = ct if pull(ct) is None else route.strategy.solve(operator, ct, at.packing)
-    wanted = [c for c, n in zip(at.constants, needed, strict=False) if n]
-    found = iter(pullback([at.image], [w], wanted))
-    return [next(found) if n else None for n in needed]
+    w = ct if at.is_constant else route.strategy.solve(at.pull, ct, at.packing)
+    return at.pull_closed(w, needed)
 
 
 def _push(tangents: Sequence[Tensor | None], out: Tensor, *inputs: Tensor, route: Route) -> Tensor | None:
     """Return the tangent t of the point: (I - J)·t is K applied to the tangents of what the step closes over."""
     at = _Linearisation(route, out, inputs)
-    right = pushforward([at.image], at.constants, tangents[: route.closed])[0]
-
-    def push(t: Tensor) -> Tensor | None:
-        return pushforward([at.image], [at.point], [t])[0]
-
-    def operator(t: Tensor) -> Tensor:
-        pushed = push(t)
-        return t if pushed is None else t - pushed
-
-    if right is None or push(right) is None:
-        return right
-    return route.strategy.solve(operator, right, at.packing)
+    right = at.push_closed(tangents[: route.closed])
+    return right if right is None or at.is_constant else route.strategy.solve(at.push, right, at.packing)
 
 
 def _passes(params: Any) -> list[bool]:

@@ -1,8 +1,8 @@
 """``us.iterate``: a loop whose step is traced once and run by the engine, and strategies to differentiate it.
 
-The one idea: how a loop is run and how it is differentiated are two matters. `iterate` traces the step, runs it until its
-condition holds, and hands what it found to an `Adjoint`, which returns tensors that have these values and know their
-derivatives. `Unrolled` is the derivative of the program as it ran, through all steps.
+The one idea: how a loop is run and how it is differentiated are two matters. `iterate` traces the step, runs it until
+its condition holds, and hands what it found to an `Adjoint`, which returns tensors that have these values and know
+their derivatives. `Unrolled` is the derivative of the program as it ran, through all steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff import trees
 from unspool._autodiff.identity import zeros
-from unspool._autodiff.loop import Loop, loop_output, place_loop
+from unspool._autodiff.loop import Loop, loop_output, place_loop, take_values
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
@@ -41,23 +41,23 @@ def iterate(
 ) -> Any:
     """Repeat a step until a condition holds, without returning to Python between steps.
 
-    The functions are called once, on stand-ins for the state, and what they do is recorded; so they compute with tensors
-    and cannot look at values. Tensors that they close over are inputs of the loop: derivatives flow to them, and to the
-    initial state.
+    The functions are called once, on stand-ins for the state, and what they do is recorded; so they compute with
+    tensors and cannot look at values. Tensors that they close over are inputs of the loop: derivatives flow to them,
+    and to the initial state.
 
     Parameters
     ----------
     step : callable
-        ``step(state)`` returns the next state: the same nesting, shapes and dtypes. With ``has_outputs=True`` it returns
-        ``(state, outputs)``.
+        ``step(state)`` returns the next state: the same nesting, shapes and dtypes. With ``has_outputs=True`` it
+        returns ``(state, outputs)``.
     state : pytree
         The initial state: tensors, arrays or numbers in any nesting.
     until : callable, optional
-        ``until(new)`` or ``until(new, old)`` is asked after each step and returns a truth value, a scalar tensor of bools.
-        The loop ends when it is true.
+        ``until(new)`` or ``until(new, old)`` is asked after each step and returns a truth value, a scalar tensor of
+        dtype bool. The loop ends when it is true.
     max_steps : int, optional
-        The most steps to make. One of ``until`` and ``max_steps`` has to be given. Without ``until``, the state may depend
-        on placeholders; the loop then runs when its value is asked for.
+        The most steps to make. One of ``until`` and ``max_steps`` has to be given. Without ``until``, the state may
+        depend on placeholders; the loop then runs when its value is asked for.
     adjoint : Adjoint, optional
         How to differentiate: `Unrolled`, through all steps, by default.
     has_outputs : bool
@@ -118,9 +118,8 @@ def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[int, l
     """Return how many steps were made, and the final state and the stacked outputs."""
     step, constants, initial = traced.step, traced.constants, traced.initial
     if most == 0:
-        shapes = [(0, *x.shape) for x in step.apply(constants, initial)[step.carries :]]
-        dtypes = [x.dtype for x in step.apply(constants, initial)[step.carries :]]
-        return 0, [*initial, *[zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]]
+        outputs = step.apply(constants, initial)[step.carries :]
+        return 0, [*initial, *[zeros((0, *x.shape), x.dtype) for x in outputs]]
     if not can_be_evaluated([*constants, *initial]):
         if step.condition is not None or most is None:
             raise UnboundPlaceholderError(_cannot_run(constants, initial))
@@ -245,8 +244,7 @@ class Unrolled(Adjoint):
         if node.value is None:
             node.value = values
         found = [loop_output(node, i) for i in range(step.carries + step.outputs)]
-        for tensor, value in zip(found, values, strict=False):
-            tensor.value = value
+        take_values(found)
         return found
 
     def place(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], steps: int) -> list[Tensor]:

@@ -228,9 +228,9 @@ def _kernel(v0: Any, *parameters: Any, search: Search) -> Any:
 
 def _search(v0: Any, parameters: Any, search: Search) -> Any:
     apply = Applied(search.operator, v0.shape, v0.dtype, parameters)
-    size = ensure_hermitian(apply)
-    values, vectors = find(apply, np.reshape(v0, -1), search.wanted)
-    return values, vectors, np.asarray(size or 1.0, values.dtype)
+    size = ensure_hermitian(apply) or 1.0
+    values, vectors = find(apply, np.reshape(v0, -1), search.wanted, size)
+    return values, vectors, np.asarray(size, values.dtype)
 
 
 EIGSH = Op(

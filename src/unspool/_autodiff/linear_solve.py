@@ -110,6 +110,8 @@ def solve_operator(
     x0 : Tensor, optional
         Where to start. The solution does not depend on it.
     """
+    if method not in METHODS:
+        raise ArgumentError(f"method is one of {', '.join(map(repr, METHODS))}, got {method!r}")
     traced = trace(operator, b.shape, b.dtype, "the operator")
     equation = Equation(traced.fragment, method, tol, maxiter=maxiter)
     return place(equation, b, traced, x0)

@@ -1,10 +1,10 @@
 """The op ``loop``: a fragment applied a number of times, as one node.
 
-A body reads constants, values carried from step to step, and one row of each stacked input. It gives the carried values
-of the next step, one row of each stacked output, and terms of sums over the steps. These kinds belong together in pairs:
-a constant is read by all steps and a sum is fed by all, a stacked input is read and a stacked output is fed row by row.
-Differentiation maps each kind to its partner (reverse mode) or to itself (forward mode), so the derivative of a loop is
-a loop, to any order.
+A body reads constants, values carried from step to step, and one row of each stacked input. It gives the carried
+values of the next step, one row of each stacked output, and terms of sums over the steps. These kinds belong together
+in pairs: a constant is read by all steps and a sum is fed by all, a stacked input is read and a stacked output is fed
+row by row. Differentiation maps each kind to its partner (reverse mode) or to itself (forward mode), so the derivative
+of a loop is a loop, to any order.
 
 Nodes have the inputs (constants, initial carry, stacked inputs) and the outputs (final carry, stacked outputs, sums).
 """
@@ -75,6 +75,14 @@ def loop_output(node: Bundle, index: int) -> Tensor:
     return _graph.apply(PART, node, index=index)
 
 
+def take_values(outputs: Sequence[Tensor]) -> None:
+    """Give the outputs of a loop that has run their values: rows of its record need no evaluation of their own."""
+    for index, tensor in enumerate(outputs):
+        values = tensor.inputs[0].value
+        if tensor.value is None and values is not None:
+            tensor.value = values[index]
+
+
 def body_plan(body: Fragment, shapes: tuple[Any, ...]) -> Plan | None:
     """Return the plan of a body, or ``None`` if sizes are not known yet."""
     return default_engine().plans.plan_for(body, shapes) if all(map(is_concrete, shapes)) else None
@@ -133,7 +141,7 @@ def _pull(needed: Sequence[bool], ct: Sequence[Any], out: Sequence[Any], *inputs
     return pull_loop(loop, needed, ct, out, inputs)
 
 
-def _push(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, loop: Loop) -> tuple[Any, ...]:
+def _push(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, loop: Loop) -> Any:
     from unspool._autodiff.loop_rules import push_loop
 
     return push_loop(loop, tangents, out, inputs)

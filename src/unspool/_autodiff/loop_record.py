@@ -27,7 +27,7 @@ def recorded(loop: Loop, inputs: Sequence[Node]) -> Loop:
 def recorded_body(body: Fragment, shapes: tuple[Any, ...], counts: tuple[int, int, int]) -> Fragment:
     """Return a body with the record among its stacked outputs; ``counts`` are constants, carries, stacked outputs.
 
-    The record has the whole carry, even where no rule looks at it: whatever else a rule needs can be computed from there.
+    The record has the whole carry, even where no rule looks at it: what else a rule needs can be computed from there.
     """
     plan = body_plan(body, shapes)
     key = ("recorded", counts)
@@ -49,7 +49,7 @@ def recorded_body(body: Fragment, shapes: tuple[Any, ...], counts: tuple[int, in
 
 
 def joined(first: Fragment, second: Fragment, shapes: tuple[Any, ...]) -> Fragment:
-    """Return the fragment that does what two do on the same inputs; its outputs are those of the first, then the second."""
+    """Return the fragment that does what two do on the same inputs: the outputs of the first, then of the second."""
     plan = body_plan(first, shapes)
     key = ("joined", second)
     if plan is not None and key in plan.derivatives:

@@ -1,10 +1,10 @@
 """Derivatives of loops: the adjoint of a loop is a loop in the other direction, its tangent one in the same.
 
 The body of the new loop depends on which values have a cotangent (or tangent) at all, and on which are masked. That is
-often different in the first step than in all others: the loss reads one part of the state, and a step later the cotangent
-has spread to the rest. Zeros would not do, since 0·∞ is not nothing. So steps are *peeled* off, placed as ordinary graph,
-until what leaves a step has the forms of what arrived; the rest is the loop. Forms that keep changing (two parts of a state
-that swap places) end as masked ones, which can say everything.
+often different in the first step than in all others: the loss reads one part of the state, and a step later the
+cotangent has spread to the rest. Zeros would not do, since 0·∞ is not nothing. So steps are *peeled* off, placed as
+ordinary graph, until what leaves a step has the forms of what arrived; the rest is the loop. Forms that keep changing
+(two parts of a state that swap places) end as masked ones, which can say everything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.loop import Loop, apply_fragment, loop_output, place_loop
+from unspool._autodiff.loop import Loop, apply_fragment, loop_output, place_loop, take_values
 from unspool._autodiff.loop_record import recorded
 from unspool._autodiff.loop_steps import (
     ADJOINT,
@@ -21,6 +21,7 @@ from unspool._autodiff.loop_steps import (
     DerivedStep,
     Forms,
     Groups,
+    Like,
     Request,
     active_carries,
     derived_step,
@@ -32,6 +33,7 @@ from unspool._graph import Node
 from unspool._ops.contraction.contract import contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import add_cotangents, mask
 from unspool._ops.layout import concat, expand_dims
+from unspool._ops.op import PART
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -60,12 +62,30 @@ def push_loop(
 ) -> tuple[Tensor | None, ...]:
     """Return the tangents of the outputs of a loop from those of its inputs."""
     primal = _Primal(loop, inputs, outputs)
-    # A record that was made just now is not an output of the given loop.
-    shown = [i < loop.stacked for i in range(primal.loop.stacked)]
-    wanted = Groups((True,) * loop.carries, tuple(shown), (True,) * loop.sums)
+    wanted = Groups((True,) * loop.carries, tuple(_moving_rows(primal)), (True,) * loop.sums)
     work = _Transform(primal, TANGENT, grouped(loop, tangents, at_inputs=True), wanted)
     work.run()
     return (*work.carry, *work.rows()[: loop.stacked], *work.sums())
+
+
+def _moving_rows(primal: _Primal) -> list[bool]:
+    """Return which stacked outputs may have a tangent.
+
+    A record that was made just now is no output of the given loop. Of one that was there, derivatives read some rows as
+    they are, factors of a matrix for instance, which have no derivative of their own.
+    """
+    loop = primal.loop
+    first, shown = len(loop.body.dtypes), loop.stacked - loop.recorded
+    moving = []
+    for i, slot in enumerate(loop.body.outputs[loop.carries : loop.carries + loop.stacked]):
+        has_rules = True
+        if slot >= first:
+            instruction = loop.body.body[slot - first]
+            if instruction.op is PART:
+                instruction = loop.body.body[instruction.operands[0] - first]
+            has_rules = instruction.op.vjp is not None or instruction.op.jvp is not None
+        moving.append(i < primal.given.stacked and (i < shown or has_rules))
+    return moving
 
 
 class _Primal:
@@ -79,6 +99,7 @@ class _Primal:
         if self.loop is not loop:
             node = place_loop(self.loop, inputs)
             outputs = [loop_output(node, i) for i in range(len(node.shape))]
+        take_values(outputs)
         self.outputs = grouped(self.loop, outputs, at_inputs=False)
 
     def pad(self, cotangents: Sequence[Any]) -> Groups:
@@ -242,16 +263,9 @@ class _Transform:
             pieces = pieces[::-1]
         whole = all(form_of(piece) == "plain" for _, piece in pieces)
         form = "plain" if whole else MASKED
-        split_up = [split(piece, form, _Rows((steps, *node.shape[1:]), node.dtype)) for steps, piece in pieces]
+        split_up = [split(piece, form, Like((steps, *node.shape[1:]), node.dtype)) for steps, piece in pieces]
         joined = [concat(parts, axis=0) for parts in zip(*split_up, strict=True)]
         return joined[0] if whole else mask(*joined)
-
-
-class _Rows:
-    """The shape and dtype of some rows of a stack."""
-
-    def __init__(self, shape: Any, dtype: Any) -> None:
-        self.shape, self.dtype = shape, dtype
 
 
 def _part(tensor: Any, kind: str) -> Any:

@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 
 from unspool._autodiff.loop import Loop
-from unspool._autodiff.loop_drive import Layout, generated_drive, simple_drive
+from unspool._autodiff.loop_drive import generated_drive, simple_drive
+from unspool._autodiff.loop_source import Layout
 from unspool._engine.default import default_engine
-from unspool._engine.interpreter import collect, owned
-from unspool._engine.plan import Plan
+from unspool._engine.interpreter import collect
+from unspool._engine.planning import nbytes
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER
 
-# The first rows of a record whose length is not known; whenever they are full, there will be twice as many.
+# How many rows a record of unknown length starts with, and how many bytes at most; when it is full, it is doubled.
 _FIRST_ROWS = 64
+_FIRST_BYTES = 1 << 26
+
+# The tape computes with exact numbers, which are Python objects.
+_OBJECT = np.dtype(object)
 
 
 def can_be_evaluated(nodes: Sequence[Node]) -> bool:
@@ -32,7 +37,7 @@ def can_be_evaluated(nodes: Sequence[Node]) -> bool:
 def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the outputs of a loop: the kernel of the op ``loop``."""
     runner = run_steps(loop, arrays)
-    return (*runner.carry, *runner.stacked(), *runner.sums)
+    return (*runner.carry, *runner.stacked(), *map(np.asarray, runner.sums))
 
 
 def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
@@ -49,7 +54,7 @@ def run_until(loop: Loop, watched: Fragment, arrays: Sequence[Any], most: int | 
     ``watched`` is the body of the loop with the condition as its last output; ``loop.steps`` is not looked at.
     """
     runner = Runner(loop, watched, arrays)
-    rows = _FIRST_ROWS
+    rows = max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, runner.row_bytes())))
     while True:
         rows = rows if most is None else min(rows, most)
         runner.reserve(rows)
@@ -74,7 +79,7 @@ class Runner:
     def __init__(self, loop: Loop, body: Fragment, arrays: Sequence[Any]) -> None:
         first, last = loop.constants, loop.constants + loop.carries
         self._arrays = arrays
-        # Operations on NumPy's scalars cost less than on arrays without axes.
+        # Numbers of NumPy's where there are no axes: arithmetic with them costs less.
         entering = [array[()] if np.ndim(array) == 0 else array for array in arrays]
         self._constants, self._rows = entering[:first], entering[last:]
         self.carry = self.previous = entering[first:last]
@@ -85,12 +90,18 @@ class Runner:
         sums = tuple(range(stacked, stacked + loop.sums))
         watched = body is not loop.body
         self._layout = Layout(first, loop.carries, loop.rows, histories, written, sums, watched, loop.reverse)
-        self._exact = any(getattr(array, "dtype", None) == object for array in arrays)
-        self._dtypes = [np.dtype(object)] * len(plan.output_dtypes) if self._exact else plan.output_dtypes
+        self._exact = any(getattr(array, "dtype", None) == _OBJECT for array in arrays)
+        self._dtypes = [_OBJECT] * len(plan.output_dtypes) if self._exact else plan.output_dtypes
         self._histories: list[Any] = []
         self._written: list[Any] = []
+        self._reserved = 0
         self.sums = [np.zeros(plan.output_shapes[j], self._dtypes[j])[()] for j in sums]
         self.done = 0
+
+    def row_bytes(self) -> int:
+        """Return how many bytes a step writes."""
+        kept = (*self._layout.histories, *self._layout.written)
+        return sum(nbytes(self._plan.output_shapes[j], self._plan.output_dtypes[j]) for j in kept)
 
     def reserve(self, steps: int) -> None:
         """Make room for a number of steps; what was written stays."""
@@ -121,7 +132,9 @@ class Runner:
             # The simple way finds the op that fails; the carry is still what it was when this stretch began.
             simple_drive(self._plan, self._layout)(indices, self._constants, self.carry, self._rows, *filled)
             raise
-        self.carry, self.previous, self.sums = _arrays(carry), _arrays(previous), _arrays(sums)
+        # The state may be rows of the stacks, which are about to be resized.
+        self.carry, self.previous = [np.array(x) for x in carry], [np.array(x) for x in previous]
+        self.sums = sums
         done = steps if self._layout.reverse else last + 1 - self.done
         self.done += done
         default_engine().statistics.kernel_calls += done * self._plan.kernels
@@ -158,7 +171,3 @@ def _places(loop: Loop, outputs: Sequence[int]) -> tuple[list[tuple[str, int]], 
         else:
             places.append(("written", written.setdefault(j, len(written))))
     return places, tuple(histories), tuple(written)
-
-
-def _arrays(values: Sequence[Any]) -> list[Any]:
-    return [owned(value) for value in values]

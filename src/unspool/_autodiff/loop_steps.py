@@ -1,8 +1,8 @@
 """The derivative of one step of a loop, as the body of another loop.
 
-The body is applied to stand-ins and swept once, in reverse or forward. What arrives (cotangents of its outputs, tangents
-of its inputs) and what is wanted are grouped by kind: carried, row by row, or the same for all steps. The fragment that
-comes out is a body again.
+The body is applied to stand-ins and swept once, in reverse or forward. What arrives (cotangents of its outputs, or
+tangents of its inputs) and what leaves are grouped by kind: carried, row by row, or the same for all steps. The
+fragment that comes out is a body again.
 
 A cotangent that is masked is carried as two values, the numbers and what to keep, because an element that was never
 reached is not a zero, and the next step must know. What the body needs of the constants alone is computed before the
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.accumulation import Outer, as_outer
+from unspool._autodiff.accumulation import is_outer
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros
 from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
@@ -27,6 +27,7 @@ from unspool._dtypes import BOOL
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment, capture, dependent_nodes
 from unspool._graph import Node
+from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import ADD, MASK, mask
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import constant, placeholder
@@ -87,8 +88,8 @@ class DerivedStep(NamedTuple):
     leaving_rows : tuple
         Per place where a row may be wanted: None, ("plain", i) or ("masked", i, j), positions among its row outputs.
     sums : tuple of tuple
-        Per place where a sum may be wanted, its terms: ("plain", i), ("masked", i, j), with positions among its sums, or
-        ("outer", subscripts, left, right), where a factor is ("in", i) or ("out", i): a row input or output.
+        Per place where a sum may be wanted, its terms: ("plain", i) or ("masked", i, j), with positions among its sums,
+        or ("outer", subscripts, left, right), where a factor is ("in", i) or ("out", i): a row input or output.
     counts : (int, int, int)
         Numbers of carried values, rows and sums that leave.
     """
@@ -113,7 +114,7 @@ def derived_step(loop: Loop, shapes: tuple[Any, ...], request: Request) -> Deriv
     made = _Derivation(loop, shapes, request).describe()
     if plan is not None:
         plan.derivatives[key] = made
-        default_engine().statistics.derivatives_made += 1
+        default_engine().statistics.derivatives += 1
     return made
 
 
@@ -122,8 +123,15 @@ def form_of(tensor: Tensor | None) -> str | None:
     return None if tensor is None else MASKED if tensor.op is MASK else PLAIN
 
 
-def split(tensor: Tensor | None, form: str | None, like: Node) -> list[Tensor]:
-    """Return a cotangent of a node as the tensors that a form has."""
+class Like(NamedTuple):
+    """What a cotangent is shaped like."""
+
+    shape: Any
+    dtype: Any
+
+
+def split(tensor: Tensor | None, form: str | None, like: Node | Like) -> list[Tensor]:
+    """Return a cotangent of something as the tensors that a form has."""
     if form is None:
         return []
     if tensor is None:
@@ -156,7 +164,9 @@ def active_carries(loop: Loop, shapes: tuple[Any, ...], wanted: Groups) -> tuple
     active = wanted.carried
     while True:
         flags = wanted._replace(carried=active)
-        variables = [x for group, flag in zip(places, flags, strict=True) for x, f in zip(group, flag, strict=True) if f]
+        variables = [
+            x for group, flag in zip(places, flags, strict=True) for x, f in zip(group, flag, strict=True) if f
+        ]
         reached = {node.id for node in active_nodes(carry, variables)}
         grown = tuple([a or x.id in reached for a, x in zip(active, carry, strict=True)])
         if grown == active:
@@ -177,14 +187,12 @@ class _Derivation:
         out_of = grouped(loop, apply_fragment(loop.body, inputs), at_inputs=False)
         # The places of what arrives and of what leaves.
         self.here, self.there = (out_of, into) if request.kind == ADJOINT else (into, out_of)
-        # What the new body can read: values that stay the same, rows, and what it carries; each with where it comes from.
+        # What the new body can read: values that stay the same, rows, each with where it comes from, and its carry.
         self.same = _Sources(into.shared, "constant")
         self.rows = _Sources(out_of.rows, "stacked")
         self.rows.add(into.rows, "row")
         self.carry: list[Node] = []
-        self.arriving = Groups(
-            self._arriving(0, None), self._arriving(1, self.rows), self._arriving(2, self.same)
-        )
+        self.arriving = Groups(self._arriving(0, None), self._arriving(1, self.rows), self._arriving(2, self.same))
 
     def _arriving(self, group: int, sources: _Sources | None) -> tuple[Tensor | None, ...]:
         """Return stand-ins for what arrives of one kind."""
@@ -230,7 +238,9 @@ class _Derivation:
         for tensor, form, node in zip(found.carried, forms, self.there.carried, strict=True):
             targets.carry += split(tensor, form, node)
         leaving = tuple([targets.add_row(x, node) for x, node in zip(found.rows, self.there.rows, strict=True)])
-        sums = tuple([targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)])
+        sums = tuple(
+            [targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)]
+        )
         wanted = targets.all()
         used = capture([], wanted, [*self.carry, *self.rows.nodes]).inputs
         carried = {node.id for node in self.carry}
@@ -271,7 +281,7 @@ class _Sources:
 
     def __init__(self, nodes: Sequence[Node], kind: str) -> None:
         self.nodes: list[Node] = []
-        self.places: dict[float, tuple[str, Any]] = {}
+        self.places: dict[int, tuple[str, Any]] = {}
         self.add(nodes, kind)
 
     def add(self, nodes: Sequence[Node], kind: str) -> None:
@@ -304,11 +314,10 @@ class _Targets:
     def add_sum(self, tensor: Tensor | None, node: Node, rows: _Sources) -> list[tuple[Any, ...]]:
         if tensor is None:
             return []
-        terms = []
+        terms: list[tuple[Any, ...]] = []
         for term in _terms(tensor):
-            outer = as_outer(term)
-            if outer is not None and _is_worth_gathering(outer, node):
-                terms.append(("outer", outer.subscripts, *[self._factor(x, rows) for x in (outer.left, outer.right)]))
+            if _is_gathered(term):
+                terms.append(("outer", term.params["subscripts"], *[self._factor(x, rows) for x in term.inputs]))
                 continue
             form = form_of(term)
             first = len(self.sums)
@@ -316,7 +325,7 @@ class _Targets:
             terms.append((form, *range(first, len(self.sums))))
         return terms
 
-    def _factor(self, factor: Tensor, rows: _Sources) -> tuple[str, Any]:
+    def _factor(self, factor: Node, rows: _Sources) -> tuple[str, Any]:
         if factor.id in rows.places:
             self.read.append(factor)
             return ("in", factor.id)
@@ -334,19 +343,21 @@ def _terms(tensor: Tensor) -> list[Tensor]:
             stack += reversed(term.inputs)
         else:
             terms.append(term)
-    return terms if any(as_outer(term) is not None for term in terms) else [tensor]
+    return terms if any(map(_is_gathered, terms)) else [tensor]
 
 
-def _is_worth_gathering(outer: Outer, node: Node) -> bool:
-    """Whether the factors take less memory than what they multiply to."""
-    shapes = (outer.left.shape, outer.right.shape)
+def _is_gathered(term: Tensor) -> bool:
+    """Whether a term is an outer product whose factors take less memory than their product."""
+    if term.op is not CONTRACT or not is_outer(term.params["subscripts"]):
+        return False
+    shapes = [factor.shape for factor in term.inputs]
     if not all(map(is_concrete, shapes)):
         return True
-    left, right = (prod(shape) for shape in shapes)  # type: ignore[arg-type]
-    return left + right <= left * right
+    left, right = map(prod, shapes)
+    return bool(left + right <= left * right)
 
 
-def _placed(term: tuple[Any, ...], position: dict[float, int]) -> tuple[Any, ...]:
+def _placed(term: tuple[Any, ...], position: dict[int, int]) -> tuple[Any, ...]:
     """Return a term with rows by position instead of by node."""
     if term[0] != "outer":
         return term

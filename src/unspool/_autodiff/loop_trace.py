@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff import trees
-from unspool._autodiff.loop import apply_fragment
+from unspool._autodiff.loop import apply_fragment, body_plan
+from unspool._autodiff.loop import stand_ins as place_holders
 from unspool._dtypes import BOOL, promote
 from unspool._fragments.fragment import Fragment, capture
-from unspool._graph import Node, source_of
+from unspool._graph import source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import astype
 from unspool._ops.leaf import as_tensor, constant, placeholder
@@ -77,19 +78,32 @@ def trace(step: Callable[..., Any], state: Any, until: Callable[..., Any] | None
             break
         initial = wider
     carry = [_fit(new, old, name) for new, old, name in zip(called.state, stand_ins, names, strict=True)]
-    stop = None if until is None else _condition(until, structure, called.state, stand_ins)
-    targets = [*carry, *called.outputs]
-    constants = _constants(stand_ins, targets if stop is None else [*targets, stop])
-    inputs = [*constants, *stand_ins]
-    traced = TracedStep(
-        capture(inputs, targets).fragment,
-        len(constants),
-        len(carry),
-        len(called.outputs),
-        None if stop is None else capture(inputs, [stop]).fragment,
-        names,
-    )
+    stop = [] if until is None else [_condition(until, structure, called.state, stand_ins)]
+    captured = capture(stand_ins, [*carry, *called.outputs, *stop])
+    constants: Any = captured.inputs[len(stand_ins) :]
+    shapes = tuple([node.shape for node in captured.inputs])
+    step_body, condition = _taken_apart(captured.fragment, shapes, len(carry), bool(stop))
+    traced = TracedStep(step_body, len(constants), len(carry), len(called.outputs), condition, names)
     return Trace(traced, constants, initial, structure, called.output_structure)
+
+
+def _taken_apart(
+    whole: Fragment, shapes: tuple[Any, ...], carries: int, has_condition: bool
+) -> tuple[Fragment, Fragment | None]:
+    """Return the step and its condition from what was traced as one, with the constants before the state."""
+    plan = body_plan(whole, shapes)
+    key = ("taken apart", carries, has_condition)
+    if plan is not None and key in plan.derivatives:
+        found: tuple[Fragment, Fragment | None] = plan.derivatives[key]
+        return found
+    inputs = place_holders(whole, shapes)
+    outputs = apply_fragment(whole, inputs)
+    ordered = [*inputs[carries:], *inputs[:carries]]
+    step = capture(ordered, outputs[: len(outputs) - has_condition]).fragment
+    condition = capture(ordered, outputs[-1:]).fragment if has_condition else None
+    if plan is not None:
+        plan.derivatives[key] = (step, condition)
+    return step, condition
 
 
 class _Called:
@@ -189,12 +203,9 @@ def _takes_two(until: Callable[..., Any]) -> bool:
         parameters = inspect.signature(until).parameters.values()
     except (TypeError, ValueError):
         return False
-    required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [
+        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     if len(required) > 2:
         raise ArgumentError(f"until takes (new) or (new, old), but has {len(required)} parameters")
     return len(required) == 2
-
-
-def _constants(stand_ins: Sequence[Node], targets: Sequence[Node]) -> list[Tensor]:
-    """Return what the targets use beside the stand-ins."""
-    return capture(stand_ins, targets).inputs[len(stand_ins) :]  # type: ignore[return-value]

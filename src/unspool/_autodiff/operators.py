@@ -24,17 +24,21 @@ from unspool._dims import Dim, Shape, dims, is_concrete, product
 from unspool._dtypes import DType, promote
 from unspool._engine.default import default_engine
 from unspool._fragments.call import expand
-from unspool._fragments.fragment import Captured, Fragment, capture, seal
+from unspool._fragments.fragment import Captured, Fragment, seal
 from unspool._graph import Node, SizedParams, ancestors, describe, source_of
 from unspool._ops import elementwise, layout
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.contraction import matmul
-from unspool._ops.leaf import CONSTANT, LEAF_OPS, as_tensor, constant, placeholder, tensor
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, as_tensor, constant, placeholder
 from unspool.errors import ArgumentError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._tensor import Tensor
+
+
+# Constants with more elements than this are parameters of an operator and not part of its structure.
+_LARGE = 64
 
 
 class Traced(NamedTuple):
@@ -72,8 +76,29 @@ def _describe(vector: Tensor, result: Tensor, what: str) -> Traced:
         result = ensure_shape(result, vector.shape)
     if result.dtype != vector.dtype:
         raise DTypeError(f"{what} maps a vector of dtype {vector.dtype} to one of dtype {result.dtype}")
-    fragment, inputs, _ = capture([vector], [result])
+    order = _between(vector, result)
+    if not order and result is not vector:
+        raise ArgumentError(f"{what} returns something that does not depend on the vector, which no linear map does")
+    fragment, inputs, _ = seal(order, [result], inputs=[vector, *_large_constants(order)], literals=True)
     return Traced(fragment, tuple(inputs[1:]))  # type: ignore[arg-type]
+
+
+def _between(vector: Node, result: Node) -> list[Node]:
+    """Return the nodes that depend on the vector, in order. All else is computed before the operator is applied."""
+    dependent = {vector.id}
+    order = []
+    # What depends on the vector is newer, so the history of the parameters is not walked.
+    for node in ancestors([result], newer_than=vector.id):
+        if any(operand.id in dependent for operand in node.inputs):
+            dependent.add(node.id)
+            order.append(node)
+    return order
+
+
+def _large_constants(order: Sequence[Node]) -> list[Node]:
+    """Return the constants that are data: as parameters they are not compared whenever an operator is traced."""
+    operands = {operand.id: operand for node in order for operand in node.inputs if operand.op is CONSTANT}
+    return [node for node in operands.values() if node.value.size > _LARGE]
 
 
 def as_function(operator: Any, args: tuple[Any, ...], vectors: Vectors, what: str) -> Callable[[Tensor], Tensor]:
@@ -85,8 +110,6 @@ def as_function(operator: Any, args: tuple[Any, ...], vectors: Vectors, what: st
     if args:
         raise ArgumentError(f"{what} is a matrix, which takes no further arguments, but args has {len(args)}")
     matrix = as_tensor(operator)
-    if matrix.op is CONSTANT:
-        matrix = tensor(matrix.value)  # an input of the fragment, where a constant would be a part of its structure
     size = product(vectors.example.shape)
     if matrix.ndim != 2 or not may_be_equal(matrix.shape, (size, size)):
         raise ShapeError(

@@ -50,8 +50,8 @@ def sweep(
     outputs: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
     variables: Sequence[Tensor],
-    arrived: dict[float, Any],
-) -> dict[float, Any]:
+    arrived: dict[int, Any],
+) -> dict[int, Any]:
     """Return the contributions that reached each variable, by id, as far as they are added up.
 
     ``arrived`` holds what reached nodes before the sweep began; the sweep adds to it.
@@ -64,7 +64,7 @@ def sweep(
             seed = fit(seed, output)
             before = arrived.get(output.id)
             arrived[output.id] = seed if before is None else accumulate(before, seed)
-    found: dict[float, Any] = {}
+    found: dict[int, Any] = {}
     with origin_scope() as origin:
         # The hot loop of every gradient: a node with a tuple of rules, which is nearly every node, costs no call but
         # those of its rules.
@@ -110,7 +110,7 @@ def sweep(
     return found
 
 
-def _distribute(node: Node, ct: Any, active: set[float], arrived: dict[float, Any]) -> None:
+def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) -> None:
     """Add a node's contributions to its inputs: the general case, for every form a vjp can have."""
     if node.op is PART:
         bundle, index = node.inputs[0], node.params["index"]
@@ -125,7 +125,7 @@ def _distribute(node: Node, ct: Any, active: set[float], arrived: dict[float, An
 
 
 def _distribute_call(
-    call: Call, cotangents: Sequence[Any], passing: Sequence[Node], active: set[float], arrived: dict[float, Any]
+    call: Call, cotangents: Sequence[Any], passing: Sequence[Node], active: set[int], arrived: dict[int, Any]
 ) -> None:
     """Add what a call contributes to its inputs. The adjoint adds to what has arrived, in the order of its nodes.
 
@@ -144,7 +144,7 @@ def _distribute_call(
             arrived[operand.id] = contribution if earlier is None else merge(earlier, contribution)
 
 
-def contributions_of(node: Node, ct: Any, active: set[float]) -> Sequence[Any]:
+def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
     """Return what a node's cotangent contributes to each of its inputs; ``None`` for inputs that are not active."""
     rules = node.op.vjp
     needed = [operand.id in active for operand in node.inputs]
@@ -209,7 +209,7 @@ class Inside:
 
     def __init__(self, variables: Sequence[Node]) -> None:
         self._projections = [link_of(v) for v in variables if type(v) is Projection]
-        self._ends: list[tuple[Op, set[float]]] = []
+        self._ends: list[tuple[Op, set[int]]] = []
         for v in variables:
             if type(v) is not Projection and v.inputs and v.op is not ALIAS:
                 self._ends.append((v.op, _ends(v)))
@@ -231,10 +231,10 @@ class Inside:
         )
 
 
-def _ends(variable: Node) -> set[float]:
+def _ends(variable: Node) -> set[int]:
     """Return the ids of the leaves and projections that a node is made from; constants do not count."""
-    ends: set[float] = set()
-    seen: set[float] = set()
+    ends: set[int] = set()
+    seen: set[int] = set()
     stack = [variable]
     while stack:
         node = stack.pop()
@@ -269,14 +269,14 @@ class Walk:
     __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "links", "order", "passing")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
-        self.active: set[float] = {v.id for v in variables}
-        self.links: dict[float, tuple[Call, int]] = {}
-        self.passing: dict[float, Sequence[Node]] = {}
+        self.active: set[int] = {v.id for v in variables}
+        self.links: dict[int, tuple[Call, int]] = {}
+        self.passing: dict[int, Sequence[Node]] = {}
         self.order: list[Node] = []
         if not variables:
             return
         self._inside = Inside(variables)
-        self._opened: dict[float, bool] = {}
+        self._opened: dict[int, bool] = {}
         # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
         self._through_all: dict[Op, bool] = {}
         # What is older than every variable depends on none. A variable that came out of a call may be younger than
@@ -299,14 +299,14 @@ class Walk:
                         order.append(node)
                         break
 
-    def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[float, Sequence[Node]], bool]:
+    def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[int, Sequence[Node]], bool]:
         """Return the differentiable nodes that outputs are made from, and what each is differentiated through.
 
         Also tells whether the order of ids is a topological order of them.
         """
         first, through_all = self._first, self._through_all
         reached: list[Node] = []
-        sources: dict[float, Sequence[Node]] = {}
+        sources: dict[int, Sequence[Node]] = {}
         in_id_order = True
         stack = [node for node in outputs if node.id >= first]
         while stack:
@@ -316,7 +316,7 @@ class Walk:
                 continue
             cls = type(node)
             if cls is Call:
-                operands: Sequence[Node] = self._through_call(node)
+                operands: Sequence[Node] = self._through_call(node)  # type: ignore[arg-type]
             elif node.dtype not in INEXACT and not is_differentiable(node):
                 sources[key] = ()
                 continue

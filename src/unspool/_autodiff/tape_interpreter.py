@@ -18,7 +18,7 @@ from unspool._autodiff.reverse import vjp_of
 from unspool._autodiff.tape_arithmetic import Arithmetic, frozen
 from unspool._dtypes import BOOL
 from unspool._engine.binding import bind_params
-from unspool._graph import Bundle, NO_PARAMS, Node, describe, in_order, origin_scope, source_of
+from unspool._graph import NO_PARAMS, Bundle, Node, describe, in_order, origin_scope, source_of
 from unspool._ops.elementwise import MASK, mask
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
 from unspool.errors import ContributionShapeError, UnboundPlaceholderError

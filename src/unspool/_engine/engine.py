@@ -22,35 +22,38 @@ import numpy as np
 from unspool._autodiff.identity import ALIAS
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
-from unspool._engine.interpreter import Pass, collect, run
+from unspool._engine.interpreter import Pass, collect, give_to_handles, run
 from unspool._engine.matching import Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_backend import POOL, clear_caches, owned
 from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
+from unspool._engine.repeated import run_repeated
 from unspool._engine.sealing import FoldQueue, describe_piece
-from unspool._engine.statistics import Statistics
-from unspool._fragments.call import Call
-from unspool._graph import Node
+from unspool._engine.statistics import STATISTICS
+from unspool._fragments.call import Call, Projection, link_of
+from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
 
 # Pieces with more nodes than this are looked at for repetition instead of being described as a whole.
 _LONG = 512
 
-# Structures of pieces that were seen once.
+# Structures of pieces that are remembered: those seen once, and those that have a plan.
 _MOST_STRUCTURES = 1 << 14
+_MOST_DESCRIPTIONS = 1 << 11
 
 
 class Engine:
     """Evaluates tensors; the default one serves ``eval()``, ``float()`` and everything else that computes."""
 
     def __init__(self) -> None:
-        self.statistics = Statistics()
+        self.statistics = STATISTICS
         self.plans = PlanCache(self.statistics)
         self.sites = Sites()
         self.residual_limit = available_bytes() // 2
         self.queue = FoldQueue(self._keep_slab)
         self._seen: OrderedDict[int, None] = OrderedDict()
+        self._described: OrderedDict[tuple[Any, ...], tuple[Site, list[int]]] = OrderedDict()
         self._slabs: deque[tuple[ref[Call], int]] = deque()
         self._slab_bytes = 0
 
@@ -70,6 +73,8 @@ class Engine:
         self.statistics.evaluations += 1
         observer = current_observer()
         if observer is None:
+            if type(missing[0]) is Projection and len(missing) == 1 and self._run_call_of(missing[0]):
+                return
             found = self.sites.find(missing)
             if found is not None and self._run_site(*found):
                 return
@@ -93,52 +98,85 @@ class Engine:
             self.queue.add(site, inputs, outputs, results[len(outputs) :])
         return True
 
+    def _run_call_of(self, projection: Node) -> bool:
+        """Run the call that a tensor is an output of, if all its inputs have values and it does not fail."""
+        call = link_of(projection)[0]
+        arguments = [i.value for i in call.inputs]
+        for argument in arguments:
+            if argument is None:
+                return False
+        plan = call.plan
+        try:
+            results = run_quietly(plan.run, *arguments)
+        except Exception:
+            return False
+        if len(results) > plan.fragment.results:
+            call.value = results[plan.fragment.results :]
+            self._keep_slab(call)
+        give_to_handles(call, results)
+        self.statistics.plan_hits += 1
+        self.statistics.kernel_calls += plan.kernels
+        return True
+
     def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:
         targets = {t.id for t in missing}
         self.statistics.kernel_calls += len(work.order)
         if observer is None and not work.has_calls:
-            if len(work.order) <= _LONG and _can_be_sealed(work.order) and self._was_seen(work.order):
-                self._run_described(work, missing, targets)
+            if len(work.order) > _LONG:
+                if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
+                    return
+            elif _can_be_sealed(work.order) and self._run_described(work, missing, targets):
                 return
         run(work, targets, observer)
 
-    def _was_seen(self, order: list[Node]) -> bool:
+    def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[int]) -> bool:
+        """Run a piece by plan if one of its structure ran before; tell whether it did.
+
+        A piece that failed is left to the pass node by node, which finds the culprit.
+        """
+        order = work.order
+        kept = interpreter.kept_nodes(order, work.uses, targets)
+        structure, inputs = _structure(order, kept)
+        if any(type(node) is Bundle for node in (*kept, *inputs)):
+            return False
+        known = self._described.get(structure)
+        if known is None:
+            if not self._was_seen(structure):
+                return False
+            known = self._describe(work, missing, kept)
+            self._described[structure] = known
+            if len(self._described) > _MOST_DESCRIPTIONS:
+                self._described.popitem(last=False)
+        site, positions = known
+        return self._run_site(site, tuple(inputs), tuple([order[i] for i in positions]))
+
+    def _was_seen(self, structure: tuple[Any, ...]) -> bool:
         """Whether a piece of this structure was evaluated before; a rare mistake costs a plan that is not used again."""
-        structure = _structure(order)
-        if structure in self._seen:
+        number = hash(structure)
+        if number in self._seen:
             return True
-        self._seen[structure] = None
+        self._seen[number] = None
         if len(self._seen) > _MOST_STRUCTURES:
             self._seen.popitem(last=False)
         return False
 
-    def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[float]) -> None:
-        """Describe a piece, remember its site, and run it by plan."""
-        order, uses = work.order, work.uses
-        kept = interpreter.kept_nodes(order, uses, targets)
+    def _describe(self, work: Pass, missing: Sequence[Node], kept: list[Node]) -> tuple[Site, list[int]]:
+        """Make the plan of a piece and remember its site; also return where in the piece its outputs are."""
+        order = work.order
         captured, residuals, extra = describe_piece(order, kept, keep_residuals=True)
-        fragment, inputs = captured.fragment, captured.inputs
-        plan = self.plans.plan_for(fragment, tuple(i.shape for i in inputs))
+        plan = self.plans.plan_for(captured.fragment, tuple(i.shape for i in captured.inputs))
         origins = tuple((node.code, node.lasti) for node in order)
-        origins += origins[-1:] * extra
         outputs = [*kept, *residuals]
-        match = make_matcher(missing, order, inputs, outputs, uses)
-        site = Site(match, plan, origins, worth_folding=len(order) > len(kept))
+        plan.prepare()
+        match = make_matcher(missing, order, captured.inputs, outputs, work.uses)
+        site = Site(match, plan, origins + origins[-1:] * extra, worth_folding=len(order) > len(kept))
         self.sites.add(missing, site)
-        results = None
-        try:
-            results = plan.run(*[i.value for i in inputs])
-        except Exception:
-            run(work, targets, None)  # finds the node that failed
-            return
-        for node, value in zip(outputs, results, strict=False):
-            node.value = value
-        if site.worth_folding:
-            self.queue.add(site, tuple(inputs), outputs, results[len(outputs) :])
+        position = {node.id: i for i, node in enumerate(order)}
+        return site, [position[node.id] for node in outputs]
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
         values, sizes = bind_placeholders(bindings)
-        bound: dict[float, Any] = dict(values)
+        bound: dict[int, Any] = dict(values)
         work = collect([t for t in targets if t.value is None and t.id not in values], values)
         run_quietly(interpreter.run_bound, work, {t.id for t in targets}, bound, sizes, current_observer())
         return [hand_out(owned(bound[t.id]) if t.id in bound else t.value) for t in targets]
@@ -148,10 +186,11 @@ class Engine:
     def _keep_slab(self, call: Call) -> None:
         """Count the residuals that a call keeps; beyond the limit the oldest are dropped, to be computed again."""
         size = sum(value.nbytes for value in call.value)
-        self._slabs.append((ref(call), size))
+        slabs = self._slabs
+        slabs.append((ref(call), size))
         self._slab_bytes += size
-        while self._slab_bytes > self.residual_limit and self._slabs:
-            oldest, size = self._slabs.popleft()
+        while slabs and (self._slab_bytes > self.residual_limit or slabs[0][0]() is None):
+            oldest, size = slabs.popleft()
             self._slab_bytes -= size
             dropped = oldest()
             if dropped is not None:
@@ -164,6 +203,10 @@ class Engine:
         self._slab_bytes = sum(size for _, size in self._slabs)
         return self._slab_bytes
 
+    def pooled_bytes(self) -> int:
+        """Return the bytes of arrays that are kept to be used again."""
+        return POOL.nbytes
+
     def clear(self) -> None:
         """Forget plans, sites and structures; values and what they mean stay as they are."""
         clear_caches()
@@ -171,6 +214,7 @@ class Engine:
         self.sites.clear()
         self.queue.clear()
         self._seen.clear()
+        self._described.clear()
 
 
 class _QuietContext(threading.local):
@@ -208,12 +252,20 @@ def _can_be_sealed(order: list[Node]) -> bool:
     return len(order) > 1 and not any(node.op is ALIAS or node.op is PLACEHOLDER for node in order)
 
 
-def _structure(order: list[Node]) -> int:
-    """Return a number that pieces of equal structure share: ops and relative wiring."""
-    position: dict[float, int] = {}
-    tokens: list[int] = []
+def _structure(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], list[Node]]:
+    """Return what makes two pieces the same (ops, parameters, wiring, sizes, what is kept), and the nodes at its inputs."""
+    position: dict[int, int] = {}
+    inputs: list[Node] = []
+    tokens: list[Any] = []
     for i, node in enumerate(order):
-        position[node.id] = i
+        for operand in node.inputs:
+            if operand.id not in position:
+                position[operand.id] = ~len(inputs)
+                inputs.append(operand)
+            tokens.append(position[operand.id])
         tokens.append(node.op.code)
-        tokens += [position.get(operand.id, -1) for operand in node.inputs]
-    return hash(tuple(tokens))
+        if node.params:
+            tokens.append(tuple(node.params.items()))
+        position[node.id] = i
+    tokens += [position[node.id] for node in kept]
+    return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs

@@ -48,16 +48,16 @@ class Pass:
 
     __slots__ = ("has_calls", "order", "uses")
 
-    def __init__(self, order: list[Node], uses: dict[float, int], has_calls: bool) -> None:
+    def __init__(self, order: list[Node], uses: dict[int, int], has_calls: bool) -> None:
         self.order = order
         self.uses = uses
         self.has_calls = has_calls
 
 
-def collect(targets: Sequence[Node], bound: Mapping[float, Any] | None = None) -> Pass:
+def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> Pass:
     """Find what has to run for targets that have no value."""
     wanted = {t.id: t for t in targets if type(t) is not Projection or not take_from_slab(t)}
-    uses: dict[float, int] = dict.fromkeys(wanted, 0)
+    uses: dict[int, int] = dict.fromkeys(wanted, 0)
     order: list[Node] = []
     inverted = has_calls = False
     stack = list(wanted.values())
@@ -92,7 +92,7 @@ def collect(targets: Sequence[Node], bound: Mapping[float, Any] | None = None) -
     return Pass(order, uses, has_calls)
 
 
-def kept_nodes(order: list[Node], uses: dict[float, int], targets: Container[float]) -> list[Node]:
+def kept_nodes(order: list[Node], uses: dict[int, int], targets: Container[int]) -> list[Node]:
     """Return the nodes of a pass whose values somebody can still ask for: targets, and what is referenced from outside.
 
     The caller must hold no other references to them than the list.
@@ -112,9 +112,9 @@ def take_from_slab(projection: Node) -> bool:
     return True
 
 
-def run(work: Pass, targets: Container[float], observer: Observer | None) -> None:
+def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
     """Run pending nodes; keep the values of targets and of nodes that are referenced from outside."""
-    values: dict[float, Any] = {}
+    values: dict[int, Any] = {}
     order, uses = work.order, work.uses
     freeing = len(order) > _SHORT
     order.reverse()
@@ -132,6 +132,7 @@ def run(work: Pass, targets: Container[float], observer: Observer | None) -> Non
             if cls is Call:
                 value = run_call(node, arguments, observer)  # type: ignore[arg-type]
                 values[node.id] = value
+                give_to_handles(node, value, uses)  # type: ignore[arg-type]
                 if freeing:
                     arguments.clear()
                     release(node.inputs, uses, values)
@@ -143,7 +144,7 @@ def run(work: Pass, targets: Container[float], observer: Observer | None) -> Non
                         params = bind_params(node, {})
                     value = node.op.kernel(*arguments, **params)
                 elif freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
-                    value = np.add(*arguments, out=arguments[0])
+                    value = np.add(arguments[0], arguments[1], out=arguments[0])
                 else:
                     value = node.op.kernel(*arguments)
             except Exception as error:
@@ -162,7 +163,7 @@ def run(work: Pass, targets: Container[float], observer: Observer | None) -> Non
             release(sources_of(node), uses, values)
 
 
-def _is_spare(node: Node, arguments: list[Any], uses: dict[float, int], values: dict[float, Any]) -> bool:
+def _is_spare(node: Node, arguments: list[Any], uses: dict[int, int], values: dict[int, Any]) -> bool:
     """Whether the left operand of a sum may be overwritten by it: a large temporary that nothing else looks at."""
     left = node.inputs[0].id
     array = arguments[0]
@@ -194,6 +195,17 @@ def run_call(call: Call, arguments: Sequence[Any], observer: Observer | None = N
     return results
 
 
+def give_to_handles(call: Call, results: Sequence[Any], inside: Container[int] = ()) -> None:
+    """Give the outputs of a call that ran to the tensors that stand for them, except to those ``inside`` a pass.
+
+    A pass decides itself what to keep of its own. Others would have to run the call again.
+    """
+    for reference, value in zip(call.handles, results, strict=True):
+        handle = None if reference is None else reference()
+        if handle is not None and handle.value is None and handle.id not in inside:
+            handle.value = value
+
+
 def run_inside(call: Call, arguments: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
     """Run a call node by node, so that an observer sees them and an error names one."""
     values = list(arguments)
@@ -217,8 +229,8 @@ def run_inside(call: Call, arguments: Sequence[Any], observer: Observer | None) 
 
 def run_bound(
     work: Pass,
-    targets: Container[float],
-    values: dict[float, Any],
+    targets: Container[int],
+    values: dict[int, Any],
     sizes: Mapping[str, int],
     observer: Observer | None,
 ) -> None:
@@ -249,7 +261,7 @@ def run_bound(
 
 
 def release(
-    operands: Sequence[Node], uses: dict[float, int], values: dict[float, Any], targets: Container[float] = ()
+    operands: Sequence[Node], uses: dict[int, int], values: dict[int, Any], targets: Container[int] = ()
 ) -> None:
     """Drop the values of operands that were needed for the last time."""
     for operand in operands:

@@ -19,10 +19,14 @@ from unspool._engine.buffers import LARGE, BufferPool, overwritable
 from unspool._engine.numpy_rules import FRESH, RULES
 from unspool._engine.planning import VIEWS, Bound, Step, nbytes
 from unspool._fragments.fragment import Fragment
+from unspool._ops.elementwise import ADD
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import Op
 
 Run = Callable[..., tuple[Any, ...]]
+
+# Sums of fewer bytes than this are not worth a second version of the code.
+WORTH_IN_PLACE = 1 << 14
 
 # Shared by all plans: what one run no longer needs, the next one takes, whichever plan it belongs to.
 POOL = BufferPool()
@@ -62,11 +66,39 @@ def _call(op: Op, arguments: Sequence[Any], params: Any) -> Any:
 # --- as generated code -----------------------------------------------------------------------------------------------
 
 
-def generate(fragment: Fragment, bound: Bound, steps: Sequence[Step], outputs: Sequence[int]) -> Run:
-    """Return a function of the input arrays that runs the steps and returns a tuple of arrays."""
+def accumulators(fragment: Fragment, bound: Bound, steps: Sequence[Step], outputs: Sequence[int]) -> dict[int, int]:
+    """Return the large inputs that are only added to, each with the slot of the sum that ends up as an output.
+
+    A loop that carries such a sum can have it computed in place.
+    """
+    readers: dict[int, list[Step]] = {}
+    for step in steps:
+        for slot in step.operands:
+            readers.setdefault(slot, []).append(step)
+    found: dict[int, int] = {}
+    for start in range(len(fragment.dtypes)):
+        slot = start
+        while slot not in outputs and len(readers.get(slot, ())) == 1:
+            step = readers[slot][0]
+            same = (bound.shapes[slot], bound.dtypes[slot]) == (bound.shapes[step.slot], bound.dtypes[step.slot])
+            if step.once or not same or fragment.body[step.source].op is not ADD:
+                break
+            slot = step.slot
+        if slot != start and slot in outputs and nbytes(bound.shapes[slot], bound.dtypes[slot]) >= WORTH_IN_PLACE:
+            found[start] = slot
+    return found
+
+
+def generate(
+    fragment: Fragment, bound: Bound, steps: Sequence[Step], outputs: Sequence[int], in_place: Sequence[int] = ()
+) -> Run:
+    """Return a function of the input arrays that runs the steps and returns a tuple of arrays.
+
+    ``in_place`` are accumulators that it may overwrite.
+    """
     names = {"owned": owned, "asarray": np.asarray, "give": POOL.give}
     names |= {f"v{slot}": value for slot, value in _held(fragment, steps, outputs).items()}
-    writer = Writer(fragment, bound, frozenset(outputs), names)
+    writer = Writer(fragment, bound, frozenset(outputs), names, frozenset(in_place))
     for step in steps:
         if not step.once:
             writer.write(step)
@@ -107,13 +139,21 @@ def _held(fragment: Fragment, steps: Sequence[Step], outputs: Sequence[int]) -> 
 class Writer:
     """Writes steps as lines of Python; ``names`` are the globals of the function they will be in."""
 
-    def __init__(self, fragment: Fragment, bound: Bound, outputs: frozenset[int], names: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        fragment: Fragment,
+        bound: Bound,
+        outputs: frozenset[int],
+        names: dict[str, Any],
+        in_place: frozenset[int] = frozenset(),
+    ) -> None:
         self.fragment = fragment
         self.shapes, self.dtypes, _ = bound
         self.lines: list[str] = []
         self._bound = bound
         self._outputs = outputs
         self._names = names
+        self._in_place = in_place
 
     def write(self, step: Step) -> None:
         """Append the lines of a step: its result, then the end of what it was the last to read."""
@@ -164,6 +204,10 @@ class Writer:
 
     def ufunc(self, ufunc: Any, step: Step, operands: Sequence[str]) -> str:
         """Return the call of a ufunc; a large result is written into an array that is no longer needed."""
+        for slot in step.operands:
+            if slot in self._in_place and ufunc is np.add:
+                self._in_place |= {step.slot}
+                return f"{self.name(ufunc)}({', '.join(operands)}, out=v{slot})"
         if not self.is_large(step.slot):
             return f"{self.name(ufunc)}({', '.join(operands)})"
         spare = overwritable(step, self._bound)

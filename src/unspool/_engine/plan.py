@@ -13,7 +13,7 @@ from typing import Any
 from weakref import ref
 
 from unspool._engine.buffers import Assignment, assign
-from unspool._engine.numpy_backend import generate, interpret
+from unspool._engine.numpy_backend import accumulators, generate, interpret
 from unspool._engine.planning import UNCOUNTED, VIEWS, Bound, Step, bind, lower, nbytes, slots_computed_once
 from unspool._fragments.fragment import Fragment
 
@@ -45,6 +45,7 @@ class Plan:
 
     __slots__ = (
         "__weakref__",
+        "_in_place",
         "_lowered",
         "derivatives",
         "dtypes",
@@ -71,6 +72,7 @@ class Plan:
         self.kernels = _count_kernels(fragment, bound)
         self.derivatives: dict[Any, Any] = {}
         self._lowered: _Lowered | None = None
+        self._in_place: tuple[dict[int, int], Any] | None = None
         self.run = _Runner(fragment, bound, ref(self))
 
     @property
@@ -97,6 +99,23 @@ class Plan:
     def peak_bytes(self) -> int:
         """The most bytes that temporaries and outputs take at once."""
         return self._program().memory.peak_bytes
+
+    def run_in_place(self) -> tuple[dict[int, int], Callable[..., tuple[Any, ...]]]:
+        """Return the plan as a function that overwrites its accumulators, and which those are.
+
+        Accumulators are inputs that are only added to: a dict of the input to the position of the output that is the sum.
+        """
+        if self._in_place is None:
+            bound, program = Bound(self.shapes, self.dtypes, self.params), self._program()
+            found = accumulators(self.fragment, bound, program.steps, program.outputs)
+            run = generate(self.fragment, bound, program.steps, program.outputs, tuple(found)) if found else self.run
+            self._in_place = {i: program.outputs.index(slot) for i, slot in found.items()}, run
+        return self._in_place
+
+    def prepare(self) -> None:
+        """Generate the code now: it is known that the plan will run more than once."""
+        if type(self.run) is _Runner:
+            self.run.generate()
 
     def _program(self) -> _Lowered:
         if self._lowered is None:
@@ -172,6 +191,10 @@ class _Runner:
         if not self._has_run:
             self._has_run = True
             return interpret(self._fragment, self._bound, arrays)
+        return self.generate()(*arrays)
+
+    def generate(self) -> Callable[..., tuple[Any, ...]]:
+        """Return the generated function; from now on the plan runs by it."""
         generated = self._generated
         if generated is None:
             # Two threads may both get here; either function will do.
@@ -180,7 +203,7 @@ class _Runner:
             plan = self._plan()
             if plan is not None:
                 plan.run = generated
-        return generated(*arrays)
+        return generated
 
 
 def _count_kernels(fragment: Fragment, bound: Bound) -> int:

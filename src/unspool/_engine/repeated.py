@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool._engine.binding import bind_params
-from unspool._engine.interpreter import failure, owned
+from unspool._engine.interpreter import failure
+from unspool._engine.numpy_backend import owned
 from unspool._fragments.fragment import Fragment, Instruction, fragment_of
 from unspool._fragments.repeats import FEWEST, Integers, Repeat, Wiring, find_repeats, wiring_of
 from unspool._graph import Node, SizedParams

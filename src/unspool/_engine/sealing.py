@@ -76,7 +76,7 @@ class FoldQueue:
         if not handles or not site.is_private(indices, handles):
             return
         # The call stands just before its outputs in the order of ids.
-        call = make_call(site.plan, inputs, site.origins, min([handle.id for handle in handles]) - 0.5)
+        call = make_call(site.plan, inputs, site.origins, min([handle.id for handle in handles]) - 1)
         if len(piece.outputs) > results or piece.extra:
             self._keep_slab(call, [reference() for reference in piece.outputs[results:]], piece.extra)
         for index, handle in zip(indices, handles, strict=True):

@@ -86,6 +86,8 @@ class Arguments:
         Pairs (name or place, value) of the arguments that were declared static.
     leaves : list
         As they were given.
+    tensors : list of Tensor
+        The leaves that are tensors or arrays, these as constants.
     kinds : list
         What each leaf is: "tensor", a type of number, or (type, value) for one that belongs to the key.
     key : tuple

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from unspool import _graph
+from unspool._engine.statistics import STATISTICS
 from unspool._graph import NO_PARAMS, Bundle, Node, origin_scope
 from unspool._ops.leaf import CONSTANT, constant
 from unspool._ops.op import Op
@@ -113,6 +114,7 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...],
     call = Call(CALL, inputs, NO_PARAMS, plan.output_shapes, plan.output_dtypes, key, code, lasti)
     if identity is not None:
         call.id = identity
+    STATISTICS.calls += 1
     call.plan = plan
     call.handles = [None] * len(plan.output_shapes)
     call.origins = origins

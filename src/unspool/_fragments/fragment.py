@@ -18,8 +18,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from unspool._dims import Shape, is_concrete
-from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
+from unspool._engine.statistics import STATISTICS
 from unspool._fragments.residuals import residual_nodes
+from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
 from unspool._ops.leaf import CONSTANT, LEAF_OPS
 from unspool._ops.op import Op
 
@@ -118,6 +119,7 @@ def fragment_of(
     key = (dtypes, shapes, steps, outputs, results)
     found = _fragments.get(key)
     if found is None:
+        STATISTICS.fragments += 1
         found = _fragments.setdefault(key, Fragment(dtypes, shapes, body, outputs, results, origins, key))
     return found
 
@@ -135,7 +137,7 @@ class Captured(NamedTuple):
 
     fragment: Fragment
     inputs: list[Node]
-    slots: Mapping[float, int]
+    slots: Mapping[int, int]
 
 
 def seal(
@@ -152,7 +154,7 @@ def seal(
     used or not. With ``literals``, constants are written into the fragment instead.
     """
     entering = list(inputs)
-    slots: dict[float, int] = {node.id: ~i for i, node in enumerate(entering)}
+    slots: dict[int, int] = {node.id: ~i for i, node in enumerate(entering)}
     steps: list[tuple[Op, tuple[int, ...], Params, Origin]] = []
     for node in order:
         for operand in node.inputs:
@@ -214,12 +216,12 @@ def capture(
     return seal(order, outputs, residuals, inputs=[*inputs, *passing], literals=True)
 
 
-def dependent_nodes(outputs: Sequence[Node], starts: set[float], everything: bool = False) -> list[Node]:
+def dependent_nodes(outputs: Sequence[Node], starts: set[int], everything: bool = False) -> list[Node]:
     """Return, in topological order, the nodes between starts and outputs that depend on a start or on symbolic sizes.
 
     With ``everything``, all nodes on the way are returned, except leaves.
     """
-    inside: set[float] = set()
+    inside: set[int] = set()
     order = []
     for node in ancestors(outputs, until=starts):
         if node.id in starts or node.op in LEAF_OPS:

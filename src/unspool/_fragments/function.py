@@ -18,6 +18,9 @@ from unspool._engine.default import default_engine
 from unspool._fragments.arguments import Arguments, Parameters
 from unspool._fragments.call import Projection, make_call, output
 from unspool._fragments.tracing import Symbols, Trace, Tracer
+from unspool._fragments.weak_numbers import DTYPES, is_weak
+from unspool._graph import Node
+from unspool._ops.leaf import scalar
 from unspool._tensor import Tensor
 from unspool.errors import ArgumentError, UnspoolError
 
@@ -117,16 +120,12 @@ class FragmentFunction:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function: place its fragment on the arguments."""
         if not kwargs:
-            signature: list[Any] = []
-            for argument in args:
-                cls = type(argument)
-                if cls is not Tensor and cls is not Projection:
-                    break
-                signature += (argument.shape, argument.dtype)
-            else:
-                placement = self._placements.get(tuple(signature))
+            signature = _flat_signature(args)
+            if signature is not None:
+                placement = self._placements.get(signature)
                 if placement is not None and placement.surroundings.are_unchanged():
-                    return placement.place(args, args)
+                    # Tensors make two entries each, numbers one.
+                    return placement.place(args if len(signature) == 2 * len(args) else _operands(args), args)
         return self._call(args, kwargs)
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Trace:
@@ -183,8 +182,9 @@ class FragmentFunction:
             if insisted:
                 self._numbers.put(arguments.key, insisted)
             self._placements.put(self._signature(arguments), placement)
-            if not kwargs and not arguments.static and all(type(a) is Tensor or type(a) is Projection for a in args):
-                self._placements.put(tuple([x for a in args for x in (a.shape, a.dtype)]), placement)
+            flat = None if kwargs or arguments.static or insisted else _flat_signature(args)
+            if flat is not None:
+                self._placements.put(flat, placement)
         return placement.place(arguments.operands(), arguments.leaves)
 
     def _signature(self, arguments: Arguments) -> tuple[Any, ...]:
@@ -225,6 +225,26 @@ class FragmentFunction:
         self._insisted.put(structure, learned)
         self._traces.put((structure, symbols.values_of(found)), trace)
         return trace
+
+
+def _flat_signature(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return what a placement is remembered by for arguments that are all tensors and numbers: the short way."""
+    signature: list[Any] = []
+    for argument in args:
+        cls = type(argument)
+        if cls is Tensor or cls is Projection:
+            signature += (argument.shape, argument.dtype)
+        elif is_weak(argument):
+            signature.append(cls)
+        else:
+            return None
+    return tuple(signature)
+
+
+def _operands(args: tuple[Any, ...]) -> list[Tensor]:
+    """Return tensors, then numbers as tensors, as `Arguments.operands` does."""
+    tensors: list[Any] = [argument for argument in args if isinstance(argument, Node)]
+    return tensors + [scalar(argument, DTYPES[type(argument)]) for argument in args if not isinstance(argument, Node)]
 
 
 class BoundFragment:

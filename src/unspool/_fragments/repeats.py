@@ -39,7 +39,7 @@ _SHORT = 48
 
 # What a step, a plan and a section cost beside their kernels, in nodes that could have been run meanwhile. Plans cost
 # more when they are made; but they are found again.
-_STEP_COST, _PLAN_COST, _SECTION_COST = 4, 4, 256
+_STEP_COST, _PLAN_COST, _SECTION_COST = 6, 4, 200
 
 # Lengths of the windows that are compared to find periods. Short ones see inner loops, long ones outer loops.
 _WINDOWS = (8, 32, 128, 512)

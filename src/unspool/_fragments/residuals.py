@@ -19,8 +19,8 @@ def residual_nodes(order: Sequence[Node]) -> list[Node]:
     factorisation keeps all its parts.
     """
     inside = {node.id for node in order}
-    found: dict[float, Node] = {}
-    seen: set[float] = set()
+    found: dict[int, Node] = {}
+    seen: set[int] = set()
     stack: list[Node] = []
     for node in order:
         if INPUTS in node.op.needs:

@@ -301,7 +301,7 @@ def _describe(
     surroundings: Surroundings,
 ) -> Trace:
     out, structure = trees.flatten(returned)
-    starts: set[float] = {node.id for _, node in stand_ins}
+    starts: set[Any] = {node.id for _, node in stand_ins}
     order = dependent_nodes([node for node in out if isinstance(node, Node)], starts)
     computed = {node.id: node for node in order}
     results = list({node.id: node for node in out if isinstance(node, Node) and node.id in computed}.values())
@@ -359,7 +359,7 @@ def _size_names(stand_ins: Sequence[tuple[int, Tensor]]) -> set[str]:
 
 
 def _slots(
-    fragment: Fragment, places: Mapping[float, int], nodes: Mapping[float, Node]
+    fragment: Fragment, places: Mapping[Any, int], nodes: Mapping[float, Node]
 ) -> tuple[tuple[Slot, ...], tuple[Origin, ...]]:
     """Return shape and dtype of every slot, and where every instruction was recorded in this trace."""
     first = len(fragment.dtypes)

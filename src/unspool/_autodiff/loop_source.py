@@ -1,0 +1,222 @@
+"""The text of a loop: the steps of its body's plan inside a ``for``, with every value in a local variable.
+
+Two things make it faster than calling the plan. Results that are kept are computed where they are kept, in a row of a
+stack. And a value without axes goes by two names: ``v``, a number of NumPy's, for arithmetic with other numbers, which
+operators do in a fraction of the time, and ``z``, an array, which ufuncs read faster. Each is made where it is first
+needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
+from unspool._engine.numpy_backend import POOL, Writer, _compiled, _held, owned
+from unspool._engine.numpy_rules import RULES
+from unspool._engine.plan import Plan
+from unspool._engine.planning import Bound, Step, lower
+from unspool._fragments.fragment import Fragment
+
+Drive = Callable[..., tuple[int, bool, list[Any], list[Any], list[Any]]]
+
+_ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_COMPARISONS = {
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "equal": "==",
+    "not_equal": "!=",
+}
+_NUMBERS = frozenset({FLOAT32, FLOAT64, INT64})
+
+# Products that take an array to write to as their last argument.
+_PRODUCT = re.compile(r"v\d+(\.T)?\.dot\(v\d+(\.T)?\)|matmul\(v\d+(\.T)?, v\d+(\.T)?\)")
+
+
+class Layout(NamedTuple):
+    """What becomes of the outputs of a body.
+
+    Attributes
+    ----------
+    constants, carries, rows : int
+        How many inputs of each kind it has. Its first outputs are the carry.
+    histories : tuple of int
+        The carried values of which all states are kept.
+    written, sums : tuple of int
+        The outputs that are written row by row, and those that are added up.
+    watched : bool
+        Whether the last output says when to stop.
+    reverse : bool
+        Whether indices fall.
+    """
+
+    constants: int
+    carries: int
+    rows: int
+    histories: tuple[int, ...]
+    written: tuple[int, ...]
+    sums: tuple[int, ...]
+    watched: bool
+    reverse: bool
+
+
+def generate_drive(plan: Plan, layout: Layout) -> Drive:
+    """Return the function that makes the steps of a loop; `loop_drive` says how it is called."""
+    fragment, bound = plan.fragment, Bound(plan.shapes, plan.dtypes, plan.params)
+    steps, outputs = lower(fragment, bound)
+    held = _held(fragment, steps, outputs)
+    names = {"owned": owned, "asarray": np.asarray, "float64": np.float64, "give": POOL.give}
+    for slot, value in held.items():
+        names[f"v{slot}"] = value[()] if plan.shapes[slot] == () else value
+        names[f"z{slot}"] = value
+    writer = _LoopWriter(fragment, bound, names, layout, outputs, held)
+    for step in steps:
+        if not step.once:
+            writer.write(step)
+    made: dict[str, Drive] = {}
+    exec(_compiled("\n".join(_text(layout, writer, outputs))), names, made)
+    return made["drive"]
+
+
+def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[str]:
+    first, last = layout.constants, layout.constants + layout.carries
+    constants = [f"v{i}" for i in range(first)]
+    carry = [f"v{i}" for i in range(first, last)]
+    before = [f"before{i}" for i in range(layout.carries)]
+    stacks = [f"rows{i}" for i in range(layout.rows)]
+    histories = [f"history{i}" for i in layout.histories]
+    written = [f"written{j}" for j in layout.written]
+    sums = [f"sum{j}" for j in layout.sums]
+    rows = range(last, last + layout.rows)
+    step = [
+        *[f"v{slot} = rows{slot - last}[k]" for slot in rows if slot in writer.numbers],
+        *[f"z{slot} = rows{slot - last}[k, ...]" for slot in rows if slot in writer.arrays],
+        *writer.lines,
+        *[f"{place} = v{slot}" for place, slot in places(layout, outputs) if place not in writer.done],
+        *[f"{name} += v{outputs[j]}" for name, j in zip(sums, layout.sums, strict=True)],
+        *_assign(before, carry),
+        *_assign(carry, [f"v{slot}" for slot in outputs[: layout.carries]]),
+    ]
+    if layout.watched:
+        step += [f"if v{outputs[-1]}:", "    stopped = True", "    break"]
+    entering = [
+        (constants, "constants"),
+        (carry, "carry"),
+        (stacks, "rows"),
+        (histories, "histories"),
+        (written, "written"),
+        (sums, "sums"),
+    ]
+    return [
+        "def drive(indices, constants, carry, rows, histories, written, sums):",
+        *[f"    {line}" for names, given in entering for line in _assign(names, [f"*{given}"])],
+        *[f"    z{slot} = asarray(v{slot})" for slot in range(first) if slot in writer.arrays],
+        "    stopped = False",
+        "    for k in indices:",
+        *[f"        {line}" for line in step or ["pass"]],
+        f"    return k, stopped, [{', '.join(carry)}], [{', '.join(before)}], [{', '.join(sums)}]",
+    ]
+
+
+def places(layout: Layout, outputs: Sequence[int]) -> list[tuple[str, int]]:
+    """Return the rows that a step fills, as text, each with the slot whose value goes there."""
+    after = "k" if layout.reverse else "k + 1"
+    kept = [(f"history{i}[{after}]", outputs[i]) for i in layout.histories]
+    return kept + [(f"written{j}[k]", outputs[j]) for j in layout.written]
+
+
+def _assign(names: Sequence[str], values: Sequence[str]) -> list[str]:
+    """Return the line that gives names values, all at once; nothing for no names."""
+    return [f"{', '.join(names)}, = {', '.join(values)},"] if names else []
+
+
+class _LoopWriter(Writer):
+    """Writes the steps of a body.
+
+    ``numbers`` are the slots that are read under the name ``v``, ``arrays`` those under ``z``, and ``done`` the rows
+    that are filled by what computes their values. ``held`` are slots that have both names already.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        bound: Bound,
+        names: dict[str, Any],
+        layout: Layout,
+        outputs: Sequence[int],
+        held: Container[int],
+    ) -> None:
+        super().__init__(fragment, bound, frozenset(), names)
+        # Whatever leaves a step leaves under its name v.
+        self.numbers: set[int] = set(outputs)
+        self.arrays: set[int] = set()
+        self.done: set[str] = set()
+        self._held = held
+        self._first, self._last = layout.constants, layout.constants + layout.carries
+        self._inputs = len(fragment.dtypes)
+        self._rows: dict[int, str] = {}
+        for place, slot in places(layout, outputs):
+            if self.shapes[slot] != () and slot >= self._inputs and slot not in held:
+                self._rows.setdefault(slot, place)
+
+    def write(self, step: Step) -> None:
+        """Append the lines of a step."""
+        kernel, rule = self.kernel_of(step), RULES.get(step.op)
+        text = self._on_numbers(step)
+        if text is None:
+            operands = [self._as_array(slot) for slot in step.operands]
+            if isinstance(kernel, np.ufunc):
+                text = self._fill(
+                    step, self.ufunc(kernel, step, operands), f"{self.name(kernel)}({', '.join(operands)})"
+                )
+            elif rule is not None:
+                text = rule(self, step, *operands)
+            if text is None:
+                text = self.call(kernel, operands, step.params)
+        if step.slot in self._rows and _PRODUCT.fullmatch(text):
+            text = self._fill(step, text, text)
+        if text.startswith("asarray(") and self.shapes[step.slot] == ():
+            text = f"float64({text.removeprefix('asarray(')}"
+        if text != f"v{step.slot}":
+            self.lines.append(f"v{step.slot} = {text}")
+        self._bury(step)
+
+    def _on_numbers(self, step: Step) -> str | None:
+        """Return a step as an operator, if it works on single numbers."""
+        dtypes = {self.dtypes[slot] for slot in step.operands}
+        if len(dtypes) != 1 or any(self.shapes[slot] != () for slot in (*step.operands, step.slot)):
+            return None
+        dtype = dtypes.pop()
+        if dtype not in _NUMBERS or self.dtypes[step.slot] not in (dtype, BOOL):
+            return None
+        symbol = (_ARITHMETIC if self.dtypes[step.slot] == dtype else _COMPARISONS).get(step.op)
+        if symbol is None and (step.op != "negative" or dtype == INT64):
+            return None
+        self.numbers.update(step.operands)
+        operands = [f"v{slot}" for slot in step.operands]
+        return f"-{operands[0]}" if symbol is None else f" {symbol} ".join(operands)
+
+    def _as_array(self, slot: int) -> str:
+        """Return the name of a value for NumPy's functions, and see to it that it is there."""
+        if self.shapes[slot] != ():
+            self.numbers.add(slot)
+            return f"v{slot}"
+        if slot not in self.arrays and slot not in self._held:
+            self.arrays.add(slot)
+            # Constants and rows are there as arrays from the beginning.
+            if self._first <= slot < self._last or slot >= self._inputs:
+                self.lines.append(f"z{slot} = asarray(v{slot})")
+        return f"z{slot}"
+
+    def _fill(self, step: Step, text: str, call: str) -> str:
+        """Return a call that writes into the row that its result is for; the text as it is if there is none."""
+        row = self._rows.get(step.slot)
+        if row is None:
+            return text
+        self.done.add(row)
+        return f"{call[:-1]}, out={row})"
