@@ -97,13 +97,13 @@ def iterate() -> Loops:
 
     def growth(start: Any, steps: int) -> tuple[Any, Any]:
         x = us.tensor(start)
-        y, _ = iterating(grow, x, until=lambda y, *_: y[0] <= 0.0, max_steps=steps)
+        y, _ = iterating(grow, x, until=lambda y: y[0] <= 0.0, max_steps=steps)
         return us.eval(y, us.sum(y).grad(x))  # type: ignore[no-any-return]
 
     def power(matrix: Any, start: Any, steps: int) -> tuple[Any, Any]:
         A = us.tensor(matrix)
         state = us.tensor(start), us.tensor(1.0)
-        (x, _), _ = iterating(turn, state, A, until=lambda state, *_: state[1] <= 0.0, max_steps=steps)
+        (x, _), _ = iterating(lambda state: turn(state, A), state, until=lambda state: state[1] <= 0.0, max_steps=steps)
         quotient = x @ A @ x
         return us.eval(quotient, quotient.grad(A))  # type: ignore[no-any-return]
 

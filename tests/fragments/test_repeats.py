@@ -189,7 +189,7 @@ def test_nested_loops_fold_at_the_outer_period() -> None:
 
 def test_nested_loops_fold_at_the_inner_period_if_the_outer_body_is_too_long() -> None:
     order = pending(sweeps(6, sites=400)[1])
-    assert [r.period for r in found_in(order, longest=1300)] == [1205]
+    assert max(found_in(order, longest=1300), key=lambda repeat: repeat.stop - repeat.start).period == 1205
     repeats = found_in(order, longest=1000)
     assert len(repeats) == 6
     assert all(repeat.period % 3 == 0 for repeat in repeats)

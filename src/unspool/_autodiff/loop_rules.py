@@ -30,7 +30,7 @@ from unspool._autodiff.loop_steps import (
     split,
 )
 from unspool._graph import Node
-from unspool._ops.contraction.contract import contract, form_from, record, split_subscripts
+from unspool._ops.contraction.contract import contract, split_subscripts
 from unspool._ops.elementwise import add_cotangents, mask
 from unspool._ops.layout import concat, expand_dims
 from unspool._ops.op import PART
@@ -131,10 +131,10 @@ class _Transform:
         while self._peeled < self.steps:
             step = self._derive(forms)
             if step.carry == forms:
-                self._loop(step, forms)
+                self._loop(step)
                 return
             if self._peeled == _MOST_PEELED:
-                self._loop(*self._widened(forms, step.carry))
+                self._loop(self._widened(forms, step.carry))
                 return
             self._peel(step)
             forms = step.carry
@@ -145,62 +145,53 @@ class _Transform:
         request = Request(self.kind, Groups(forms, rows, shared), self.wanted, leaving)
         return derived_step(self.primal.loop, self.primal.shapes, request)
 
-    def _widened(self, forms: Forms, leaving: Forms) -> tuple[DerivedStep, Forms]:
+    def _widened(self, forms: Forms, leaving: Forms) -> DerivedStep:
         """Return a step that leaves the carry in the forms in which it takes it, masked where that is necessary."""
         while True:
             forms = tuple([a if a == b else MASKED for a, b in zip(forms, leaving, strict=True)])
             leaving = self._derive(forms).carry
             if all(a in (b, MASKED) for a, b in zip(forms, leaving, strict=True)):
-                return self._derive(forms, forms), forms
+                return self._derive(forms, forms)
 
     def _peel(self, step: DerivedStep) -> None:
         """Place one step as graph."""
         row = self.steps - 1 - self._peeled if self.reverse else self._peeled
+        stacks = [self._row_source(source) for source in step.rows]
         carry = self._split_carry(tuple(map(form_of, self.carry)))
-        rows = [self._row_source(source)[row] for source in step.rows]
-        found = apply_fragment(step.body, [*self._constants(step), *carry, *rows])
+        found = apply_fragment(step.body, [*self._constants(step), *carry, *[stack[row] for stack in stacks]])
+        carries, rows, _ = step.counts
+        found[carries : carries + rows] = [expand_dims(x, axis=0) for x in found[carries : carries + rows]]
         self._peeled += 1
-        carries, stacked, _ = step.counts
-        self.carry = _join_carry(step.carry, found[:carries])
-        out_rows = found[carries : carries + stacked]
-        for place, form in zip(self._rows, step.leaving_rows, strict=True):
-            if form is not None:
-                place.append((1, _joined(form, [expand_dims(x, axis=0) for x in out_rows])))
-            else:
-                place.append((1, None))
-        for i, terms in enumerate(step.sums):
-            for term in terms:
-                if term[0] == "outer":
-                    factors = [rows[at] if side == "in" else out_rows[at] for side, at in term[2:]]
-                    self._add(i, record(form_from(term[1]), *factors))
-                else:
-                    self._add(i, _joined(term, found[carries + stacked :]))
+        self._collect(step, 1, [stack[row : row + 1] for stack in stacks], found)
 
-    def _loop(self, step: DerivedStep, forms: Forms) -> None:
+    def _loop(self, step: DerivedStep) -> None:
         """Place all remaining steps as a loop."""
         steps = self.steps - self._peeled
         self._peeled = self.steps
-        carries, stacked, sums = step.counts
-        if not step.body.outputs:
-            for place in self._rows:
-                place.append((steps, None))
+        carries, rows, sums = step.counts
+        if not carries + rows + sums:
+            self._collect(step, steps, [], [])
             return
-        constants, carry = self._constants(step), self._split_carry(forms)
-        rows = [self._remaining(self._row_source(source), steps) for source in step.rows]
-        loop = Loop(step.body, len(constants), carries, len(rows), stacked, sums, steps, self.reverse)
-        node = place_loop(loop, [*constants, *carry, *rows])
-        found = [loop_output(node, i) for i in range(carries + stacked + sums)]
-        self.carry = _join_carry(forms, found[:carries])
-        out_rows = found[carries : carries + stacked]
+        constants, carry = self._constants(step), self._split_carry(step.carry)
+        stacks = [self._remaining(self._row_source(source), steps) for source in step.rows]
+        loop = Loop(step.body, len(constants), carries, len(stacks), rows, sums, steps, self.reverse)
+        node = place_loop(loop, [*constants, *carry, *stacks])
+        self._collect(step, steps, stacks, [loop_output(node, i) for i in range(carries + rows + sums)])
+
+    def _collect(self, step: DerivedStep, steps: int, stacks: Sequence[Any], found: Sequence[Any]) -> None:
+        """Take what a number of steps gave: the carry, stacks of rows, and sums."""
+        carries, rows, _ = step.counts
+        self.carry = _join_carry(step.carry, found[:carries])
+        leaving, sums = found[carries : carries + rows], found[carries + rows :]
         for place, form in zip(self._rows, step.leaving_rows, strict=True):
-            place.append((steps, None if form is None else _joined(form, out_rows)))
+            place.append((steps, None if form is None else _joined(form, leaving)))
         for i, terms in enumerate(step.sums):
             for term in terms:
                 if term[0] == "outer":
-                    factors = [rows[at] if side == "in" else out_rows[at] for side, at in term[2:]]
+                    factors = [stacks[at] if side == "in" else leaving[at] for side, at in term[2:]]
                     self._add(i, _gathered(term[1], *factors))
                 else:
-                    self._add(i, _joined(term, found[carries + stacked :]))
+                    self._add(i, _joined(term, sums))
 
     def _split_carry(self, forms: Forms) -> list[Any]:
         places = zip(self.carry, forms, self.here.carried, strict=True)

@@ -226,7 +226,7 @@ class _Derivation:
             derivatives = pullback([x for x, _ in reached], [ct for _, ct in reached], leaving)
         rest = iter(derivatives)
         found: list[Any] = [next(rest) if flag else None for flag in wanted]
-        found = simplified(found, [*self.carry, *self.rows.nodes])
+        found = simplified(found, self.carry, self.rows.nodes)
         first, last = len(self.there.carried), len(self.there.carried) + len(self.there.rows)
         return Groups(tuple(found[:first]), tuple(found[first:last]), tuple(found[last:]))
 

@@ -35,8 +35,11 @@ from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
 
-# Pieces with more nodes than this are looked at for repetition instead of being described as a whole.
-_LONG = 512
+# Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
+_LARGEST_PIECE = 512
+
+# Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
+_SMALLEST_LOOP = 2000
 
 # Structures of pieces that are remembered: those seen once, and those that have a plan.
 _MOST_STRUCTURES = 1 << 14
@@ -122,10 +125,10 @@ class Engine:
         targets = {t.id for t in missing}
         self.statistics.kernel_calls += len(work.order)
         if observer is None and not work.has_calls:
-            if len(work.order) > _LONG:
+            if len(work.order) >= _SMALLEST_LOOP:
                 if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
                     return
-            elif _can_be_sealed(work.order) and self._run_described(work, missing, targets):
+            elif len(work.order) <= _LARGEST_PIECE and _can_be_sealed(work.order) and self._run_described(work, missing, targets):
                 return
         run(work, targets, observer)
 

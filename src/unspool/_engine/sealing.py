@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._fragments.call import Call, fold, make_call
+from unspool._fragments.call import Call, fold, new_call
 from unspool._fragments.fragment import Captured, seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Node
@@ -76,7 +76,9 @@ class FoldQueue:
         if not handles or not site.is_private(indices, handles):
             return
         # The call stands just before its outputs in the order of ids.
-        call = make_call(site.plan, inputs, site.origins, min([handle.id for handle in handles]) - 1)
+        call = new_call(site.plan, inputs, site.origins, min([handle.id for handle in handles]) - 1)
+        if call is None:  # the same was recorded and evaluated before; its outputs have tensors that stand for them
+            return
         if len(piece.outputs) > results or piece.extra:
             self._keep_slab(call, [reference() for reference in piece.outputs[results:]], piece.extra)
         for index, handle in zip(indices, handles, strict=True):

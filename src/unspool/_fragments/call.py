@@ -55,7 +55,7 @@ _set_inputs = Node.inputs.__set__  # type: ignore[attr-defined]
 class Projection(Tensor):
     """A tensor that is one output of a call. Where other tensors keep their inputs it keeps the call and a position.
 
-    It is not in the intern table. If it is a second handle on an output, ``key`` is the id of the first one.
+    It is not in the intern table: the call knows it.
     """
 
     __slots__ = ()
@@ -93,23 +93,26 @@ def link_of(projection: Node) -> tuple[Call, int]:
 
 
 def call_key(plan: Plan, inputs: Sequence[Node]) -> tuple[Any, ...]:
-    """Return what a call is interned by. Two handles on one output of a call count as the same input."""
-    return (
-        CALL.code,
-        plan.id,
-        *[i.id if type(i) is not Projection or i.key is None else i.key for i in inputs],
-    )
+    """Return what a call is interned by."""
+    return (CALL.code, plan.id, *[i.id for i in inputs])
 
 
-def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: float | None = None) -> Call:
-    """Return the call of a plan on inputs: the one that is alive, or a new one.
-
-    ``identity`` is the id of a new call, if it shall stand at another place in the order than at the end.
-    """
+def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
+    """Return the call of a plan on inputs: the one that is alive, or a new one."""
     key = call_key(plan, inputs)
-    found = _graph.lookup(key)
-    if found is not None:
-        return found  # type: ignore[return-value]
+    found: Any = _graph.lookup(key)
+    return _enter_call(key, plan, inputs, origins) if found is None else found
+
+
+def new_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: int) -> Call | None:
+    """Return a new call with the id it shall have, or None if the same call is alive."""
+    key = call_key(plan, inputs)
+    return _enter_call(key, plan, inputs, origins, identity) if _graph.lookup(key) is None else None
+
+
+def _enter_call(
+    key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: int | None = None
+) -> Call:
     code, lasti = origins[-1] if origins else _graph.current_origin()
     call = Call(CALL, inputs, NO_PARAMS, plan.output_shapes, plan.output_dtypes, key, code, lasti)
     if identity is not None:
@@ -151,13 +154,8 @@ def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None
 
 def fold(node: Tensor, call: Call, index: int) -> None:
     """Let a tensor stand for an output of a call; what it was made from is let go."""
-    reference = call.handles[index]
-    first = None if reference is None else reference()
     _graph.forget(node)
-    if first is None:
-        call.handles[index] = ref(node)
-    else:
-        node.key = first.id if first.key is None else first.key  # type: ignore[assignment]
+    call.handles[index] = ref(node)
     # In this order: a thread that looks in between finds a projection that keeps its inputs still.
     node.__class__ = Projection
     _set_inputs(node, (call, index))
