@@ -41,8 +41,8 @@ _next_number = itertools.count().__next__
 class Step:
     """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
 
-    ``made`` are the outputs that something stands for, ``read`` those that a later step reads, and ``wanted`` those that are
-    needed apart from that.
+    Three sets of outputs, as bits of an integer: ``made`` are those that something stands for, ``read`` those that a later
+    step reads, ``wanted`` those that are needed apart from that.
     """
 
     __slots__ = ("inputs", "made", "number", "placed", "plan", "read", "wanted")
@@ -51,22 +51,20 @@ class Step:
         self.number = _next_number()
         self.plan = plan
         self.inputs = inputs
-        self.made: list[int] = []
-        self.read: list[int] = []
-        self.wanted: list[int] = []
+        self.made = self.read = self.wanted = 0
         self.placed: Placed | None = None
         for value in inputs:
             if type(value) is Pending:
-                value.step.read.append(value.index)
+                value.step.read |= 1 << value.index
 
     def output(self, index: int) -> Pending:
         """Return what stands for an output."""
-        self.made.append(index)
+        self.made |= 1 << index
         return Pending(self, index)
 
     def needs(self, index: int) -> bool:
         """Whether anything but the next step may ask for an output."""
-        return index in self.wanted or (index in self.made and index not in self.read)
+        return bool((self.wanted | (self.made & ~self.read)) >> index & 1)
 
 
 class Pending:
@@ -85,7 +83,7 @@ class Pending:
 
     def keep(self) -> Pending:
         """Note that it will be asked for whatever else reads it."""
-        self.step.wanted.append(self.index)
+        self.step.wanted |= 1 << self.index
         return self
 
 
@@ -194,7 +192,7 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     plan = run[0].plan
     carried = {position for position, _ in wiring}
     constant, varying = _constants(run, carried)
-    last = tuple(sorted(set(run[-1].made)))
+    last = tuple(i for i in range(len(plan.output_shapes)) if run[-1].made >> i & 1)
     stacked = tuple(i for i in range(len(plan.output_shapes)) if any(step.needs(i) for step in run[:-1]))
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
     entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]

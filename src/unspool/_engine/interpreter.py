@@ -19,9 +19,10 @@ from unspool._engine.binding import bind_params
 from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
 from unspool._fragments.call import Call, Projection, link_of, unfold
-from unspool._graph import Bundle, Node, SizedParams, describe, in_order, source_of
+from unspool._graph import Bundle, Node, SizedParams, describe, in_order, lookup, source_of
 from unspool._ops.elementwise import ADD
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
+from unspool._ops.op import PART
 from unspool.errors import KernelError, SizeContradictionError, UnboundPlaceholderError, UnspoolError
 
 # Passes longer than this free intermediate values at their last use; shorter ones end before that could matter.
@@ -59,11 +60,14 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
     wanted = {t.id: t for t in targets if type(t) is not Projection or not take_from_slab(t)}
     uses: dict[int, int] = dict.fromkeys(wanted, 0)
     order: list[Node] = []
+    bundles: list[Node] = []
     inverted = has_calls = False
     stack = list(wanted.values())
     while stack:
         node = stack.pop()
         order.append(node)
+        if type(node) is Bundle:
+            bundles.append(node)
         if type(node) is Projection:
             has_calls = True
             call = link_of(node)[0]
@@ -85,11 +89,32 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
                     uses[key] = 1
                     inverted |= key > node.id
                     stack.append(operand)
+    if bundles and bound is None:
+        adopt_parts(bundles, order, uses)
     if inverted:
         return Pass(in_order(order, sources_of), uses, has_calls)
     if len(order) > 1:
         order.sort(key=_by_id)
     return Pass(order, uses, has_calls)
+
+
+def adopt_parts(bundles: Sequence[Node], order: list[Node], uses: dict[int, int]) -> None:
+    """Let a pass also take the parts of its bundles that are alive but were not asked for.
+
+    They would hold the whole bundle; taking a part costs nothing once the bundle is there.
+    """
+    for bundle in bundles:
+        for index in range(len(bundle.shape)):
+            part = part_if_alive(bundle, index)
+            if part is not None and part.value is None and part.id not in uses:
+                uses[part.id] = 0
+                uses[bundle.id] += 1
+                order.append(part)
+
+
+def part_if_alive(bundle: Node, index: int) -> Node | None:
+    """Return the tensor that is a part of a bundle, if there is one."""
+    return lookup((PART.code, (("index", index),), bundle.id))
 
 
 def kept_nodes(order: list[Node], uses: dict[int, int], targets: Container[int]) -> list[Node]:

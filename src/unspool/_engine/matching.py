@@ -15,6 +15,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from unspool._engine.generated import compile_function
+from unspool._engine.interpreter import part_if_alive
 from unspool._graph import Node
 
 if TYPE_CHECKING:
@@ -110,9 +111,13 @@ def make_matcher(
     bound: dict[str, Any] = {"refcount": getrefcount}
     met = {target.id for target in targets}
     lines: list[str] = []
+    reachable = {operand.id for node in order for operand in node.inputs} | met
     for node in reversed(order):
+        if node.id not in reachable:
+            continue  # a part that was adopted; found through its bundle
         name = names[node.id]
         lines += _compare_node(node, name, bound)
+        lines += _adopt(node, [other for other in order if other.id not in reachable], names, bound)
         if node.id not in kept:
             lines.append(f"if refcount({name}) != {_OWN_REFERENCES + uses[node.id]}: return None")
         if node.inputs:
@@ -136,6 +141,18 @@ def _compare_node(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
         bound[f"params_{name}"] = node.params
         line += f" or ({name}.params is not params_{name} and {name}.params != params_{name})"
     return [f"{line}: return None"]
+
+
+def _adopt(bundle: Node, adopted: Sequence[Node], names: dict[int, str], bound: dict[str, Any]) -> list[str]:
+    """Bind the names of a bundle's parts that nothing in the piece reads."""
+    bound["part_if_alive"] = part_if_alive
+    lines = []
+    for part in adopted:
+        if part.inputs[0] is bundle:
+            name = names[part.id]
+            lines.append(f"{name} = part_if_alive({names[bundle.id]}, {part.params['index']})")
+            lines.append(f"if {name} is None or {name}.value is not None: return None")
+    return lines
 
 
 def _compare_inputs(node: Node, name: str, names: dict[float, str], met: set[float]) -> list[str]:
