@@ -1,9 +1,9 @@
 """Adding up the contributions to a cotangent.
 
-Most are added as they come. Outer products are not: a matrix that every step of a loop multiplies with a vector gets one
-outer product per step, each as large as the matrix. Their sum is one matrix product of the stacked vectors, so they are
-gathered and multiplied in blocks. The size of a block is a number, not a matter of memory: whatever budget a gradient is
-taken under, its bits are the same.
+Most are added as they come. Outer products are not: a matrix that every step of a loop multiplies with a vector gets
+one outer product per step, each as large as the matrix. Their sum is one matrix product of the stacked vectors, so they
+are gathered and multiplied in blocks. The size of a block is a number, not a matter of memory: whatever budget a
+gradient is taken under, its bits are the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def accumulate(before: Contribution, term: Contribution) -> Contribution:
         return before
     if as_outer(before) is not None and as_outer(term) is not None:
         return Sum(before, term)  # type: ignore[arg-type]
-    return add_cotangents(_written(before), _written(term))  # type: ignore[arg-type]
+    return add_cotangents(_written(before), _written(term))
 
 
 def merge(before: Contribution, after: Contribution) -> Contribution:

@@ -1,12 +1,12 @@
 """Derivatives of calls: the adjoint of a fragment is a fragment, derived once and called wherever it is needed.
 
-To derive it, the body is applied to stand-ins and swept once, with the rules of its ops, for one set of active inputs and
-one set of arriving cotangents. What the sweep built is described as a fragment again; its inputs are those inputs and
-outputs of the primal call, and those cotangents, that it uses. Placing it is placing one call, so a gradient through K
-steps costs K placements, and since the adjoint call is an ordinary call, it can be differentiated again.
+To derive it, the body is applied to stand-ins and swept once, with the rules of its ops, for one set of active inputs
+and one set of arriving cotangents. What the sweep built is described as a fragment again; its inputs are those inputs
+and outputs of the primal call, and those cotangents, that it uses. Placing it is placing one call, so a gradient
+through K steps costs K placements, and since the adjoint call is an ordinary call, it can be differentiated again.
 
-Absent elements stay absent across calls: a cotangent that is masked arrives as two tensors, the numbers and what to keep,
-and leaves as two. An outer product leaves as its two factors (see `accumulation`).
+Absent elements stay absent across calls: a cotangent that is masked arrives as two tensors, the numbers and what to
+keep, and leaves as two. An outer product leaves as its two factors (see `accumulation`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._tensor import Tensor
 
-# How a cotangent or tangent arrives: not at all, as it is, masked, with the shape of what to keep, or, if it is empty, as
-# terms that are not added up and stay outside.
+# How a cotangent or tangent arrives: not at all, as it is, masked, with the shape of what to keep, or, if it is empty,
+# as terms that are not added up and stay outside.
 Arrival = tuple[Any, ...] | bool | None
 
 
 class Derivative(NamedTuple):
     """A derived plan: where its inputs come from, and what its outputs are for.
 
-    ``sources`` are pairs (kind, position): an "input" or "output" of the primal call, an arriving "number" or "keep", or
-    ("node", node) for what depends on none of these. ``results`` has an entry per place a derivative may be wanted: None,
-    ("plain", i), ("masked", i, j), ("outer", subscripts, i, j) or ("terms", ...) with several of these, where i and j are
-    positions among the outputs of the plan.
+    ``sources`` are pairs (kind, position): an "input" or "output" of the primal call, an arriving "number" or "keep",
+    or ("node", node) for what depends on none of these. ``results`` has an entry per place a derivative may be wanted:
+    None, ("plain", i), ("masked", i, j), ("outer", subscripts, i, j) or ("terms", ...) with several of these, where i
+    and j are positions among the outputs of the plan.
     """
 
     plan: Plan
@@ -188,7 +188,7 @@ def _split(contribution: Any, targets: list[Node]) -> tuple[Any, ...]:
         return ("terms", *[_split(term, targets) for term in contribution.terms])
     first = len(targets)
     if type(contribution) is Outer:
-        targets += [contribution.left, contribution.right]
+        targets += [as_tensor(contribution.left), as_tensor(contribution.right)]
         return ("outer", contribution.subscripts, first, first + 1)
     if contribution.op is MASK:
         targets += contribution.inputs
@@ -228,5 +228,5 @@ def _derive_tangent(plan: Plan, wanted: Sequence[bool], arrivals: Sequence[Arriv
 
     stand_ins = _StandIns(plan, arrivals, plan.input_shapes, plan.fragment.dtypes)
     outputs = [node for node, asked in zip(stand_ins.outputs, wanted, strict=True) if asked]
-    found = iter(pushforward(outputs, stand_ins.inputs, stand_ins.arriving))  # type: ignore[arg-type]
+    found = iter(pushforward(outputs, stand_ins.inputs, stand_ins.arriving))
     return stand_ins.describe([next(found) if asked else None for asked in wanted])

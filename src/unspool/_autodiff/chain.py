@@ -1,10 +1,10 @@
 """The gradient of a loop is a loop: derivative calls that follow each other become one node.
 
 While a sweep walks back through the calls of a loop it would place one derivative call per step. Instead it notes a
-`Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is needed are
-the steps made into nodes. Steps of one plan, each reading what the one before it gave in the same way, are a *chain*: one
-node whose kernel runs the plan once per step, carries what is carried, and writes what is wanted of every step into
-stacked arrays. Other steps become calls.
+`Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is
+needed are the steps made into nodes. Steps of one plan, each reading what the one before it gave in the same way, are a
+*chain*: one node whose kernel runs the plan once per step, carries what is carried, and writes what is wanted of every
+step into stacked arrays. Other steps become calls.
 
 A chain is differentiated by expanding it into the calls it stands for, which form chains again.
 """
@@ -41,8 +41,8 @@ _next_number = itertools.count().__next__
 class Step:
     """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
 
-    Three sets of outputs, as bits of an integer: ``made`` are those that something stands for, ``read`` those that a later
-    step reads, ``wanted`` those that are needed apart from that.
+    Three sets of outputs, as bits of an integer: ``made`` are those that something stands for, ``read`` those that a
+    later step reads, ``wanted`` those that are needed apart from that.
     """
 
     __slots__ = ("inputs", "made", "number", "placed", "plan", "read", "wanted")

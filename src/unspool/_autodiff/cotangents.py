@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def cotangents(loss: Tensor, nodes: Any, seed: Any = None) -> Any:
     """Return the cotangent of any tensors of a graph: how a loss changes with each, everything else following.
 
-    All of them come from one sweep, without a tape. They may be values of any iteration of a loop, whether it is folded or
-    not.
+    All of them come from one sweep, without a tape. They may be values of any iteration of a loop, whether it is folded
+    or not.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def _seed(loss: Tensor, seed: Any) -> Tensor:
         return given
     if loss.shape != ():
         raise NonScalarLossError(
-            f"cotangents of {describe(loss)}, made at {source_of(loss)}, need a seed of its shape; only a scalar has one"
+            f"cotangents of {describe(loss)}, made at {source_of(loss)}, need a seed of its shape: it is no scalar"
         )
     if loss.dtype in COMPLEX:
         raise ComplexLossError(f"{describe(loss)}, made at {source_of(loss)}, is complex: give a seed, or take .real")

@@ -1,9 +1,9 @@
 """Reverse mode: one walk in falling id order that turns cotangents of outputs into cotangents of earlier nodes.
 
 The result is graph, so it can be differentiated again. A call of a fragment is one step of the walk, with an adjoint
-that was derived once (`calls`); a call is walked node by node only if a variable may be inside of it. A node is visited only if an output depends on it and it depends
-on a variable, through inputs that are differentiated; a node that no cotangent reached has no entry, which is not the
-same as a zero.
+that was derived once (`calls`); a call is walked node by node only if a variable may be inside of it. A node is visited
+only if an output depends on it and it depends on a variable, through inputs that are differentiated; a node that no
+cotangent reached has no entry, which is not the same as a zero.
 """
 
 from __future__ import annotations

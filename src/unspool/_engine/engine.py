@@ -1,9 +1,9 @@
 """The engine: computes the values of nodes, each once, and folds what it computed.
 
-What is pending between the targets and nodes that have a value is a *piece*. The first time a piece of some structure is
-asked for it runs node by node. The second time it is described as a fragment, gets a plan, and its site in the user's
-program is remembered with a matcher. From the third time on the matcher recognises it and the plan runs it: that is what
-an iteration of a loop costs. Pieces are folded into calls a number of evaluations later (`sealing`).
+What is pending between the targets and nodes that have a value is a *piece*. The first time a piece of some structure
+is asked for it runs node by node. The second time it is described as a fragment, gets a plan, and its site in the
+user's program is remembered with a matcher. From the third time on the matcher recognises it and the plan runs it: that
+is what an iteration of a loop costs. Pieces are folded into calls a number of evaluations later (`sealing`).
 
 Values that depend on placeholders are never kept: they belong to one binding.
 """
@@ -128,7 +128,11 @@ class Engine:
             if len(work.order) >= _SMALLEST_LOOP:
                 if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
                     return
-            elif len(work.order) <= _LARGEST_PIECE and _can_be_sealed(work.order) and self._run_described(work, missing, targets):
+            elif (
+                len(work.order) <= _LARGEST_PIECE
+                and _can_be_sealed(work.order)
+                and self._run_described(work, missing, targets)
+            ):
                 return
         run(work, targets, observer)
 
@@ -154,7 +158,7 @@ class Engine:
         return self._run_site(site, tuple(inputs), tuple([order[i] for i in positions]))
 
     def _was_seen(self, structure: tuple[Any, ...]) -> bool:
-        """Whether a piece of this structure was evaluated before; a rare mistake costs a plan that is not used again."""
+        """Whether a piece of this structure was evaluated before; a rare mistake costs a plan that is used once."""
         number = hash(structure)
         if number in self._seen:
             return True
@@ -256,7 +260,7 @@ def _can_be_sealed(order: list[Node]) -> bool:
 
 
 def _structure(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], list[Node]]:
-    """Return what makes two pieces the same (ops, parameters, wiring, sizes, what is kept), and the nodes at its inputs."""
+    """Return what makes two pieces the same, and the nodes at the inputs of this one."""
     position: dict[int, int] = {}
     inputs: list[Node] = []
     tokens: list[Any] = []

@@ -103,7 +103,8 @@ class Plan:
     def run_in_place(self) -> tuple[dict[int, int], Callable[..., tuple[Any, ...]]]:
         """Return the plan as a function that overwrites its accumulators, and which those are.
 
-        Accumulators are inputs that are only added to: a dict of the input to the position of the output that is the sum.
+        Accumulators are inputs that are only added to: a dict of the input to the position of the output that is the
+        sum.
         """
         if self._in_place is None:
             bound, program = Bound(self.shapes, self.dtypes, self.params), self._program()

@@ -35,7 +35,7 @@ PlanFor = Callable[[Fragment, tuple[Any, ...]], "Plan"]
 _OWN_REFERENCES = next(map(getrefcount, [object()]))
 
 
-def run_repeated(order: list[Node], uses: Mapping[float, int], targets: Container[float], plan_for: PlanFor) -> bool:
+def run_repeated(order: list[Node], uses: Mapping[int, int], targets: Container[int], plan_for: PlanFor) -> bool:
     """Run pending nodes by repetition, if they repeat; tell whether they did.
 
     Parameters
@@ -64,7 +64,7 @@ def run_repeated(order: list[Node], uses: Mapping[float, int], targets: Containe
     return True
 
 
-def kept_flags(order: list[Node], uses: Mapping[float, int], targets: Container[float]) -> Any:
+def kept_flags(order: list[Node], uses: Mapping[int, int], targets: Container[int]) -> Any:
     """Return, per node, whether its value has to be kept: it is a target, or referenced from outside the piece."""
     # Counted without a name for the node, which would be a reference of its own.
     references = np.fromiter(map(getrefcount, order), np.int64, len(order))

@@ -60,8 +60,8 @@ class EngineStats:
 def engine_stats() -> EngineStats:
     """Return what the engine did and holds, in numbers.
 
-    A loop that reads a value every iteration is in its steady state from the third iteration on: each iteration finds its
-    plan, and nothing new is made.
+    A loop that reads a value every iteration is in its steady state from the third iteration on: each iteration finds
+    its plan, and nothing new is made.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """A fragment: a closed piece of graph, described by its structure alone.
 
-The one idea: number the values of a piece of graph. Slots 0…I-1 are its inputs, slot I+j is the result of instruction j,
-and an instruction is an op, its parameters and the slots it reads. No node, no id and no value is left in it, so two
+The one idea: number the values of a piece of graph. Slots 0…I-1 are its inputs, slot I+j is the result of instruction
+j, and an instruction is an op, its parameters and the slots it reads. No node, no id and no value is left in it, so two
 iterations of a loop have the same description, and equal descriptions are one `Fragment`. Sizes are not part of it
-either, except where they are written as parameters (a reshape to ``(3, 4)``); a traced function has symbolic sizes there.
+either, except where they are written as parameters (a reshape to ``(3, 4)``); a traced function has symbolic sizes
+there.
 
 Everything here is data. Plans, calls and derivatives are made from it elsewhere.
 """
@@ -200,9 +201,9 @@ def capture(
 
     Nodes of the ``boundary`` are inputs too, where they are used. So is everything else that does not depend on an
     input or a boundary node and is not a constant: tensors that a function closes over, and what is made from them.
-    Constants, and what is made of symbolic sizes alone, belong to the fragment. With ``keep_residuals``, what derivatives
-    of the fragment will need is among its outputs, after the results. If it is ``closed``, only leaves are taken from
-    outside.
+    Constants, and what is made of symbolic sizes alone, belong to the fragment. With ``keep_residuals``, what
+    derivatives of the fragment will need is among its outputs, after the results. If it is ``closed``, only leaves are
+    taken from outside.
     """
     starts = {node.id for node in inputs} | {node.id for node in boundary}
     order = dependent_nodes(outputs, starts, closed)

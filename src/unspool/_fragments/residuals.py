@@ -1,7 +1,7 @@
 """Which values inside a piece of graph its derivatives will need.
 
-An op declares whether its derivative rules look at its inputs, its output, or neither. What they look at is kept when the
-piece runs, beside its results, unless it is cheap to compute again.
+An op declares whether its derivative rules look at its inputs, its output, or neither. What they look at is kept when
+the piece runs, beside its results, unless it is cheap to compute again.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class Op:
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
         ``None``.
     cheap : bool
-        Whether computing it again costs hardly more than reading it from memory; such values are not kept for derivatives.
+        Whether computing it again costs hardly more than reading it from memory; such values are not kept for
+        derivatives.
     multi : bool
         Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     """
