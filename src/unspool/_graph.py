@@ -16,10 +16,10 @@ import itertools
 import linecache
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import CodeType, FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -38,6 +38,7 @@ NO_PARAMS: Final[Params] = MappingProxyType({})
 # Even numbers: the odd one before a node is left to the call that it may be folded into.
 _next_id = itertools.count(0, 2).__next__
 _weak = weakref.ref
+_new = object.__new__
 
 _table: dict[Any, weakref.ref[Node]] = {}
 
@@ -101,14 +102,15 @@ class Node:
         self.code = code
         self.lasti = lasti
 
-    def __del__(self, _table: Any = _table, _weak: Any = _weak) -> None:
+    def __del__(self, _table: Any = _table, _remove: Any = _table.pop) -> None:
         # Bound as defaults because nodes outlive this module's globals when the interpreter shuts down. Another thread
-        # may have put an equal node under this key meanwhile; that entry is not ours to remove. A reference that is
-        # dead already is: the garbage collector clears references before it finalises what it found in a cycle.
-        key = self.key
-        reference = _table.get(key)
-        if reference is not None and (reference is _weak(self) or reference() is None):
-            _table.pop(key, None)
+        # may have put an equal node under this key meanwhile: that entry is put back. A reference that is dead already
+        # is ours: the garbage collector clears references before it finalises what it found in a cycle.
+        reference = _remove(self.key, None)
+        if reference is not None:
+            node = reference()
+            if node is not self and node is not None:
+                _table.setdefault(self.key, reference)
 
 
 class Bundle(Node):
@@ -177,21 +179,31 @@ def intern(
     dtype: Any,
     key: tuple[Any, ...] | None,
     cls: type[Node] | None = None,
-    *,
     sizes_are_known: bool = False,
 ) -> Tensor:
     """Make a node whose shape and dtype are known and enter it under ``key`` (``None``: never shared)."""
     if op.sized and not sizes_are_known and _has_dims(params, op.sized):
         params = SizedParams(params)
-    code = _origin.code
-    if code is None:
-        frame: FrameType | None = sys._getframe(1)
+    origin = _given_origin()
+    if origin is None or (code := origin.code) is None:
+        frame: FrameType | None = sys._getframe(2)  # the caller is always one of ours
         while frame is not None and _is_internal[(code := frame.f_code).co_filename]:
             frame = frame.f_back
         lasti = 0 if frame is None else frame.f_lasti
     else:
-        lasti = _origin.lasti
-    node = (cls or _tensor_class)(op, inputs, params, shape, dtype, key, code, lasti)  # type: ignore[arg-type]
+        lasti = origin.lasti
+    # What `Node.__init__` does, without the call.
+    node = _new(cls or _tensor_class)
+    node.key = key
+    node.op = op
+    node.inputs = inputs
+    node.params = params
+    node.shape = shape
+    node.dtype = dtype
+    node.id = _next_id()
+    node.value = None
+    node.code = code  # type: ignore[assignment]
+    node.lasti = lasti
     if key is not None:
         reference = _weak(node)
         if _table.setdefault(key, reference) is not reference:
@@ -199,19 +211,12 @@ def intern(
     return node  # type: ignore[return-value]
 
 
-def enter(key: tuple[Any, ...], node: Node) -> Node:
-    """Enter a node that was made elsewhere under its key; return the one that the key stands for."""
-    reference = _weak(node)
-    return node if _table.setdefault(key, reference) is reference else resolve_race(key, node)  # type: ignore[arg-type]
-
-
 def forget(node: Node) -> None:
     """Take a node out of the intern table: an equal recipe will be another node."""
     key, node.key = node.key, None
-    if key is not None:
-        reference = _table.get(key)
-        if reference is not None and reference() is node:
-            _table.pop(key, None)
+    reference = _table.pop(key, None)
+    if reference is not None and reference() is not node:
+        _table.setdefault(key, reference)
 
 
 def resolve_race(key: tuple[Any, ...], node: Tensor) -> Tensor:
@@ -222,6 +227,7 @@ def resolve_race(key: tuple[Any, ...], node: Tensor) -> Tensor:
     present = _table.get(key)
     other = None if present is None else present()
     if other is not None:
+        node.key = None  # the entry is not its own
         return other  # type: ignore[return-value]
     _table[key] = _weak(node)
     return node
@@ -262,33 +268,39 @@ class _InternalFiles(dict[str, bool]):
 _is_internal = _InternalFiles()
 
 
-class _Origin(threading.local):
-    """The source position that new nodes inherit, per thread; no position: the user's current line."""
+class _Origin:
+    """The source position that new nodes inherit; no position: the user's current line."""
 
-    code: CodeType | None = None
-    lasti: int = 0
+    __slots__ = ("code", "lasti")
+
+    code: CodeType | None
+    lasti: int
 
 
-_origin = _Origin()
+_origin: ContextVar[_Origin | None] = ContextVar("unspool_origin", default=None)
+_given_origin = _origin.get
 
 
 @contextmanager
 def origin_scope() -> Iterator[_Origin]:
     """Let derivative rules place nodes as if the user's line that made the primal node had made them.
 
-    The caller sets ``code`` and ``lasti`` on the object this yields; both are restored at the end.
+    The caller sets ``code`` and ``lasti`` on the object this yields; at the end they are what they were.
     """
-    before = _origin.code, _origin.lasti
+    before, origin = _given_origin(), _Origin()
+    origin.code, origin.lasti = (None, 0) if before is None else (before.code, before.lasti)
+    token = _origin.set(origin)
     try:
-        yield _origin
+        yield origin
     finally:
-        _origin.code, _origin.lasti = before
+        _origin.reset(token)
 
 
 def current_origin() -> tuple[CodeType, int]:
     """Return the source position that a new node would get."""
-    if _origin.code is not None:
-        return _origin.code, _origin.lasti
+    origin = _given_origin()
+    if origin is not None and origin.code is not None:
+        return origin.code, origin.lasti
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_internal[frame.f_code.co_filename]:
         frame = frame.f_back

@@ -18,6 +18,7 @@ from unspool._dims import Size, product
 from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
+from unspool._ops.leaf import scalar
 from unspool._ops.op import Op
 from unspool.errors import DTypeError, MutationError, ShapeError
 
@@ -38,14 +39,19 @@ def _operator(function: Callable[[Any, Any], Tensor], reflected: bool = False) -
 
 
 def _elementwise_operator(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
-    """Return the method for an elementwise operator, with a short way for two tensors."""
+    """Return the method for an elementwise operator, with a short way for tensors and floats."""
     record = elementwise.record
     general = _operator(partial(elementwise.binary, op), reflected)
 
-    def operator(self: Tensor, other: Any) -> Tensor:
-        return record(op, self, other) if isinstance(other, Node) else general(self, other)  # type: ignore[arg-type]
+    def forward(self: Tensor, other: Any) -> Tensor:
+        if isinstance(other, Node):
+            return record(op, self, other)  # type: ignore[arg-type]
+        return record(op, self, scalar(other, self.dtype)) if type(other) is float else general(self, other)
 
-    return general if reflected else operator
+    def backward(self: Tensor, other: Any) -> Tensor:
+        return record(op, scalar(other, self.dtype), self) if type(other) is float else general(self, other)
+
+    return backward if reflected else forward
 
 
 class Tensor(Node):
@@ -187,10 +193,10 @@ class Tensor(Node):
         if value is None:
             default_engine().compute((self,))
             value = self.value
-        if value.size != 1:
-            raise ShapeError(f"{what}() takes a tensor with one element, this one has shape {self.shape}")
         try:
             return value.item()
+        except ValueError:
+            raise ShapeError(f"{what}() takes a tensor with one element, this one has shape {self.shape}") from None
         except TypeError as error:
             raise DTypeError(str(error)) from None
 
@@ -314,8 +320,7 @@ class Tensor(Node):
 
     # -- indexing --
 
-    def __getitem__(self, index: Any) -> Tensor:
-        return indexing.getitem(self, index)
+    __getitem__ = indexing.getitem
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise MutationError("a tensor cannot be written into; t = t.at[index].set(value) makes an updated one")

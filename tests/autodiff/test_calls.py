@@ -17,8 +17,6 @@ from unspool.errors import MissingRuleError
 X = np.array([0.5, -1.25, 2.0])
 A = np.array([[1.0, 0.25, -0.5], [0.75, -1.0, 0.5], [0.25, 1.5, 1.0]])
 
-Body = Callable[[Any, us.Tensor, us.Tensor], us.Tensor]
-
 
 @pytest.fixture(autouse=True)
 def _fold_soon() -> Iterator[None]:
@@ -76,8 +74,8 @@ def test_rule_applications_do_not_grow_with_the_number_of_steps(order: int) -> N
             gradient = us.sum(gradient * gradient).grad(x)
         gradient.eval()
         counts.append(applied.count("vjp"))
-    # The first steps ran node by node and are not folded.
-    assert counts[0] == counts[1] < 12
+    # The first steps ran node by node and may not be folded; the rest share one adjoint, or one of each order.
+    assert max(counts) <= 4 * order, counts
 
 
 def test_forward_rules_are_applied_once_per_structure_too() -> None:
@@ -91,12 +89,12 @@ def test_forward_rules_are_applied_once_per_structure_too() -> None:
         )
         us.eval(y, tangent)
         counts.append(applied.count("jvp"))
-    assert counts[0] == counts[1] < 12
+    assert max(counts) <= 4, counts
 
 
 def test_placements_grow_with_the_steps_and_derivations_do_not() -> None:
     derived, graphs = [], []
-    for steps in (20, 40, 80):
+    for steps in (20, 20, 40, 80):  # the second time all steps are folded, the first one too
         a, x = us.tensor(A * 0.3), us.tensor(X)
         loss = us.sum(loop(contract_step, a, x, steps))
         loss.eval()
@@ -108,8 +106,8 @@ def test_placements_grow_with_the_steps_and_derivations_do_not() -> None:
         derived.append(after.derivatives - before.derivatives)
         graphs.append(after.calls + after.chains - before.calls - before.chains)
         close(gradient, by_tape(loss, a), 1e-11)
-    assert derived[1] == derived[2] == 0, derived  # the same structures as with 20 steps
-    assert graphs[2] - graphs[1] <= 40 + 4, graphs
+    assert derived[2:] == [0, 0], derived
+    assert graphs[3] - graphs[2] <= 40 + 4, graphs
 
 
 def test_the_adjoint_is_kept_with_the_plan_and_shared_by_its_calls() -> None:
@@ -170,9 +168,9 @@ def test_absent_elements_stay_absent_across_calls() -> None:
         lambda a, x: us.where(x > 0, us.log(x) * a + 2.0, x),
         lambda a, x: us.concat([x[:1], us.sqrt(x)[1:] + a]),
         lambda a, x: x.at[1:].set(us.sqrt(x * a)[1:] + 0.5),
-        lambda a, x: us.maximum(x, 0.0) * a + us.minimum(us.sqrt(us.abs(x)), 2.0) * 0.0 + x * 0.5,
+        lambda a, x: us.maximum(us.sqrt(x), 0.5) * a + x * 0.5,
     ],
-    ids=["max of logs", "guarded log", "where of log", "slice of sqrt", "update", "kinks"],
+    ids=["max of logs", "guarded log", "where of log", "slice of sqrt", "update", "maximum"],
 )
 def test_no_nan_comes_from_elements_that_were_not_chosen(step: Any) -> None:
     start = np.array([0.0, 1.5, 4.0])
@@ -409,12 +407,13 @@ def test_forward_mode_hessian_products_and_the_tape_agree_on_folded_loops(body: 
 
 
 def test_third_derivatives_of_a_folded_loop() -> None:
-    x = us.tensor(0.3)
-    y = x
-    for _ in range(6):
-        y = y * y * 0.5 + y
-        float(y)
-    flush()
+    for _ in range(2):
+        x = us.tensor(0.3)
+        y = x
+        for _ in range(6):
+            y = y * y * 0.5 + y
+            float(y)
+        flush()
     polynomial = np.polynomial.Polynomial([0.0, 1.0])
     for _ in range(6):
         polynomial = polynomial * polynomial * 0.5 + polynomial

@@ -30,12 +30,12 @@ A = np.array([[1.0, 0.25, -0.5], [0.75, -1.0, 0.5], [0.25, 1.5, 1.0]])
 def folding(after: int) -> Iterator[Engine]:
     """Fold pieces so many evaluations after they ran."""
     engine = default_engine()
-    before = engine.queue.after
-    engine.queue.after = after
+    before = engine.queue.after, engine.queue.most
+    engine.queue.after = engine.queue.most = after
     try:
         yield engine
     finally:
-        engine.queue.after = before
+        engine.queue.after, engine.queue.most = before
 
 
 @pytest.fixture(autouse=True)

@@ -80,14 +80,18 @@ def push_call(call: Call, tangents: Sequence[Any], wanted: Container[int]) -> li
 
 def differentiated_inputs(call: Call) -> list[Node]:
     """Return the inputs of a call through which some output is differentiated."""
-    derivatives = call.plan.derivatives
-    passing = derivatives.get("passing")
+    return [call.inputs[i] for i in passing_inputs(call.plan)]
+
+
+def passing_inputs(plan: Plan) -> tuple[int, ...]:
+    """Return the positions of the inputs through which some output of a plan is differentiated."""
+    passing = plan.derivatives.get("passing")
     if passing is None:
-        passing = derivatives["passing"] = _passing(call.plan)
-    return [call.inputs[i] for i in passing]
+        passing = plan.derivatives["passing"] = _find_passing(plan)
+    return passing  # type: ignore[no-any-return]
 
 
-def _passing(plan: Plan) -> tuple[int, ...]:
+def _find_passing(plan: Plan) -> tuple[int, ...]:
     from unspool._autodiff.reverse import active_nodes
 
     stand_ins = _StandIns(plan, (), (), ())

@@ -11,10 +11,10 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,36 +35,35 @@ if TYPE_CHECKING:
 # Fewer steps than this are placed as calls.
 SHORTEST = 4
 
-_next_number = itertools.count().__next__
+_next_number = count().__next__
 
 
 class Step:
     """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
 
-    Three sets of outputs, as bits of an integer: ``made`` are those that something stands for, ``read`` those that a
-    later step reads, ``wanted`` those that are needed apart from that.
+    ``made`` lists the output of each `Pending` that was made of it, ``wanted`` those that are needed whatever else reads
+    them.
     """
 
-    __slots__ = ("inputs", "made", "number", "placed", "plan", "read", "wanted")
+    __slots__ = ("inputs", "made", "number", "placed", "plan", "wanted")
 
     def __init__(self, plan: Plan, inputs: list[Tensor | Pending]) -> None:
         self.number = _next_number()
         self.plan = plan
         self.inputs = inputs
-        self.made = self.read = self.wanted = 0
+        self.made: list[int] = []
+        self.wanted: list[int] = []
         self.placed: Placed | None = None
-        for value in inputs:
-            if type(value) is Pending:
-                value.step.read |= 1 << value.index
 
     def output(self, index: int) -> Pending:
         """Return what stands for an output."""
-        self.made |= 1 << index
+        self.made.append(index)
         return Pending(self, index)
 
-    def needs(self, index: int) -> bool:
-        """Whether anything but the next step may ask for an output."""
-        return bool((self.wanted | (self.made & ~self.read)) >> index & 1)
+    def needed_beside(self, reader: Step) -> set[int]:
+        """Return the outputs that something else than a given step may ask for."""
+        read = [i.index for i in {id(i): i for i in reader.inputs if type(i) is Pending and i.step is self}.values()]
+        return {index for index in self.made if self.made.count(index) > read.count(index)}.union(self.wanted)
 
 
 class Pending:
@@ -83,9 +82,8 @@ class Pending:
 
     def keep(self) -> Pending:
         """Note that it will be asked for whatever else reads it."""
-        self.step.wanted |= 1 << self.index
+        self.step.wanted.append(self.index)
         return self
-
 
 class Placed:
     """Where a step has its outputs now: at a call, or at one position of a chain."""
@@ -192,8 +190,9 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     plan = run[0].plan
     carried = {position for position, _ in wiring}
     constant, varying = _constants(run, carried)
-    last = tuple(i for i in range(len(plan.output_shapes)) if run[-1].made >> i & 1)
-    stacked = tuple(i for i in range(len(plan.output_shapes)) if any(step.needs(i) for step in run[:-1]))
+    last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
+    needed = set().union(*[step.needed_beside(reader) for step, reader in pairwise(run)])
+    stacked = tuple(sorted(needed))
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
     entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
     entering += [as_tensor(run[0].inputs[position]) for position in constant]
@@ -348,12 +347,22 @@ def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> t
     return tuple(pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving]))
 
 
+def _passes(params: Any) -> list[bool]:
+    """Return which inputs a chain is differentiated through: those that its plan is."""
+    from unspool._autodiff.calls import passing_inputs
+
+    chain = params["chain"]
+    passing = passing_inputs(chain.plan)
+    flags = [position in passing for position, _ in chain.carried] + [position in passing for position in chain.constant]
+    return flags + [position in passing for position in chain.varying] * chain.steps
+
+
 # Not registered, like calls: it is a way to write derivatives, not something to apply by name.
 CHAIN = Op(
     "chain",
     infer=lambda *inputs, chain: chain.avals(),
     kernel=_kernel,
-    vjp=JointRule(_pull),
+    vjp=JointRule(_pull, _passes),
     jvp=_push,  # type: ignore[arg-type]
     needs=("inputs",),
     multi=True,

@@ -16,6 +16,7 @@ from unspool._autodiff.accumulation import Outer, Sum, accumulate, merge, total
 from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.identity import ALIAS
 from unspool._dtypes import INEXACT
+from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node, describe, in_order, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
@@ -56,6 +57,7 @@ def sweep(
 
     ``arrived`` holds what reached nodes before the sweep began; the sweep adds to it.
     """
+    default_engine().queue.settle()
     wanted = {v.id for v in variables}
     walk = Walk(outputs, variables)
     order, active, links = walk.order, walk.active, walk.links

@@ -88,8 +88,10 @@ class Engine:
     def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
         plan = site.plan
+        values = [i.value for i in inputs]
         try:
-            results = run_quietly(plan.run, *[i.value for i in inputs])
+            # `run_quietly`, without the call.
+            results = plan.run(*values) if _is_quiet.get() else _quiet.context.run(plan.run, *values)
         except Exception:
             return False
         for node, value in zip(outputs, results, strict=False):
@@ -134,7 +136,7 @@ class Engine:
                 and self._run_described(work, missing, targets)
             ):
                 return
-        run(work, targets, observer)
+        run(work, targets | work.bundles, observer)
 
     def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[int]) -> bool:
         """Run a piece by plan if one of its structure ran before; tell whether it did.

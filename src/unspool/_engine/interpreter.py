@@ -45,14 +45,18 @@ def sources_of(node: Node) -> tuple[Node, ...]:
 
 
 class Pass:
-    """What has to run: pending nodes in order, and how often each is used by the others."""
+    """What has to run: pending nodes in order, and how often each is used by the others.
 
-    __slots__ = ("has_calls", "order", "uses")
+    ``bundles`` are those of which parts may be asked for later that are no tensors yet.
+    """
 
-    def __init__(self, order: list[Node], uses: dict[int, int], has_calls: bool) -> None:
+    __slots__ = ("bundles", "has_calls", "order", "uses")
+
+    def __init__(self, order: list[Node], uses: dict[int, int], has_calls: bool, bundles: set[int]) -> None:
         self.order = order
         self.uses = uses
         self.has_calls = has_calls
+        self.bundles = bundles
 
 
 def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> Pass:
@@ -89,27 +93,30 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
                     uses[key] = 1
                     inverted |= key > node.id
                     stack.append(operand)
-    if bundles and bound is None:
-        adopt_parts(bundles, order, uses)
+    adopters = adopt_parts(bundles, order, uses) if bundles and bound is None else set()
     if inverted:
-        return Pass(in_order(order, sources_of), uses, has_calls)
+        return Pass(in_order(order, sources_of), uses, has_calls, adopters)
     if len(order) > 1:
         order.sort(key=_by_id)
-    return Pass(order, uses, has_calls)
+    return Pass(order, uses, has_calls, adopters)
 
 
-def adopt_parts(bundles: Sequence[Node], order: list[Node], uses: dict[int, int]) -> None:
+def adopt_parts(bundles: Sequence[Node], order: list[Node], uses: dict[int, int]) -> set[int]:
     """Let a pass also take the parts of its bundles that are alive but were not asked for.
 
-    They would hold the whole bundle; taking a part costs nothing once the bundle is there.
+    Taking a part costs nothing once the bundle is there. Returns the bundles that have adopted a part and have others.
     """
+    adopters: set[int] = set()
     for bundle in bundles:
-        for index in range(len(bundle.shape)):
-            part = part_if_alive(bundle, index)
+        parts = [part_if_alive(bundle, index) for index in range(len(bundle.shape))]
+        for part in parts:
             if part is not None and part.value is None and part.id not in uses:
                 uses[part.id] = 0
                 uses[bundle.id] += 1
                 order.append(part)
+                if any(other is None for other in parts):
+                    adopters.add(bundle.id)
+    return adopters
 
 
 def part_if_alive(bundle: Node, index: int) -> Node | None:

@@ -3,7 +3,8 @@
 The one idea: the iterations of a loop ask for the same node, made by the same line of the user's program, with the same
 nodes behind it. So for each piece that was seen a second time a *matcher* is generated: straight-line Python that walks
 back from the target, compares each node with the one that stood there, and returns the nodes at the inputs and outputs,
-or ``None`` at the first difference. It is kept with the line that made the target. A line is a guess, the matcher decides.
+or ``None`` at the first difference. It is kept with the line that made the target. A line is a guess, the matcher
+decides.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ _OWN_REFERENCES = 2
 class Site:
     """A piece that the user's program was seen to ask for again: how to recognise it, and the plan that runs it."""
 
-    __slots__ = ("_checks", "match", "origins", "plan", "worth_folding")
+    __slots__ = ("_checks", "match", "origins", "plan", "results", "worth_folding")
 
     def __init__(self, match: Match, plan: Plan, origins: tuple[Origin, ...], worth_folding: bool) -> None:
         self.match = match
         self.plan = plan
+        self.results = plan.fragment.results
         self.origins = origins
         self.worth_folding = worth_folding
         self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
@@ -72,22 +74,25 @@ class Sites:
         line = self._lines.get((id(first.code), first.lasti, len(targets)))
         if line is None:
             return None
-        for position, site in enumerate(line):
+        for site in line:
             found = site.match(*targets)
             if found is not None:
-                if position:
-                    line.insert(0, line.pop(position))
-                return site, *found
+                if line[0] is not site:
+                    line.remove(site)
+                    line.insert(0, site)
+                inputs, outputs = found
+                return site, inputs, outputs
         return None
 
     def add(self, targets: Sequence[Node], site: Site) -> None:
-        """Remember a site under the line that made the first target."""
+        """Remember a site under the line that made the first target; a site may stand under several."""
         first = targets[0]
         key = (id(first.code), first.lasti, len(targets))
         with self._lock:
             line = self._lines.setdefault(key, [])
-            line.insert(0, site)
-            del line[MOST_BRANCHES:]
+            if site not in line:
+                line.insert(0, site)
+                del line[MOST_BRANCHES:]
             self._lines.move_to_end(key)
             while len(self._lines) > MOST_LINES:
                 self._lines.popitem(last=False)
@@ -102,7 +107,11 @@ class Sites:
 
 
 def make_matcher(
-    targets: Sequence[Node], order: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], uses: dict[float, int]
+    targets: Sequence[Node],
+    order: Sequence[Node],
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    uses: dict[int, int],
 ) -> Match:
     """Generate the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs."""
     names = {node.id: f"n{i}" for i, node in enumerate(order)}
@@ -130,13 +139,14 @@ def make_matcher(
     arguments = ", ".join(names[target.id] for target in targets)
     body = "\n".join(f"        {line}" for line in lines)
     source = f"def match({arguments}):\n    try:\n{body}\n    except ValueError:\n        return None\n"
-    return compile_function("match", source, bound)
+    match: Match = compile_function("match", source, bound)
+    return match
 
 
 def _compare_node(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
     bound[f"op_{name}"] = node.op
     bound[f"class_{name}"] = type(node)
-    line = f"if {name}.op is not op_{name} or {name}.__class__ is not class_{name} or {name}.value is not None"
+    line = f"if {name}.op is not op_{name} or type({name}) is not class_{name} or {name}.value is not None"
     if node.params:
         bound[f"params_{name}"] = node.params
         line += f" or ({name}.params is not params_{name} and {name}.params != params_{name})"
@@ -155,7 +165,7 @@ def _adopt(bundle: Node, adopted: Sequence[Node], names: dict[int, str], bound: 
     return lines
 
 
-def _compare_inputs(node: Node, name: str, names: dict[float, str], met: set[float]) -> list[str]:
+def _compare_inputs(node: Node, name: str, names: dict[int, str], met: set[int]) -> list[str]:
     """Bind the inputs of a node to their names, or compare them with what a name was bound to before."""
     bindings, comparisons = [], []
     for position, operand in enumerate(node.inputs):
@@ -176,9 +186,9 @@ def _compare_inputs(node: Node, name: str, names: dict[float, str], met: set[flo
 def _compare_input(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
     bound[f"shape_{name}"] = node.shape
     bound[f"dtype_{name}"] = node.dtype
-    return [
-        f"if {name}.value is None or {name}.shape != shape_{name} or {name}.dtype is not dtype_{name}: return None"
-    ]
+    # The shapes of a loop are often the same object.
+    shape = f"({name}.shape is not shape_{name} and {name}.shape != shape_{name})"
+    return [f"if {name}.value is None or {name}.dtype is not dtype_{name} or {shape}: return None"]
 
 
 def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[..., bool]:
@@ -209,4 +219,7 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[.
                 lines.append(f"n{operand} = inputs[{position}]")
     body = "\n".join(f"    {line}" for line in [*lines, "return True"])
     arguments = ", ".join(f"n{slot}" for slot in shown)
-    return compile_function("check", f"def check({arguments}):\n{body}\n", {"refcount": getrefcount})
+    check: Callable[..., bool] = compile_function(
+        "check", f"def check({arguments}):\n{body}\n", {"refcount": getrefcount}
+    )
+    return check

@@ -1,10 +1,10 @@
 """Calls of fragments: one node for a whole piece of graph, and tensors that are its outputs.
 
 A `Call` is a plan applied to inputs; like every node it is interned, so the same plan on the same inputs is one call. A
-`Projection` is a tensor that is one output of a call. It still says which op it is the result of, and its ``inputs`` are
-there for whoever asks: they are made again from the plan, through the intern table, with the origin they had. So a
-call is never opaque. The tape, summaries and canonical rules see the ops inside; evaluation and derivatives take the call
-as one step.
+`Projection` is a tensor that is one output of a call. It still says which op it is the result of, and its ``inputs``
+are there for whoever asks: they are made again from the plan, through the intern table, with the origin they had. So a
+call is never opaque. The tape, summaries and canonical rules see the ops inside; evaluation and derivatives take the
+call as one step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weakref import ref
 
 from unspool import _graph
 from unspool._engine.statistics import STATISTICS
-from unspool._graph import NO_PARAMS, Bundle, Node, origin_scope
+from unspool._graph import NO_PARAMS, Bundle, Node, _new, _next_id, _table, forget, origin_scope, resolve_race
 from unspool._ops.leaf import CONSTANT, constant
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
@@ -36,9 +36,9 @@ CALL = Op("call", infer=_is_run_by_the_engine, kernel=_is_run_by_the_engine, mul
 class Call(Bundle):
     """A plan applied to inputs.
 
-    ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``handles`` are weak
-    references to the tensors that stand for the outputs, one of them for each. ``origins`` are where the user's program
-    recorded each instruction.
+    ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``handles`` are
+    weak references to the tensors that stand for the outputs, one of them for each. ``origins`` are where the user's
+    program recorded each instruction.
     """
 
     __slots__ = ("handles", "origins", "plan")
@@ -48,8 +48,8 @@ class Call(Bundle):
     origins: tuple[Origin, ...]
 
 
-_get_inputs = Node.inputs.__get__  # type: ignore[attr-defined]
-_set_inputs = Node.inputs.__set__  # type: ignore[attr-defined]
+_get_inputs = Node.inputs.__get__  # type: ignore[attr-defined,misc]
+_set_inputs = Node.inputs.__set__  # type: ignore[attr-defined,misc]
 
 
 class Projection(Tensor):
@@ -94,7 +94,10 @@ def link_of(projection: Node) -> tuple[Call, int]:
 
 def call_key(plan: Plan, inputs: Sequence[Node]) -> tuple[Any, ...]:
     """Return what a call is interned by."""
-    return (CALL.code, plan.id, *[i.id for i in inputs])
+    key = [CALL.code, plan.id]
+    for operand in inputs:  # a comprehension costs more, and this runs for every iteration that is folded
+        key.append(operand.id)
+    return tuple(key)
 
 
 def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
@@ -107,21 +110,32 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...])
 def new_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: int) -> Call | None:
     """Return a new call with the id it shall have, or None if the same call is alive."""
     key = call_key(plan, inputs)
-    return _enter_call(key, plan, inputs, origins, identity) if _graph.lookup(key) is None else None
+    reference = _table.get(key)
+    if reference is not None and reference() is not None:
+        return None
+    return _enter_call(key, plan, inputs, origins, identity)
 
 
 def _enter_call(
     key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: int | None = None
 ) -> Call:
-    code, lasti = origins[-1] if origins else _graph.current_origin()
-    call = Call(CALL, inputs, NO_PARAMS, plan.output_shapes, plan.output_dtypes, key, code, lasti)
-    if identity is not None:
-        call.id = identity
-    STATISTICS.calls += 1
+    # What `Node.__init__` does, without the call.
+    call = _new(Call)
+    call.key = key
+    call.op = CALL
+    call.inputs = inputs
+    call.params = NO_PARAMS
+    call.shape = plan.output_shapes
+    call.dtype = plan.output_dtypes  # type: ignore[assignment]
+    call.id = _next_id() if identity is None else identity
+    call.value = None
+    call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
     call.plan = plan
     call.handles = [None] * len(plan.output_shapes)
     call.origins = origins
-    return _graph.enter(key, call)  # type: ignore[arg-type,return-value]
+    STATISTICS.calls += 1
+    reference = ref(call)
+    return call if _table.setdefault(key, reference) is reference else resolve_race(key, call)  # type: ignore[arg-type,return-value]
 
 
 def output(call: Call, index: int) -> Tensor:
@@ -140,7 +154,7 @@ def output(call: Call, index: int) -> Tensor:
     code, lasti = call.origins[position]
     params = call.plan.params[position]
     link: Any = (call, index)
-    handle = Tensor(instruction.op, link, params, call.shape[index], call.dtype[index], None, code, lasti)  # type: ignore[arg-type,index]
+    handle = Tensor(instruction.op, link, params, call.shape[index], call.dtype[index], None, code, lasti)
     handle.__class__ = Projection
     call.handles[index] = ref(handle)
     return handle
@@ -152,13 +166,16 @@ def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None
     return [output(call, index) for index in range(plan.fragment.results)]
 
 
-def fold(node: Tensor, call: Call, index: int) -> None:
-    """Let a tensor stand for an output of a call; what it was made from is let go."""
-    _graph.forget(node)
-    call.handles[index] = ref(node)
-    # In this order: a thread that looks in between finds a projection that keeps its inputs still.
-    node.__class__ = Projection
-    _set_inputs(node, (call, index))
+def fold(call: Call, indices: Sequence[int], nodes: Sequence[Node]) -> None:
+    """Let tensors stand for some outputs of a call; what they were made from is let go."""
+    handles: list[Any] = call.handles
+    for index, node in zip(indices, nodes, strict=True):
+        forget(node)
+        handles[index] = ref(node)
+        # In this order: a thread that looks in between finds a projection that keeps its inputs still.
+        node.__class__ = Projection
+        _set_inputs(node, (call, index))
+        node.piece = None
 
 
 # --- looking inside --------------------------------------------------------------------------------------------------

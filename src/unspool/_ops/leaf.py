@@ -150,7 +150,8 @@ def as_operands(*values: Any) -> tuple[Tensor, ...]:
 
 def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     """Return the constant for a Python scalar that meets an operand of the given dtype."""
-    dtype = scalar_dtype(beside, type(value))  # type: ignore[arg-type]
+    # The short way first: a float beside floats.
+    dtype = beside if beside is FLOAT64 and type(value) is float else scalar_dtype(beside, type(value))  # type: ignore[arg-type]
     if value != 0 and dtype.kind != "c":
         found = _graph.lookup((CONSTANT.code, dtype, (), value))
         if found is not None and found.value is not None:

@@ -13,10 +13,9 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from unspool import _graph
 from unspool._dims import Shape, Size, equal
 from unspool._dtypes import promote
-from unspool._graph import Node, _table
+from unspool._graph import Node, _table, intern
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.contraction.kernel import contract_arrays
@@ -95,16 +94,24 @@ def record(form: Form, x1: Tensor, x2: Tensor) -> Tensor:
     """Return the node for a contraction of tensors whose shared sizes are known to be equal: the hot path."""
     if form.is_multiplication:
         return elementwise.multiply(x1, x2)
+    return record_of_shape(form, x1, x2, result_shape(form, x1.shape, x2.shape))
+
+
+def record_of_shape(form: Form, x1: Tensor, x2: Tensor, shape: Shape) -> Tensor:
+    """Return the node for a contraction that is no multiplication, if the shape of its result is known too."""
     key = (CONTRACT.code, form.items, x1.id, x2.id)
     reference = _table.get(key)
     if reference is not None:
         found = reference()
         if found is not None:
             return found  # type: ignore[return-value]
-    shapes = (x1.shape, x2.shape)
-    shape = tuple([shapes[operand][axis] for operand, axis in form.out])
     dtype = x1.dtype if x1.dtype is x2.dtype else promote(x1.dtype, x2.dtype)
-    return _graph.intern(CONTRACT, (x1, x2), form.params, shape, dtype, key)
+    return intern(CONTRACT, (x1, x2), form.params, shape, dtype, key)
+
+
+def result_shape(form: Form, *shapes: Shape) -> Shape:
+    """Return the shape of a contraction of two tensors of the given shapes."""
+    return tuple([shapes[operand][axis] for operand, axis in form.out])
 
 
 def fits(form: Form, shape1: Shape, shape2: Shape) -> bool:
@@ -145,8 +152,7 @@ def _infer(x1: Node, x2: Node, *, subscripts: str) -> tuple[Shape, Any]:
     form = form_from(subscripts)
     if not fits(form, x1.shape, x2.shape):
         raise ShapeError(f"cannot contract shapes {x1.shape} and {x2.shape} as {subscripts!r}")
-    shapes = (x1.shape, x2.shape)
-    return tuple(shapes[operand][axis] for operand, axis in form.out), promote(x1.dtype, x2.dtype)
+    return result_shape(form, x1.shape, x2.shape), promote(x1.dtype, x2.dtype)
 
 
 @lru_cache(maxsize=4096)

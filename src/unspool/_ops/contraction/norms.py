@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import INEXACT, inexact_dtype, promote, real_dtype
-from unspool._graph import Node
+from unspool._graph import Node, intern, lookup
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
@@ -63,7 +63,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> 
     """
     x = as_tensor(x)
     if axis is None and ord is None:
-        return _norm2(x, tuple(range(x.ndim)), keepdims)
+        return _norm2(x, _all_axes(len(x.shape)), keepdims)
     axes = _axes(axis, x.ndim)
     if len(axes) == 1:
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
@@ -176,9 +176,28 @@ def _root(total: Tensor, order: float) -> Tensor:
 
 
 def _norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Record a 2-norm: `_graph.apply` written out, since it stands in almost every iteration."""
     if x.dtype not in INEXACT:
         x = elementwise.astype(x, inexact_dtype(x.dtype))
-    return _graph.apply(NORM2, x, axis=axes, keepdims=bool(keepdims))
+    items, params = _norm2_params(axes, bool(keepdims))
+    key = (NORM2.code, items, x.id)
+    found = lookup(key)
+    if found is not None:
+        return found
+    shape, dtype = _infer(x, **params)
+    return intern(NORM2, (x,), params, shape, dtype, key)
+
+
+@lru_cache(maxsize=64)
+def _all_axes(rank: int) -> tuple[int, ...]:
+    return tuple(range(rank))
+
+
+@lru_cache(maxsize=1024)
+def _norm2_params(axes: tuple[int, ...], keepdims: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the parameters of a 2-norm, as the intern table and as a node take them."""
+    params = {"axis": axes, "keepdims": keepdims}
+    return tuple(params.items()), params
 
 
 def _infer(x: Node, *, axis: tuple[int, ...], keepdims: bool) -> tuple[Shape, Any]:

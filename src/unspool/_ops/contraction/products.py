@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.contraction.contract import Form, common_size, contract, fits, form_of, record
+from unspool._ops.contraction.contract import (
+    Form,
+    common_size,
+    contract,
+    fits,
+    form_of,
+    record_of_shape,
+    result_shape,
+)
 from unspool._ops.leaf import as_operands
 from unspool.errors import ShapeError
 
@@ -39,9 +47,9 @@ def matmul(x1: Any, x2: Any) -> Tensor:
     if not (isinstance(x1, Node) and isinstance(x2, Node)):
         x1, x2 = as_operands(x1, x2)
     shape1, shape2 = x1.shape, x2.shape
-    form = _matmul_form(len(shape1), len(shape2))
-    if form is not None and fits(form, shape1, shape2):
-        return record(form, x1, x2)
+    form, shape = _matmul_form(shape1, shape2)
+    if form is not None:
+        return record_of_shape(form, x1, x2, shape)
     if not shape1 or not shape2:
         raise ShapeError(
             f"matmul needs operands with at least one axis, got shapes {shape1} and {shape2}; use * to scale"
@@ -53,14 +61,19 @@ def matmul(x1: Any, x2: Any) -> Tensor:
     return _contract_stacks("matmul", x1, ("i", "k"), x2, ("k", "j"), ("i", "j"))
 
 
-@lru_cache(maxsize=64)
-def _matmul_form(rank1: int, rank2: int) -> Form | None:
-    """Return the form of a product in which no axis broadcasts, ``None`` if there is no such product."""
+@lru_cache(maxsize=1024)
+def _matmul_form(shape1: Shape, shape2: Shape) -> tuple[Form | None, Shape]:
+    """Return the form of a product in which no axis broadcasts, and the shape of its result.
+
+    The form is ``None`` if there is no such product of these shapes.
+    """
+    rank1, rank2 = len(shape1), len(shape2)
     if rank1 == 0 or rank2 == 0 or (rank1 > 2 and rank2 > 2 and rank1 != rank2):
-        return None
+        return None, ()
     first = (*_stack(rank1 - 2), "i", "k") if rank1 > 1 else ("k",)
     second = (*_stack(rank2 - 2), "k", "j") if rank2 > 1 else ("k",)
-    return form_of(first, second, _stacked_result(first, second, tuple("ij")))
+    form = form_of(first, second, _stacked_result(first, second, tuple("ij")))
+    return (form, result_shape(form, shape1, shape2)) if fits(form, shape1, shape2) else (None, ())
 
 
 def matvec(x1: Any, x2: Any) -> Tensor:

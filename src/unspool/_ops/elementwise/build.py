@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
 from unspool._dtypes import EXACT, FLOAT64
-from unspool._graph import NO_PARAMS, Node, _is_internal, _origin, _table, _weak, resolve_race
+from unspool._graph import (
+    NO_PARAMS,
+    Node,
+    _given_origin,
+    _is_internal,
+    _new,
+    _next_id,
+    _table,
+    _weak,
+    intern,
+    resolve_race,
+)
 from unspool._ops.broadcasting import align
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.leaf import as_operands, as_tensor, scalar
@@ -19,7 +30,7 @@ if TYPE_CHECKING:
 
 def unary(op: Op, x: Any) -> Tensor:
     """Return the node for an elementwise op of one tensor."""
-    return _graph.apply(op, x if isinstance(x, Node) else as_tensor(x))
+    return record_one(op, x if isinstance(x, Node) else as_tensor(x))  # type: ignore[arg-type]
 
 
 def binary(op: Op, x1: Any, x2: Any) -> Tensor:
@@ -27,6 +38,21 @@ def binary(op: Op, x1: Any, x2: Any) -> Tensor:
     if not (isinstance(x1, Node) and isinstance(x2, Node)):
         x1, x2 = _coerce(x1, x2)
     return record(op, x1, x2)
+
+
+def record_one(op: Op, x: Tensor) -> Tensor:
+    """Return the node for an elementwise op of one tensor: `_graph.apply` written out."""
+    key = (op.code, x.id)
+    reference = _table.get(key)
+    if reference is not None:
+        found = reference()
+        if found is not None:
+            return found  # type: ignore[return-value]
+    if op.canonical is not None:
+        canonical: Tensor | None = op.canonical(x)
+        if canonical is not None:
+            return canonical
+    return intern(op, (x,), NO_PARAMS, x.shape, op.result_dtypes[(x.dtype,)], key)
 
 
 def record(op: Op, x1: Tensor, x2: Tensor) -> Tensor:
@@ -52,16 +78,27 @@ def record(op: Op, x1: Tensor, x2: Tensor) -> Tensor:
         else:
             (x1, x2), shape = align(x1, x2)
             key = (op.code, x1.id, x2.id)
-    code = _origin.code
-    if code is None:
+    origin = _given_origin()
+    if origin is None or (code := origin.code) is None:
         frame = sys._getframe(2)  # the caller is always one of ours
         while _is_internal[(code := frame.f_code).co_filename]:
             frame = frame.f_back  # type: ignore[assignment]
         lasti = frame.f_lasti
     else:
-        lasti = _origin.lasti
+        lasti = origin.lasti
     dtype = op.result_dtypes[x1.dtype, x2.dtype]
-    node = _graph._tensor_class(op, (x1, x2), NO_PARAMS, shape, dtype, key, code, lasti)  # type: ignore[arg-type]
+    # What `Node.__init__` does, without the call.
+    node: Any = _new(_graph._tensor_class)
+    node.key = key
+    node.op = op
+    node.inputs = (x1, x2)
+    node.params = NO_PARAMS
+    node.shape = shape
+    node.dtype = dtype
+    node.id = _next_id()
+    node.value = None
+    node.code = code
+    node.lasti = lasti
     reference = _weak(node)
     return node if _table.setdefault(key, reference) is reference else resolve_race(key, node)
 
@@ -76,7 +113,7 @@ def unary_inexact(op: Op, x: Any) -> Tensor:
     """Return the node for an op that always has a fractional part: bools and integers become float64 first."""
     if not isinstance(x, Node) or x.dtype in EXACT:
         x = as_inexact(x)
-    return _graph.apply(op, x)
+    return record_one(op, x)
 
 
 def binary_inexact(op: Op, x1: Any, x2: Any) -> Tensor:
