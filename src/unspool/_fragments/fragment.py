@@ -11,6 +11,7 @@ Everything here is data. Plans, calls and derivatives are made from it elsewhere
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,8 @@ class Literal:
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        self.key = (array.dtype, array.shape, array.tobytes())
+        content = array.tobytes()
+        self.key = (array.dtype, array.shape, content if len(content) <= 64 else hashlib.sha256(content).digest())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.key == other.key
@@ -200,8 +202,8 @@ def capture(
     """Describe how outputs follow from inputs as a fragment.
 
     Nodes of the ``boundary`` are inputs too, where they are used. So is everything else that does not depend on an
-    input or a boundary node and is not a constant: tensors that a function closes over, and what is made from them.
-    Constants, and what is made of symbolic sizes alone, belong to the fragment. With ``keep_residuals``, what
+    input or a boundary node: tensors that a function closes over, and what is made from them. Constants, and what is
+    made of constants or symbolic sizes alone, belong to the fragment. With ``keep_residuals``, what
     derivatives of the fragment will need is among its outputs, after the results. If it is ``closed``, only leaves are
     taken from outside.
     """
@@ -218,19 +220,32 @@ def capture(
 
 
 def dependent_nodes(outputs: Sequence[Node], starts: set[int], everything: bool = False) -> list[Node]:
-    """Return, in topological order, the nodes between starts and outputs that depend on a start or on symbolic sizes.
+    """Return, in topological order, the nodes that a fragment with these starts and outputs consists of.
 
-    With ``everything``, all nodes on the way are returned, except leaves.
+    They depend on a start, or on symbolic sizes, or on constants alone. With ``everything``, all nodes on the way are
+    returned, except leaves.
     """
     inside: set[int] = set()
+    fixed: set[int] = set()
     order = []
     for node in ancestors(outputs, until=starts):
-        if node.id in starts or node.op in LEAF_OPS:
+        if node.id in starts:
             continue
-        if everything or any(i.id in inside or i.id in starts for i in node.inputs) or _is_symbolic(node):
+        if node.op in LEAF_OPS:
+            if node.op is CONSTANT:
+                fixed.add(node.id)
+        elif everything or any(i.id in inside or i.id in starts for i in node.inputs) or _is_symbolic(node):
             inside.add(node.id)
             order.append(node)
-    return order
+        elif all(i.id in fixed for i in node.inputs):
+            fixed.add(node.id)
+            order.append(node)
+    # What is made of constants alone may have been met on the way to something that is not part of the fragment.
+    read = {node.id for node in outputs}
+    for node in reversed(order):
+        if node.id in read:
+            read.update(i.id for i in node.inputs)
+    return [node for node in order if node.id in read]
 
 
 def _is_symbolic(node: Node) -> bool:
