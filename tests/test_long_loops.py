@@ -9,8 +9,8 @@ from tests.test_scale import run
 
 
 def test_a_hundred_thousand_steps_are_evaluated_differentiated_and_freed() -> None:
-    # Values: 3 numbers a step, in an array of about 140 bytes, for the state. The rest is records: a call and its
-    # state. 2 kB a step are 200 MB; unfolded, the graph and its gradient alone would be more than 800 MB.
+    # A step that is folded is a call, a state and its value. With what the gradient adds for it, that is 2.5 kB a step;
+    # unfolded, the nodes of the loop and of its gradient would be more than 8 kB.
     out = run(
         """
         import gc
@@ -35,13 +35,14 @@ def test_a_hundred_thousand_steps_are_evaluated_differentiated_and_freed() -> No
             by_a, by_x = us.eval(loss.grad([a, x]))
             return float(loss), by_a, by_x
 
-        whole(100)  # caches fill up once
+        for _ in range(3):
+            whole(100)  # caches fill up once
         nodes = live_node_count()
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
         value, by_a, by_x = whole(100_000)
         peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss) * 1024
-        assert peak < 100_000 * 4000, peak
+        assert peak < 100_000 * 2500, peak
         assert live_node_count() == nodes, live_node_count() - nodes
 
         # The same loop in NumPy, with forward-mode derivatives beside it.
@@ -120,7 +121,8 @@ def test_a_long_loop_with_a_matrix_gathers_its_gradient() -> None:
             loss = us.sum(y)
             return us.eval(loss, loss.grad(a))
 
-        whole(100)
+        for _ in range(3):
+            whole(100)
         nodes = live_node_count()
         value, gradient = whole(10_000)
         assert live_node_count() == nodes

@@ -39,7 +39,9 @@ def chains_behind(*tensors: us.Tensor) -> list[Node]:
     return list(found.values())
 
 
-def folded_loop(body: Callable[[us.Tensor, us.Tensor], us.Tensor], steps: int) -> tuple[us.Tensor, us.Tensor, us.Tensor]:
+def folded_loop(
+    body: Callable[[us.Tensor, us.Tensor], us.Tensor], steps: int
+) -> tuple[us.Tensor, us.Tensor, us.Tensor]:
     """Run a loop twice, so that the second one is folded from its first step on; return its leaves and its result."""
     for _ in range(2):
         a, x = us.tensor(A), us.tensor(X)

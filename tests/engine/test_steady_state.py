@@ -20,7 +20,7 @@ import pytest
 import unspool as us
 from tests.engine.test_folding import NEVER, by_tape, close, flush, folding, is_folded
 from unspool._engine.default import default_engine
-from unspool._engine.sealing import FOLD_AFTER
+from unspool._engine.sealing import FOLD_AFTER, MOST_WAITING
 from unspool._fragments.call import link_of
 
 X = np.array([0.5, -1.25, 2.0])
@@ -297,12 +297,12 @@ def test_a_folded_iteration_of_fifty_ops_takes_at_most_1500_bytes() -> None:
 def test_a_loop_folds_without_being_told() -> None:
     x = us.tensor(X)
     states = []
-    for _ in range(3 * FOLD_AFTER):
+    for _ in range(3 * MOST_WAITING):
         x = us.sin(x) * 0.5 + x
         float(x[0])
         states.append(x)
-    assert [is_folded(state) for state in states[3:-FOLD_AFTER]] == [True] * (2 * FOLD_AFTER - 3)
-    assert not is_folded(states[-1])
+    assert all(is_folded(state) for state in states[3:-MOST_WAITING])
+    assert not any(is_folded(state) for state in states[-FOLD_AFTER:])
 
 
 # --- residuals -------------------------------------------------------------------------------------------------------

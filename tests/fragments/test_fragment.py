@@ -34,7 +34,9 @@ def test_equal_structures_are_one_object() -> None:
 
 def test_sizes_are_no_part_of_a_fragment() -> None:
     assert described(lambda x: us.sin(x) * x, leaf(3)).fragment is described(lambda x: us.sin(x) * x, leaf(5)).fragment
-    assert described(lambda x: us.sin(x) * x, leaf(2, 3)).fragment is described(lambda x: us.sin(x) * x, leaf()).fragment
+    assert (
+        described(lambda x: us.sin(x) * x, leaf(2, 3)).fragment is described(lambda x: us.sin(x) * x, leaf()).fragment
+    )
 
 
 @pytest.mark.parametrize(

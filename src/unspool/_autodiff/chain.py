@@ -85,6 +85,7 @@ class Pending:
         self.step.wanted.append(self.index)
         return self
 
+
 class Placed:
     """Where a step has its outputs now: at a call, or at one position of a chain."""
 
@@ -353,7 +354,9 @@ def _passes(params: Any) -> list[bool]:
 
     chain = params["chain"]
     passing = passing_inputs(chain.plan)
-    flags = [position in passing for position, _ in chain.carried] + [position in passing for position in chain.constant]
+    flags = [position in passing for position, _ in chain.carried] + [
+        position in passing for position in chain.constant
+    ]
     return flags + [position in passing for position in chain.varying] * chain.steps
 
 

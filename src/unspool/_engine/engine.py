@@ -22,7 +22,7 @@ import numpy as np
 from unspool._autodiff.identity import ALIAS
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
-from unspool._engine.interpreter import Pass, collect, give_to_handles, run
+from unspool._engine.interpreter import Pass, collect, give_to_handles, run, take_from_slab
 from unspool._engine.matching import Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_backend import POOL, clear_caches, owned
@@ -105,6 +105,8 @@ class Engine:
 
     def _run_call_of(self, projection: Node) -> bool:
         """Run the call that a tensor is an output of, if all its inputs have values and it does not fail."""
+        if take_from_slab(projection):
+            return True
         call = link_of(projection)[0]
         arguments = [i.value for i in call.inputs]
         for argument in arguments:
@@ -125,17 +127,15 @@ class Engine:
 
     def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:
         targets = {t.id for t in missing}
-        self.statistics.kernel_calls += len(work.order)
+        count = len(work.order)
         if observer is None and not work.has_calls:
-            if len(work.order) >= _SMALLEST_LOOP:
+            if count >= _SMALLEST_LOOP:
                 if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
+                    self.statistics.kernel_calls += count
                     return
-            elif (
-                len(work.order) <= _LARGEST_PIECE
-                and _can_be_sealed(work.order)
-                and self._run_described(work, missing, targets)
-            ):
+            elif count <= _LARGEST_PIECE and _can_be_sealed(work.order) and self._run_described(work, missing, targets):
                 return
+        self.statistics.kernel_calls += count
         run(work, targets | work.bundles, observer)
 
     def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[int]) -> bool:
@@ -157,6 +157,8 @@ class Engine:
             if len(self._described) > _MOST_DESCRIPTIONS:
                 self._described.popitem(last=False)
         site, positions = known
+        # Again: Python moves the position of a call within its line when it specialises it.
+        self.sites.add(missing, site)
         return self._run_site(site, tuple(inputs), tuple([order[i] for i in positions]))
 
     def _was_seen(self, structure: tuple[Any, ...]) -> bool:
@@ -179,7 +181,6 @@ class Engine:
         plan.prepare()
         match = make_matcher(missing, order, captured.inputs, outputs, work.uses)
         site = Site(match, plan, origins + origins[-1:] * extra, worth_folding=len(order) > len(kept))
-        self.sites.add(missing, site)
         position = {node.id: i for i, node in enumerate(order)}
         return site, [position[node.id] for node in outputs]
 
