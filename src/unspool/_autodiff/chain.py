@@ -41,8 +41,8 @@ _next_number = count().__next__
 class Step:
     """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
 
-    ``made`` lists the output of each `Pending` that was made of it, ``wanted`` those that are needed whatever else reads
-    them.
+    ``made`` lists the output of each `Pending` that was made of it, ``wanted`` those that are needed whatever else
+    reads them.
     """
 
     __slots__ = ("inputs", "made", "number", "placed", "plan", "wanted")
@@ -51,13 +51,13 @@ class Step:
         self.number = _next_number()
         self.plan = plan
         self.inputs = inputs
-        self.made: list[int] = []
-        self.wanted: list[int] = []
+        self.made: tuple[int, ...] = ()
+        self.wanted: tuple[int, ...] = ()
         self.placed: Placed | None = None
 
     def output(self, index: int) -> Pending:
         """Return what stands for an output."""
-        self.made.append(index)
+        self.made += (index,)
         return Pending(self, index)
 
     def needed_beside(self, reader: Step) -> set[int]:
@@ -82,7 +82,7 @@ class Pending:
 
     def keep(self) -> Pending:
         """Note that it will be asked for whatever else reads it."""
-        self.step.wanted.append(self.index)
+        self.step.wanted += (self.index,)
         return self
 
 
@@ -192,8 +192,7 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     carried = {position for position, _ in wiring}
     constant, varying = _constants(run, carried)
     last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
-    needed = set().union(*[step.needed_beside(reader) for step, reader in pairwise(run)])
-    stacked = tuple(sorted(needed))
+    stacked = tuple(sorted(_needed_of_all(run)))
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
     entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
     entering += [as_tensor(run[0].inputs[position]) for position in constant]
@@ -205,6 +204,17 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     for position, step in enumerate(run):
         step.placed = Placed(node, position, shown if step is run[-1] else None, stacks)
         step.inputs = []
+
+
+def _needed_of_all(run: list[Step]) -> set[int]:
+    """Return the outputs that are needed of some step that is not the last, beside what the next one reads."""
+    needed = run[0].needed_beside(run[1])
+    made = run[0].made
+    for step, reader in pairwise(run):
+        # Steps that were noted in the short way share what they made; they are all alike.
+        if step.made is not made or step.wanted:
+            needed |= step.needed_beside(reader)
+    return needed
 
 
 def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -354,10 +364,10 @@ def _passes(params: Any) -> list[bool]:
 
     chain = params["chain"]
     passing = passing_inputs(chain.plan)
-    flags = [position in passing for position, _ in chain.carried] + [
-        position in passing for position in chain.constant
-    ]
-    return flags + [position in passing for position in chain.varying] * chain.steps
+    flags = [position in passing for position, _ in chain.carried]
+    flags += [position in passing for position in chain.constant]
+    flags += [position in passing for position in chain.varying] * chain.steps
+    return flags
 
 
 # Not registered, like calls: it is a way to write derivatives, not something to apply by name.
