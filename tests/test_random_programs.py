@@ -1,12 +1,12 @@
 """Random loops: folded at once, folded later, never folded, the tape and plain NumPy must agree.
 
 A program is the body of a loop: a few steps that run several times on a state, so that their structure recurs. Each
-step reads the state, constants, or earlier results, and has one thing done to its own: it is looked at, branched on, held
-beyond the loop, or it makes earlier results be dropped. NumPy runs the program first and says which results are too
-large to go on with. What the program means must not depend on when its pieces are folded.
+step reads the state, constants, or earlier results, and has one thing done to its own: it is looked at, branched on,
+held beyond the loop, or it makes earlier results be dropped. NumPy runs the program first and says which results are
+too large to go on with. What the program means must not depend on when its pieces are folded.
 
-There are more than 2,000 programs. The engine runs each three times; the tape differentiates the run that was not folded,
-NumPy gives the values.
+There are more than 2,000 programs. The engine runs each three times; the tape differentiates the run that was not
+folded, NumPy gives the values.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ KINDS = {
 
 
 def program_of(kind: str) -> st.SearchStrategy[tuple[list[Step], int]]:
-    """Draw a body of a few steps and how often it runs. Most steps read the result before them, most bodies end with a look."""
+    """Draw a body of a few steps and how often it runs. Most steps read the one before, most bodies end with a look."""
     name, operand = st.sampled_from(KINDS[kind].operations), st.sampled_from([3, 0, 1, 2, 3, 3, 4, 5])
     step = st.builds(Step, name, operand, operand, st.sampled_from(ACTIONS))
     last = st.builds(Step, name, operand, operand, st.sampled_from(["look", "look", "branch", "nothing"]))
@@ -398,13 +398,15 @@ def test_forward_mode_through_folded_loops_agrees_with_reverse_mode(kind: str) -
         with folding(NEVER):
             leaves = [us.tensor(array) for array in arrays]
             slopes = f(*leaves).grad(leaves)
-            along = sum(us.sum(us.real(us.conj(g) * t)) for g, t in zip(slopes, tangents, strict=True))
+            along = us.tensor(0.0)
+            for slope, tangent in zip(slopes, tangents, strict=True):
+                along = along + us.sum(us.real(us.conj(slope) * tangent))
             expected, curvature = float(along), by_tape(leaves, along)
         with folding(SOON):
             leaves = [us.tensor(array) for array in arrays]
-            value, tangent = us.jvp(f, leaves, tangents)
+            value, pushed = us.jvp(f, leaves, tangents)
             close(float(value), reference.loss, 1e-11)
-            close(float(tangent), expected, 1e-9)
+            close(float(pushed), expected, 1e-9)
             for found, wanted in zip(us.eval(us.hvp(f, leaves, tangents)), curvature, strict=True):
                 close(found, wanted, 1e-9)
 

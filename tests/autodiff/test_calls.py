@@ -61,13 +61,23 @@ def counted_op() -> tuple[Any, list[str]]:
     return op, applied
 
 
+def step_with(square: Any) -> Callable[[us.Tensor, us.Tensor], us.Tensor]:
+    """Return a step that applies an op."""
+
+    def body(a: us.Tensor, x: us.Tensor) -> us.Tensor:
+        result: us.Tensor = square(us.sin(x)) * a + 0.5 * x
+        return result
+
+    return body
+
+
 @pytest.mark.parametrize("order", [1, 2])
 def test_rule_applications_do_not_grow_with_the_number_of_steps(order: int) -> None:
     counts = []
     for steps in (12, 48):
         square, applied = counted_op()
         x = us.tensor(X)
-        y = loop(lambda a, t, f=square: f(us.sin(t)) * a + 0.5 * t, us.tensor(0.4), x, steps)
+        y = loop(step_with(square), us.tensor(0.4), x, steps)
         applied.clear()
         gradient = us.sum(y).grad(x)
         if order == 2:
@@ -82,11 +92,8 @@ def test_forward_rules_are_applied_once_per_structure_too() -> None:
     counts = []
     for steps in (12, 48):
         square, applied = counted_op()
-        y, tangent = us.jvp(
-            lambda t, f=square, n=steps: loop(lambda a, u: f(us.sin(u)) * a + 0.5 * u, us.tensor(0.4), t, n),
-            (us.tensor(X),),
-            (us.ones(3),),
-        )
+        body = step_with(square)
+        y, tangent = us.jvp(lambda t, b=body, n=steps: loop(b, us.tensor(0.4), t, n), (us.tensor(X),), (us.ones(3),))
         us.eval(y, tangent)
         counts.append(applied.count("jvp"))
     assert max(counts) <= 4, counts
@@ -128,7 +135,7 @@ def test_the_adjoint_is_kept_with_the_plan_and_shared_by_its_calls() -> None:
     assert us.engine_stats().derivatives == before
 
 
-# --- what arrives ------------------------------------------------------------------------------------------------------
+# --- what arrives ----------------------------------------------------------------------------------------------------
 
 
 def test_absent_elements_stay_absent_across_calls() -> None:
@@ -250,7 +257,7 @@ def test_a_complex_loop_has_the_gradient_of_its_real_and_imaginary_part() -> Non
 
 
 def test_stop_gradient_inside_folded_steps_stops_it() -> None:
-    def body(a: us.Tensor, x: us.Tensor) -> us.Tensor:
+    def body(a: us.Tensor, x: us.Tensor) -> Any:
         return us.sin(x) * a + us.stop_gradient(us.cos(x) * a) * 0.5
 
     for _ in range(3):
@@ -306,7 +313,7 @@ def test_ops_of_the_user_with_several_outputs_work_inside_folded_steps() -> None
         replace=True,
     )
 
-    def body(a: us.Tensor, x: us.Tensor) -> us.Tensor:
+    def body(a: us.Tensor, x: us.Tensor) -> Any:
         small, large = halves(x)
         return us.sin(small) * a + large
 
@@ -325,7 +332,7 @@ def test_an_op_without_a_rule_inside_a_call_raises_and_names_the_line() -> None:
         us.sum(y).grad(x)
 
 
-# --- transforms --------------------------------------------------------------------------------------------------------
+# --- transforms ------------------------------------------------------------------------------------------------------
 
 
 def test_a_gradient_of_a_function_that_loops_and_looks() -> None:

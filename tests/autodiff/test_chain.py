@@ -73,7 +73,7 @@ BODIES = pytest.mark.parametrize("body", [tanh_step, gated_step, factored_step, 
 
 
 def test_the_gradient_of_a_folded_loop_is_one_chain() -> None:
-    a, x, y = folded_loop(tanh_step, 30)
+    _, x, y = folded_loop(tanh_step, 30)
     gradient = us.sum(y).grad(x)
     chains = chains_behind(gradient)
     assert len(chains) == 1 and isinstance(chains[0], Bundle)
@@ -208,7 +208,7 @@ def test_two_loops_of_one_body_are_two_chains_that_may_be_added() -> None:
 
 
 def gradient_of_power_iteration(n: int, steps: int) -> tuple[Any, us.Tensor, us.Tensor]:
-    """Return the gradient of a loop of products with a matrix of size n, not evaluated, with the loss and the matrix."""
+    """Return the gradient of a loop of products with a matrix, not evaluated, with the loss and the matrix."""
     rng = np.random.default_rng(0)
     matrix = rng.uniform(-1, 1, (n, n)) / np.sqrt(n)
     for _ in range(2):

@@ -50,7 +50,7 @@ def flush() -> None:
 
 
 def third(build: Callable[..., Any], *arrays: Any) -> Any:
-    """Run a function on fresh leaves three times; return what it returned last. Its pieces were recognised and folded."""
+    """Run a function on fresh leaves three times; return what it returned last, when its pieces were recognised."""
     for _ in range(3):
         returned = build(*[us.tensor(array) for array in arrays])
     flush()
@@ -251,7 +251,7 @@ def test_a_rank_chosen_from_values_is_part_of_the_recipe() -> None:
         close(loss.grad(m), plain.grad(other).eval(), 1e-10)
 
 
-# --- handles that outlive ----------------------------------------------------------------------------------------------
+# --- handles that outlive --------------------------------------------------------------------------------------------
 
 
 def test_handles_outlive_the_loop_and_the_caches() -> None:
@@ -290,7 +290,7 @@ def test_flushing_folds_what_waits() -> None:
         close(us.sum(y).grad(x), by_tape(us.sum(y), x))
 
 
-# --- pieces that overlap -------------------------------------------------------------------------------------------------
+# --- pieces that overlap ---------------------------------------------------------------------------------------------
 
 
 def test_a_piece_that_computes_again_what_an_earlier_one_did_not_keep_makes_no_cycle() -> None:
@@ -363,7 +363,7 @@ def test_a_value_that_is_already_there_costs_no_kernel_and_no_fragment() -> None
     assert after.kernel_calls - before.kernel_calls <= 5
 
 
-# --- dtypes ------------------------------------------------------------------------------------------------------------
+# --- dtypes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])

@@ -417,7 +417,7 @@ def test_sites_are_bounded_however_many_ways_a_line_is_reached() -> None:
 
 def test_clearing_makes_the_engine_forget_and_nothing_else() -> None:
     with folding(1):
-        a, x, loss = loop_with_residuals()
+        _, x, loss = loop_with_residuals()
         value = loss.eval()
         us.clear_caches()
         stats = us.engine_stats()

@@ -11,7 +11,7 @@ and is an input from then on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -61,10 +61,8 @@ class FoldQueue:
         waiting = self._waiting
         waiting.append(ref(piece))
         if len(waiting) > self.most:
-            while len(waiting) > self.after:
-                oldest = waiting.popleft()()
-                if oldest is not None:
-                    self._fold(oldest)
+            for piece in self._take(self.after):
+                self._fold(piece)
 
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
@@ -105,23 +103,28 @@ class FoldQueue:
     def settle(self) -> None:
         """Fold what has waited long enough of loops that were folded in part, before they are differentiated."""
         left: list[ref[Piece]] = []
-        waiting = self._waiting
-        while len(waiting) > self.after:
-            reference = waiting.popleft()
-            piece = reference()
-            if piece is not None:
-                if any(type(operand) is Projection for operand in piece.inputs):
-                    self._fold(piece)
-                else:
-                    left.append(reference)
-        waiting.extendleft(reversed(left))
+        for piece in self._take(self.after):
+            if any(type(operand) is Projection for operand in piece.inputs):
+                self._fold(piece)
+            else:
+                left.append(ref(piece))
+        self._waiting.extendleft(reversed(left))
 
     def flush(self) -> None:
         """Fold everything that waits."""
-        while self._waiting:
-            piece = self._waiting.popleft()()
+        for piece in self._take(0):
+            self._fold(piece)
+
+    def _take(self, most: int) -> Iterator[Piece]:
+        """Take out pieces, oldest first, until no more than so many wait; those that have died are passed over."""
+        waiting = self._waiting
+        while len(waiting) > most:
+            try:
+                piece = waiting.popleft()()
+            except IndexError:  # another thread took the last one
+                return
             if piece is not None:
-                self._fold(piece)
+                yield piece
 
     def clear(self) -> None:
         """Forget what waits: it stays as it is."""
