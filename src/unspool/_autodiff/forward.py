@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.reverse import active_nodes, missing_rule
+from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
@@ -22,6 +23,15 @@ def pushforward(
     outputs: Sequence[Tensor], variables: Sequence[Tensor], tangents: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Return the tangent of each output, ``None`` where it depends on no variable that has one."""
+    queue = default_engine().queue
+    queue.settle()
+    with queue.nothing_folds():
+        return _push(outputs, variables, tangents)
+
+
+def _push(
+    outputs: Sequence[Tensor], variables: Sequence[Tensor], tangents: Sequence[Tensor | None]
+) -> list[Tensor | None]:
     moving: dict[int, Any] = {}
     for variable, given in zip(variables, tangents, strict=True):
         if given is not None:

@@ -57,7 +57,18 @@ def sweep(
 
     ``arrived`` holds what reached nodes before the sweep began; the sweep adds to it.
     """
-    default_engine().queue.settle()
+    queue = default_engine().queue
+    queue.settle()
+    with queue.nothing_folds():
+        return _sweep(outputs, cotangents, variables, arrived)
+
+
+def _sweep(
+    outputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    variables: Sequence[Tensor],
+    arrived: dict[int, Any],
+) -> dict[int, Any]:
     wanted = {v.id for v in variables}
     walk = Walk(outputs, variables)
     order, active, links = walk.order, walk.active, walk.links

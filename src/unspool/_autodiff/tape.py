@@ -19,6 +19,7 @@ from unspool._autodiff.tape_arithmetic import Arithmetic, Machine, Rational, hol
 from unspool._autodiff.tape_interpreter import Cotangent, Interpreter, Slots, add_cotangents, add_slots
 from unspool._dtypes import INEXACT
 from unspool._engine.binding import solve_sizes
+from unspool._engine.default import default_engine
 from unspool._graph import Bundle, Node, ancestors, describe, source_of
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 from unspool._tensor import Tensor
@@ -97,9 +98,11 @@ class Tape:
         given = dict(values or {})
         exact = exact or any(holds_fractions(data) for data in given.values())
         self._arithmetic: Arithmetic = Rational() if exact else Machine()
-        self._nodes = ancestors(_tensors(outputs))
-        self._index = {node.id: position for position, node in enumerate(self._nodes)}
-        self._inputs = [tuple(self._index[operand.id] for operand in node.inputs) for node in self._nodes]
+        with default_engine().queue.nothing_folds():
+            # From here on the tape holds the nodes, and what somebody holds is not folded.
+            self._nodes = ancestors(_tensors(outputs))
+            self._index = {node.id: position for position, node in enumerate(self._nodes)}
+            self._inputs = [tuple(self._index[operand.id] for operand in node.inputs) for node in self._nodes]
         bound = self._bind(given)
         sizes = solve_sizes([(node, bound[node.id].shape) for node in given])
         self._interpreter = Interpreter(self._arithmetic, sizes)

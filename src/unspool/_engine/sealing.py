@@ -10,8 +10,10 @@ and is an input from then on.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -48,6 +50,8 @@ class FoldQueue:
         self.after = FOLD_AFTER
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
+        self._lock = threading.Lock()
+        self._readers = 0
 
     def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], extra: tuple[Any, ...]) -> None:
         """Remember a piece; if too many wait, fold those that have waited long enough."""
@@ -61,8 +65,7 @@ class FoldQueue:
         waiting = self._waiting
         waiting.append(ref(piece))
         if len(waiting) > self.most:
-            for piece in self._take(self.after):
-                self._fold(piece)
+            self._fold_all(self.after)
 
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
@@ -102,18 +105,37 @@ class FoldQueue:
 
     def settle(self) -> None:
         """Fold what has waited long enough of loops that were folded in part, before they are differentiated."""
-        left: list[ref[Piece]] = []
-        for piece in self._take(self.after):
-            if any(type(operand) is Projection for operand in piece.inputs):
-                self._fold(piece)
-            else:
-                left.append(ref(piece))
-        self._waiting.extendleft(reversed(left))
+        self._fold_all(self.after, lambda piece: any(type(operand) is Projection for operand in piece.inputs))
 
     def flush(self) -> None:
         """Fold everything that waits."""
-        for piece in self._take(0):
-            self._fold(piece)
+        self._fold_all(0)
+
+    @contextmanager
+    def nothing_folds(self) -> Iterator[None]:
+        """Keep the graph as it is during the block, in all threads: a walk looks at a node more than once."""
+        with self._lock:
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+
+    def _fold_all(self, after: int, choose: Callable[[Piece], bool] | None = None) -> None:
+        """Fold all but the newest pieces, those that are chosen; while the graph is being walked nothing is done."""
+        if self._readers:
+            return
+        with self._lock:
+            if self._readers:
+                return
+            left: list[ref[Piece]] = []
+            for piece in self._take(after):
+                if choose is None or choose(piece):
+                    self._fold(piece)
+                else:
+                    left.append(ref(piece))
+            self._waiting.extendleft(reversed(left))
 
     def _take(self, most: int) -> Iterator[Piece]:
         """Take out pieces, oldest first, until no more than so many wait; those that have died are passed over."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from unspool._dims import Size, product
+from unspool._engine.default import default_engine
 from unspool._graph import Bundle, Node, ancestors
 from unspool._ops.op import PART
 from unspool._tensor import Tensor
@@ -83,7 +84,8 @@ def graph_size(*tensors: Tensor) -> int:
     >>> us.graph_size(x * x + x)
     3
     """
-    return len(ancestors(_check(tensors)))
+    with default_engine().queue.nothing_folds():
+        return len(ancestors(_check(tensors)))
 
 
 def summary(*tensors: Tensor) -> Summary:
@@ -118,7 +120,11 @@ def summary(*tensors: Tensor) -> Summary:
     sum                   1
     tensor                1
     """
-    nodes = ancestors(_check(tensors))
+    with default_engine().queue.nothing_folds():
+        return _summary(ancestors(_check(tensors)), tensors)
+
+
+def _summary(nodes: list[Node], tensors: Sequence[Tensor]) -> Summary:
     by_op = Counter(node.op.name for node in nodes)
     held = [node.value for node in nodes if node.value is not None]
     return Summary(
