@@ -41,6 +41,9 @@ _LARGEST_PIECE = 512
 # Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
 _SMALLEST_LOOP = 2000
 
+# A node with more inputs than this gathers the steps of a loop.
+_MOST_INPUTS = 64
+
 # Structures of pieces that are remembered: those seen once, and those that have a plan.
 _MOST_STRUCTURES = 1 << 14
 _MOST_DESCRIPTIONS = 1 << 11
@@ -56,6 +59,7 @@ class Engine:
         self.residual_limit = available_bytes() // 2
         self.queue = FoldQueue(self._keep_slab)
         self._seen: OrderedDict[int, None] = OrderedDict()
+        self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._described: OrderedDict[tuple[Any, ...], tuple[Site, list[int]]] = OrderedDict()
         self._slabs: deque[tuple[ref[Call], int]] = deque()
         self._slab_bytes = 0
@@ -150,7 +154,7 @@ class Engine:
             return False
         known = self._described.get(structure)
         if known is None:
-            if not self._was_seen(structure):
+            if not self._was_seen(structure) and not self._is_a_loop(missing[0]):
                 return False
             known = self._describe(work, missing, kept)
             self._described[structure] = known
@@ -171,6 +175,19 @@ class Engine:
             self._seen.popitem(last=False)
         return False
 
+    def _is_a_loop(self, target: Node) -> bool:
+        """Whether the line that made a target was evaluated before, once or twice: it is in a loop.
+
+        The first iterations of a loop often look different from the rest. A line that always looks different would make
+        plans in vain, so later visits do not count.
+        """
+        line = (id(target.code), target.lasti)
+        visits = self._visits.get(line, 0)
+        self._visits[line] = visits + 1
+        if len(self._visits) > _MOST_STRUCTURES:
+            self._visits.popitem(last=False)
+        return 1 <= visits <= 2
+
     def _describe(self, work: Pass, missing: Sequence[Node], kept: list[Node]) -> tuple[Site, list[int]]:
         """Make the plan of a piece and remember its site; also return where in the piece its outputs are."""
         order = work.order
@@ -179,7 +196,7 @@ class Engine:
         origins = tuple((node.code, node.lasti) for node in order)
         outputs = [*kept, *residuals]
         plan.prepare()
-        match = make_matcher(missing, order, captured.inputs, outputs, work.uses)
+        match = make_matcher(missing, order, captured.inputs, outputs, work.uses, len(kept))
         site = Site(match, plan, origins + origins[-1:] * extra, worth_folding=len(order) > len(kept))
         position = {node.id: i for i, node in enumerate(order)}
         return site, [position[node.id] for node in outputs]
@@ -225,6 +242,7 @@ class Engine:
         self.queue.clear()
         self._seen.clear()
         self._described.clear()
+        self._visits.clear()
 
 
 class _QuietContext(threading.local):
@@ -258,8 +276,15 @@ def hand_out(value: Any) -> Any:
 
 
 def _can_be_sealed(order: list[Node]) -> bool:
-    # An alias is an identity of its own, which a description would lose; a placeholder has no value to run on.
-    return len(order) > 1 and not any(node.op is ALIAS or node.op is PLACEHOLDER for node in order)
+    """Whether a piece may be described and run by a plan."""
+    if len(order) < 2:
+        return False
+    for node in order:
+        # An alias is an identity of its own, which a description would lose; a placeholder has no value to run on. What
+        # has very many inputs (a chain of steps, a stack of them) is not the body of a loop.
+        if node.op is ALIAS or node.op is PLACEHOLDER or len(node.inputs) > _MOST_INPUTS:
+            return False
+    return True
 
 
 def _structure(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], list[Node]]:

@@ -112,11 +112,18 @@ def make_matcher(
     inputs: Sequence[Node],
     outputs: Sequence[Node],
     uses: dict[int, int],
+    results: int,
 ) -> Match:
-    """Generate the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs."""
+    """Generate the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs.
+
+    The first ``results`` outputs were kept because somebody could ask for them. That must be so again, or what every
+    iteration has in common would be folded into the first one, and be recorded anew.
+    """
     names = {node.id: f"n{i}" for i, node in enumerate(order)}
     names |= {node.id: f"i{i}" for i, node in enumerate(inputs)}
     kept = {node.id for node in outputs}
+    asked = {node.id for node in outputs[:results]}
+    wanted = {target.id for target in targets}
     bound: dict[str, Any] = {"refcount": getrefcount}
     met = {target.id for target in targets}
     lines: list[str] = []
@@ -129,6 +136,8 @@ def make_matcher(
         lines += _adopt(node, [other for other in order if other.id not in reachable], names, bound)
         if node.id not in kept:
             lines.append(f"if refcount({name}) != {_OWN_REFERENCES + uses[node.id]}: return None")
+        elif node.id in asked and node.id not in wanted:
+            lines.append(f"if refcount({name}) == {_OWN_REFERENCES + uses[node.id]}: return None")
         if node.inputs:
             lines += _compare_inputs(node, name, names, met)
     for node in inputs:

@@ -34,12 +34,13 @@ FOLD_AFTER = 10
 class Piece:
     """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly."""
 
-    __slots__ = ("__weakref__", "extra", "inputs", "outputs", "site")
+    __slots__ = ("__weakref__", "extra", "inputs", "newest", "outputs", "site")
 
     site: Site
     inputs: tuple[Node, ...]
     outputs: list[ref[Node]]
     extra: tuple[Any, ...]
+    newest: int
 
 
 class FoldQueue:
@@ -60,8 +61,16 @@ class FoldQueue:
         piece.inputs = inputs
         piece.outputs = [*map(ref, outputs)]
         piece.extra = extra
+        # An output that is older than an input may be what that input is made from: the piece computed again what an
+        # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold the piece.
+        newest = -1
+        for operand in inputs:
+            if operand.id > newest and operand.op not in LEAF_OPS:
+                newest = operand.id
+        piece.newest = newest
         for node in outputs[: site.results]:
-            node.piece = piece
+            if node.id > newest:
+                node.piece = piece
         waiting = self._waiting
         waiting.append(ref(piece))
         if len(waiting) > self.most:
@@ -70,12 +79,7 @@ class FoldQueue:
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
         site, inputs, outputs, results = piece.site, piece.inputs, piece.outputs, piece.site.results
-        # An output that is older than an input may be what that input is made from: the piece computed again what an
-        # earlier one had not kept. It stays as it is, or the call would be made from itself.
-        newest = -1
-        for operand in inputs:
-            if operand.id > newest and operand.op not in LEAF_OPS:
-                newest = operand.id
+        newest = piece.newest
         handles: list[Node] = []
         indices: list[int] = []
         first = 0
