@@ -62,7 +62,7 @@ class FoldQueue:
         piece.outputs = [*map(ref, outputs)]
         piece.extra = extra
         # An output that is older than an input may be what that input is made from: the piece computed again what an
-        # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold the piece.
+        # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
         newest = -1
         for operand in inputs:
             if operand.id > newest and operand.op not in LEAF_OPS:
