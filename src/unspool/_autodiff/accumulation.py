@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from unspool._autodiff.chain import Pending, as_tensor, position_in_chain, stack_of, youngest
+from unspool._autodiff.chain import Pending, as_tensor, stack_of, stacked_tensors, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import add_cotangents
 
@@ -63,15 +63,16 @@ def total(contribution: Any) -> Tensor:
     if type(contribution) is not Sum:
         return _written(contribution)
     terms = contribution.terms
-    latest = youngest([factor for term in terms if type(term) is Outer for factor in term[1:]])
-    if latest is not None:
-        as_tensor(latest)
+    # Contributions come in the order of steps. Placing the latest one first lets all before it form a chain.
+    latest = next((term for term in reversed(terms) if type(term) is Outer), None)
+    if latest is not None and youngest(latest[1:]) is not None:
+        as_tensor(youngest(latest[1:]))
     loose: dict[Any, list[Outer]] = {}
     others: list[Any] = []
     gathered: list[Tensor] = []
     for segment in _segments(terms):
         if len(segment) > 1:
-            gathered.append(_gather(segment))
+            gathered.append(_gather(segment, stack_of))
         elif (outer := as_outer(segment[0])) is None:
             others.append(segment[0])
         else:
@@ -79,28 +80,35 @@ def total(contribution: Any) -> Tensor:
     if not gathered and max(map(len, loose.values()), default=0) < FEWEST:
         return reduce(add_cotangents, map(_written, terms))
     for outers in loose.values():
-        gathered += [_gather(outers[i : i + BLOCK]) for i in range(0, len(outers), BLOCK)]
+        gathered += [_gather(outers[i : i + BLOCK], _stack_singly) for i in range(0, len(outers), BLOCK)]
     return reduce(add_cotangents, [*map(_written, others), *gathered])
 
 
 def _segments(terms: list[Any]) -> list[list[Any]]:
-    """Split terms into runs of outer products whose factors stand one after the other in chains, and single terms."""
+    """Split terms into runs of outer products whose factors stand one after the other in a chain, and single terms."""
     segments: list[list[Any]] = []
-    end: Any = None
+    before: Any = None
     for term in terms:
-        places = [position_in_chain(factor) for factor in term[1:]] if type(term) is Outer else [None]
-        if None in places:
-            segments.append([term])
-            end = None
-            continue
-        here = (term.subscripts, *[place[:2] for place in places])  # type: ignore[index]
-        position = places[0][2]  # type: ignore[index]
-        if end == (here, position):
+        here = _place(term)
+        if here is not None and before is not None and here[:-1] == before[:-1] and here[-1] == before[-1] + 1:
             segments[-1].append(term)
         else:
             segments.append([term])
-        end = (here, position + 1)
+        before = here
     return segments
+
+
+def _place(term: Any) -> tuple[Any, ...] | None:
+    """Return the chain, the outputs and the position of an outer product whose factors one step of a chain gave."""
+    if type(term) is not Outer:
+        return None
+    subscripts, left, right = term
+    if type(left) is not Pending or type(right) is not Pending or left.step is not right.step:
+        return None
+    placed = left.step.placed
+    if placed is None or placed.position < 0 or left.index not in placed.stacks or right.index not in placed.stacks:
+        return None
+    return id(placed.source), subscripts, left.index, right.index, placed.position
 
 
 def as_outer(term: Any) -> Outer | None:
@@ -126,10 +134,14 @@ def _written(term: Any) -> Tensor:
     return record(form_from(term.subscripts), as_tensor(term.left), as_tensor(term.right))
 
 
-def _gather(outers: list[Outer]) -> Tensor:
+def _gather(outers: list[Outer], stack: Callable[[Any], Tensor]) -> Tensor:
     """Return the sum of outer products of one form: a product of matrices whose common axis counts the terms."""
     if len(outers) == 1:
         return _written(outers[0])
     left, right, out = split_subscripts(outers[0].subscripts)
-    stacked = [stack_of([outer.left for outer in outers]), stack_of([outer.right for outer in outers])]
-    return contract(stacked[0], ["step", *left], stacked[1], ["step", *right], list(out))
+    lefts, rights = stack([outer.left for outer in outers]), stack([outer.right for outer in outers])
+    return contract(lefts, ["step", *left], rights, ["step", *right], list(out))
+
+
+def _stack_singly(values: Sequence[Any]) -> Tensor:
+    return stacked_tensors([as_tensor(value) for value in values])

@@ -56,7 +56,7 @@ def pull_call(
     ``before`` is what had arrived; entries for inputs that are not active are ``None``.
     """
     # Outer products stay outside, to be gathered.
-    before = [None if b is None else as_outer(b) or b for b in before]
+    before = [b if type(b) in _LAZY else as_outer(b) or b for b in before]
     arriving = [*cotangents, *before]
     # In a loop every step but the first few looks the same, and types are enough to see that.
     derivatives, pattern = call.plan.derivatives, (active, *map(type, arriving))
@@ -129,11 +129,6 @@ def push_call(call: Call, tangents: Sequence[Any], wanted: Container[int]) -> li
     indices = tuple([index in wanted for index in range(len(call.shape))])
     key = ("tangent", indices, tuple(map(_arrival, tangents)))
     return [None if t is None else as_tensor(t) for t in _apply(call, key, tangents)]
-
-
-def differentiated_inputs(call: Call) -> list[Node]:
-    """Return the inputs of a call through which some output is differentiated."""
-    return [call.inputs[i] for i in passing_inputs(call.plan)]
 
 
 def passing_inputs(plan: Plan) -> tuple[int, ...]:

@@ -114,24 +114,11 @@ def as_tensor(value: Any) -> Tensor:
     return getitem(_part(placed.source, placed.stacks[value.index]), placed.position)
 
 
-def stack_of(values: Sequence[Any]) -> Tensor:
-    """Return values along a new first axis; consecutive outputs of a chain are stacked already."""
-    stack = position_in_chain(values[0])
-    if stack is None or position_in_chain(values[-1]) is None:
-        return stacked_tensors([as_tensor(value) for value in values])
-    source, index, begin = stack
-    whole = _part(source, values[0].step.placed.stacks[index])
-    return whole if whole.shape[0] == len(values) else whole[begin : begin + len(values)]
-
-
-def position_in_chain(value: Any) -> tuple[Node, int, int] | None:
-    """Return the chain, the output and the position that a value stands at, if it does."""
-    if type(value) is not Pending:
-        return None
-    placed = value.step.placed
-    if placed is None or placed.position < 0 or value.index not in placed.stacks:
-        return None
-    return placed.source, value.index, placed.position
+def stack_of(values: Sequence[Pending]) -> Tensor:
+    """Return consecutive outputs of a chain along a new first axis: they are stacked already."""
+    first: Any = values[0].step.placed
+    whole = _part(first.source, first.stacks[values[0].index])
+    return whole if whole.shape[0] == len(values) else whole[first.position : first.position + len(values)]
 
 
 def youngest(values: Sequence[Any]) -> Any:

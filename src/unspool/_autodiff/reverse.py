@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import Outer, Sum, accumulate, merge, total
+from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.identity import ALIAS
 from unspool._dtypes import INEXACT
@@ -90,7 +91,7 @@ def _sweep(
             if key in wanted:
                 found[key] = ct.keep() if type(ct) is Pending else ct
             if type(node) is Call:
-                _distribute_call(node, ct, walk.passing[key], active, arrived)
+                _distribute_call(node, ct, passing_inputs(node.plan), active, arrived)
                 continue
             if key in links:
                 if type(ct) is Outer or type(ct) is Sum:
@@ -138,23 +139,28 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
 
 
 def _distribute_call(
-    call: Call, cotangents: Sequence[Any], passing: Sequence[Node], active: set[int], arrived: dict[int, Any]
+    call: Call, cotangents: Sequence[Any], passing: Sequence[int], active: set[int], arrived: dict[int, Any]
 ) -> None:
     """Add what a call contributes to its inputs. The adjoint adds to what has arrived, in the order of its nodes.
 
     So the sum is the same, bit for bit, as if the nodes of the call had been visited one by one.
     """
-    from unspool._autodiff.calls import pull_call  # deriving an adjoint is a sweep
-
-    through = {operand.id for operand in passing if operand.id in active}
     inputs = call.inputs
-    needed = tuple([operand.id in through for operand in inputs])
-    # A node can stand at two inputs; what arrived at it is passed on once.
-    before = [arrived.pop(operand.id, None) if need else None for operand, need in zip(inputs, needed, strict=True)]
-    for operand, contribution in zip(inputs, pull_call(call, cotangents, needed, before), strict=True):
+    needed = [False] * len(inputs)
+    before: list[Any] = [None] * len(inputs)
+    for position in passing:
+        key = inputs[position].id
+        if key in active:
+            needed[position] = True
+            # A node can stand at two inputs; what arrived at it is passed on once.
+            before[position] = arrived.pop(key, None)
+    contributions = pull_call(call, cotangents, tuple(needed), before)
+    for position in passing:
+        contribution = contributions[position]
         if contribution is not None:
-            earlier = arrived.get(operand.id)
-            arrived[operand.id] = contribution if earlier is None else merge(earlier, contribution)
+            key = inputs[position].id
+            earlier = arrived.get(key)
+            arrived[key] = contribution if earlier is None else merge(earlier, contribution)
 
 
 def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
@@ -218,7 +224,7 @@ class Inside:
     folded; what such a node is made from, down to leaves and projections, is then at the call's inputs and outputs.
     """
 
-    __slots__ = ("_ends", "_projections", "is_possible")
+    __slots__ = ("_ends", "_projections", "is_anywhere", "is_possible")
 
     def __init__(self, variables: Sequence[Node]) -> None:
         self._projections = [link_of(v) for v in variables if type(v) is Projection]
@@ -227,6 +233,7 @@ class Inside:
             if type(v) is not Projection and v.inputs and v.op is not ALIAS:
                 self._ends.append((v.op, _ends(v)))
         self.is_possible = bool(self._ends)
+        self.is_anywhere = bool(self._ends or self._projections)
 
     def may_be_in(self, call: Call) -> bool:
         """Whether a variable may be inside a call."""
@@ -275,16 +282,13 @@ class Walk:
         The ids of these nodes and of the variables.
     links : dict of id to (Call, int)
         The outputs of calls that are visited as a whole.
-    passing : dict of id to sequence of Node
-        For each such call, the inputs through which it is differentiated.
     """
 
-    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "links", "order", "passing")
+    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "links", "order")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
         self.links: dict[int, tuple[Call, int]] = {}
-        self.passing: dict[int, Sequence[Node]] = {}
         self.order: list[Node] = []
         if not variables:
             return
@@ -352,22 +356,24 @@ class Walk:
 
     def _through_call(self, call: Call) -> Sequence[Node]:
         """Return what a call is differentiated through."""
-        from unspool._autodiff.calls import differentiated_inputs  # which is itself decided by such a walk
-
-        inputs = self.passing[call.id] = differentiated_inputs(call)
-        return inputs
+        inputs = call.inputs
+        return [inputs[position] for position in passing_inputs(call.plan)]
 
     def _behind_projection(self, node: Node) -> Sequence[Node]:
         """Return the call of an output, or, if the call is walked node by node, what the output is made from."""
         link = link_of(node)
         call = link[0]
-        is_open = self._opened.get(call.id)
-        if is_open is None:
-            is_open = self._opened[call.id] = self._inside.may_be_in(call)
-        if is_open:
+        if self._inside.is_anywhere and self._is_open(call):
             return node.inputs if _passes_through_all(node.op) else _differentiated_inputs(node)
         self.links[node.id] = link
         return (call,)
+
+    def _is_open(self, call: Call) -> bool:
+        """Whether a call is walked node by node; decided once."""
+        is_open = self._opened.get(call.id)
+        if is_open is None:
+            is_open = self._opened[call.id] = self._inside.may_be_in(call)
+        return is_open
 
 
 def _passes_through_all(op: Op) -> bool:
