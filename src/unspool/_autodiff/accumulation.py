@@ -8,6 +8,7 @@ gradient is taken under, its bits are the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
