@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._autodiff.reverse import active_nodes, contributions_of, pullback, vjp_of
+from unspool._autodiff.reverse import contributions_of, pullback, vjp_of
+from unspool._autodiff.walk import active_nodes
 from unspool._graph import apply, apply_multi, source_of
 from unspool._ops.op import INPUTS, JointRule, Op, parts
 from unspool.errors import ContributionShapeError, MissingRuleError

@@ -140,7 +140,7 @@ def passing_inputs(plan: Plan) -> tuple[int, ...]:
 
 
 def _find_passing(plan: Plan) -> tuple[int, ...]:
-    from unspool._autodiff.reverse import active_nodes
+    from unspool._autodiff.walk import active_nodes
 
     stand_ins = _StandIns(plan, (), (), ())
     on_path = {node.id for node in active_nodes(stand_ins.outputs, stand_ins.inputs)}

@@ -15,7 +15,7 @@ import numpy as np
 from unspool._autodiff import trees
 from unspool._autodiff.arguments import leaf_tensor
 from unspool._autodiff.identity import STOP_GRADIENT, alias, zeros_like
-from unspool._autodiff.reverse import is_differentiable
+from unspool._autodiff.walk import is_differentiable
 from unspool._dtypes import INEXACT
 from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT, as_tensor, constant

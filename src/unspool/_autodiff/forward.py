@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.reverse import active_nodes, missing_rule
+from unspool._autodiff.reverse import missing_rule
+from unspool._autodiff.walk import active_nodes
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of

@@ -27,7 +27,8 @@ from unspool._autodiff.iterate import Adjoint, Run, TracedStep
 from unspool._autodiff.linear_solve import solve_operator
 from unspool._autodiff.loop import apply_fragment
 from unspool._autodiff.packing import Packing
-from unspool._autodiff.reverse import active_nodes, pullback
+from unspool._autodiff.reverse import pullback
+from unspool._autodiff.walk import active_nodes
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly

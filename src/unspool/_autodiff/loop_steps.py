@@ -21,7 +21,8 @@ from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros
 from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
 from unspool._autodiff.loop_simplify import simplified
-from unspool._autodiff.reverse import active_nodes, pullback
+from unspool._autodiff.reverse import pullback
+from unspool._autodiff.walk import active_nodes
 from unspool._dims import is_concrete
 from unspool._dtypes import BOOL
 from unspool._engine.default import default_engine

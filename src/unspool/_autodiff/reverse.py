@@ -9,29 +9,23 @@ cotangent reached has no entry, which is not the same as a zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import Outer, Sum, accumulate, merge, total
 from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
-from unspool._autodiff.identity import ALIAS
-from unspool._dtypes import INEXACT
+from unspool._autodiff.walk import Walk
 from unspool._engine.default import default_engine
-from unspool._fragments.call import Call, Projection, link_of
-from unspool._graph import Bundle, Node, describe, in_order, origin_scope, source_of
+from unspool._fragments.call import Call
+from unspool._graph import Bundle, Node, describe, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import add_cotangents, astype, through_mask
 from unspool._ops.layout import rearrange
-from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import PART, JointRule, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
 
 if TYPE_CHECKING:
-    from unspool._ops.op import Op
     from unspool._tensor import Tensor
-
-_by_id = attrgetter("id")
 
 
 def pullback(
@@ -206,197 +200,6 @@ def _pull_through_jvp(node: Node, needed: Sequence[bool], ct: Any) -> Sequence[A
     if type(node) is Bundle:
         return pull_through(lambda tangents: jvp_of(node, tangents), node.inputs, needed, ct)
     return pull_through(lambda tangents: (jvp_of(node, tangents),), node.inputs, needed, (ct,))
-
-
-# --- which nodes -----------------------------------------------------------------------------------------------------
-
-
-def active_nodes(outputs: Sequence[Node], variables: Sequence[Node]) -> list[Node]:
-    """Return, in order, the nodes on a differentiable path from a variable to an output, both included."""
-    return Walk(outputs, variables).order
-
-
-class Inside:
-    """Tells which calls a variable may be inside of.
-
-    The cotangent of a node inside a call includes the paths inside that call, so such calls are walked node by node.
-    A variable can be an output that the call itself reads, or a node equal to one that was let go when the call was
-    folded; what such a node is made from, down to leaves and projections, is then at the call's inputs and outputs.
-    """
-
-    __slots__ = ("_ends", "_projections", "is_anywhere", "is_possible")
-
-    def __init__(self, variables: Sequence[Node]) -> None:
-        self._projections = [link_of(v) for v in variables if type(v) is Projection]
-        self._ends: list[tuple[Op, set[int]]] = []
-        for v in variables:
-            if type(v) is not Projection and v.inputs and v.op is not ALIAS:
-                self._ends.append((v.op, _ends(v)))
-        self.is_possible = bool(self._ends)
-        self.is_anywhere = bool(self._ends or self._projections)
-
-    def may_be_in(self, call: Call) -> bool:
-        """Whether a variable may be inside a call."""
-        fragment = call.plan.fragment
-        for owner, index in self._projections:
-            slot = fragment.outputs[index] if owner is call else -1
-            if any(slot in instruction.operands for instruction in fragment.body):
-                return True
-        if not self._ends:
-            return False
-        handles = [reference() for reference in call.handles if reference is not None]
-        around = {node.id for node in (*call.inputs, *handles) if node is not None}
-        return any(
-            ends <= around and any(instruction.op is op for instruction in fragment.body) for op, ends in self._ends
-        )
-
-
-def _ends(variable: Node) -> set[int]:
-    """Return the ids of the leaves and projections that a node is made from; constants do not count."""
-    ends: set[int] = set()
-    seen: set[int] = set()
-    stack = [variable]
-    while stack:
-        node = stack.pop()
-        if node.id in seen:
-            continue
-        seen.add(node.id)
-        if type(node) is Projection or not node.inputs:
-            if node.op is not CONSTANT:
-                ends.add(node.id)
-        else:
-            stack.extend(node.inputs)
-    return ends
-
-
-class Walk:
-    """Which nodes a sweep visits: those on a differentiable path from a variable to an output.
-
-    Another thread may fold nodes at any time. What a node was made from is looked at once and remembered.
-
-    Attributes
-    ----------
-    order : list of Node
-        The nodes on such a path, in topological order. A call that is visited as a whole is one of them.
-    active : set of id
-        The ids of these nodes and of the variables.
-    links : dict of id to (Call, int)
-        The outputs of calls that are visited as a whole.
-    """
-
-    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "links", "order")
-
-    def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
-        self.active: set[int] = {v.id for v in variables}
-        self.links: dict[int, tuple[Call, int]] = {}
-        self.order: list[Node] = []
-        if not variables:
-            return
-        self._inside = Inside(variables)
-        self._opened: dict[int, bool] = {}
-        # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
-        self._through_all: dict[Op, bool] = {}
-        # What is older than every variable depends on none. A variable that came out of a call may be younger than
-        # what was made from it.
-        self._first = -1 if self._inside.is_possible else min(self.active)
-        reached, sources, in_id_order = self._reach(outputs)
-        if in_id_order:
-            reached.sort(key=_by_id)
-        else:
-            reached = in_order(reached, lambda node: sources[node.id])
-        active, order = self.active, self.order
-        for node in reached:
-            key = node.id
-            if key in active:
-                order.append(node)
-            else:
-                for operand in sources[key]:
-                    if operand.id in active:
-                        active.add(key)
-                        order.append(node)
-                        break
-
-    def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[int, Sequence[Node]], bool]:
-        """Return the differentiable nodes that outputs are made from, and what each is differentiated through.
-
-        Also tells whether the order of ids is a topological order of them.
-        """
-        first, through_all = self._first, self._through_all
-        reached: list[Node] = []
-        sources: dict[int, Sequence[Node]] = {}
-        in_id_order = True
-        stack = [node for node in outputs if node.id >= first]
-        while stack:
-            node = stack.pop()
-            key = node.id
-            if key in sources:
-                continue
-            cls = type(node)
-            if cls is Call:
-                operands: Sequence[Node] = self._through_call(node)  # type: ignore[arg-type]
-            elif node.dtype not in INEXACT and not is_differentiable(node):
-                sources[key] = ()
-                continue
-            elif cls is Projection:
-                operands = self._behind_projection(node)
-            else:
-                op = node.op
-                if op not in through_all:
-                    through_all[op] = _passes_through_all(op)
-                operands = node.inputs if through_all[op] else _differentiated_inputs(node)
-            reached.append(node)
-            sources[key] = operands
-            for operand in operands:
-                other = operand.id
-                if other not in sources and (other >= first or type(operand) is Call):
-                    stack.append(operand)
-                if other > key:
-                    in_id_order = False
-        return reached, sources, in_id_order
-
-    def _through_call(self, call: Call) -> Sequence[Node]:
-        """Return what a call is differentiated through."""
-        inputs = call.inputs
-        return [inputs[position] for position in passing_inputs(call.plan)]
-
-    def _behind_projection(self, node: Node) -> Sequence[Node]:
-        """Return the call of an output, or, if the call is walked node by node, what the output is made from."""
-        link = link_of(node)
-        call = link[0]
-        if self._inside.is_anywhere and self._is_open(call):
-            return node.inputs if _passes_through_all(node.op) else _differentiated_inputs(node)
-        self.links[node.id] = link
-        return (call,)
-
-    def _is_open(self, call: Call) -> bool:
-        """Whether a call is walked node by node; decided once."""
-        is_open = self._opened.get(call.id)
-        if is_open is None:
-            is_open = self._opened[call.id] = self._inside.may_be_in(call)
-        return is_open
-
-
-def _passes_through_all(op: Op) -> bool:
-    """Whether an op is differentiated through all its inputs, whatever its parameters are."""
-    rules = op.vjp
-    if type(rules) is JointRule:
-        return rules.passes is None
-    return type(rules) is not tuple or None not in rules
-
-
-def _differentiated_inputs(node: Node) -> list[Node]:
-    """Return the inputs through which a node is differentiated, as its vjp says."""
-    rules = node.op.vjp
-    passes = rules.passes(node.params) if isinstance(rules, JointRule) and rules.passes else rules
-    return [operand for operand, passing in zip(node.inputs, passes, strict=True) if passing]  # type: ignore[arg-type]
-
-
-def is_differentiable(node: Node) -> bool:
-    """Whether a node can carry a derivative: its values are floating-point or complex numbers."""
-    if isinstance(node, Bundle):
-        dtypes: Any = node.dtype
-        return any(dtype in INEXACT for dtype in dtypes)
-    return node.dtype in INEXACT
 
 
 # --- contributions ---------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import optree
 
-from unspool._autodiff.reverse import is_differentiable
 from unspool._autodiff.tape_arithmetic import Arithmetic, Machine, Rational, holds_fractions
 from unspool._autodiff.tape_interpreter import Cotangent, Interpreter, Slots, add_cotangents, add_slots
+from unspool._autodiff.walk import is_differentiable
 from unspool._dtypes import INEXACT
 from unspool._engine.binding import solve_sizes
 from unspool._engine.default import default_engine

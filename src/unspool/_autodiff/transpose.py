@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.identity import alias, zeros, zeros_like
-from unspool._autodiff.reverse import contributions_of, fit, is_differentiable, pullback
+from unspool._autodiff.reverse import contributions_of, fit, pullback
+from unspool._autodiff.walk import is_differentiable
 from unspool._dtypes import INEXACT
 from unspool._graph import Bundle, Node
 
