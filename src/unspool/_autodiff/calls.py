@@ -202,7 +202,10 @@ class _StandIns:
         self.inputs = [placeholder(s, d) for s, d in zip(plan.input_shapes, fragment.dtypes, strict=True)]
         nodes = expand(plan, self.inputs, fragment.origins)
         self.outputs: list[Any] = [nodes[slot] for slot in fragment.outputs]
-        self.sources: dict[int, tuple[str, int]] = {n.id: ("output", i) for i, n in enumerate(self.outputs)}
+        # The first output of a slot stands for it.
+        self.sources: dict[int, tuple[str, int]] = {}
+        for i, node in enumerate(self.outputs):
+            self.sources.setdefault(node.id, ("output", i))
         self.sources |= {node.id: ("input", i) for i, node in enumerate(self.inputs)}
         self.boundary: list[Node] = []
         self.arriving = [

@@ -136,11 +136,10 @@ def kept_nodes(order: list[Node], uses: dict[int, int], targets: Container[int])
 def take_from_slab(projection: Node) -> bool:
     """Give a residual its value if its call has kept it; tell whether it did."""
     call, index = link_of(projection)
-    slab = call.value
-    results = call.plan.fragment.results
-    if slab is None or index < results:
+    position = call.plan.fragment.slab.get(index)
+    if call.value is None or position is None:
         return False
-    projection.value = slab[index - results]
+    projection.value = call.value[position]
     return True
 
 

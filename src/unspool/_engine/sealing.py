@@ -166,8 +166,7 @@ def describe_piece(order: list[Node], kept: Sequence[Node], keep_residuals: bool
     residuals: list[Node] = []
     extra: list[Node] = []
     if keep_residuals:
-        chosen = {node.id for node in kept}
-        residuals = [node for node in residual_nodes(order) if node.id not in chosen]
+        residuals = residual_nodes(order)
         present = {node.id for node in order}
         extra = [node for node in residuals if node.id not in present]
         residuals = [node for node in residuals if node.id in present]

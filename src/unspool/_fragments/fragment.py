@@ -72,12 +72,13 @@ class Fragment:
     body : tuple of Instruction
     outputs : tuple of int
         Slots of the results: first the ``results`` that were asked for, then residuals, which are kept for derivatives.
+        A result that derivatives need is among the residuals too: nobody may hold it when they are taken.
     results : int
     origins : tuple of (code, offset)
         Where in the user's program each instruction was first recorded.
     """
 
-    __slots__ = ("__weakref__", "body", "dtypes", "id", "key", "origins", "outputs", "results", "shapes")
+    __slots__ = ("__weakref__", "body", "dtypes", "id", "key", "origins", "outputs", "results", "shapes", "slab")
 
     def __init__(
         self,
@@ -97,6 +98,8 @@ class Fragment:
         self.results = results
         self.origins = origins
         self.key = key
+        # Where among the residuals an output is found, by its position; the first output of a slot stands for it.
+        self.slab = {outputs.index(slot): i for i, slot in enumerate(outputs[results:])}
 
     def __len__(self) -> int:
         return len(self.body)
@@ -213,8 +216,7 @@ def capture(
     passing = [node for node in {n.id: n for n in outputs}.values() if node.id not in known]
     residuals: list[Node] = []
     if keep_residuals:
-        shown = {node.id for node in outputs}
-        residuals = [node for node in residual_nodes(order) if node.id not in shown]
+        residuals = residual_nodes(order)
         order += [node for node in residuals if node.id not in known]
     return seal(order, outputs, residuals, inputs=[*inputs, *passing], literals=True)
 
