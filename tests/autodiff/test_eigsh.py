@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.autodiff.counting import Counted
 from unspool.errors import ArgumentError, ConvergenceError, GaugeError, ShapeError
 
 FIELDS = ["real", "complex"]
@@ -49,28 +50,6 @@ def loss(values: Any, vectors: Any) -> Any:
     n, k = vectors.shape
     overlaps = us.sum(vectors * random(n, k, field="complex", seed=5), axis=0)
     return us.sum(us.sin(values)) + us.sum(us.real(overlaps * us.conj(overlaps)) * np.arange(1, k + 1))
-
-
-class Counted:
-    """A matrix as an op, with a factor as parameter, that counts how often it is applied."""
-
-    def __init__(self, matrix: Any, name: str) -> None:
-        self.count = 0
-
-        def kernel(p: Any, v: Any) -> Any:
-            self.count += 1
-            return p * (matrix @ v)
-
-        def product(p: Any, v: Any) -> Any:
-            return self.apply(p, v)
-
-        self.apply = us.op(
-            name,
-            kernel=kernel,
-            replace=True,
-            infer=lambda p, v: (v.shape, v.dtype),
-            vjp=(lambda ct, out, p, v: us.sum(ct * product(1.0 + 0.0 * p, v)), lambda ct, out, p, v: product(p, ct)),
-        )
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

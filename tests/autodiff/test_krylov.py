@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.autodiff.counting import Counted
 from unspool._autodiff.linear_solve import solve_operator
 from unspool.errors import ArgumentError, ConvergenceError, DTypeError, ShapeError, StructureError
 
@@ -35,29 +36,6 @@ def matrix_for(method: str, n: int, field: str) -> Any:
 
 def size(x: Any) -> Any:
     return us.sum(us.real(x * us.conj(x)) ** 2)
-
-
-class Counted:
-    """A matrix as an op that counts how often it is applied, in either direction."""
-
-    def __init__(self, matrix: Any, name: str) -> None:
-        self.count = 0
-
-        def kernel(p: Any, v: Any) -> Any:
-            self.count += 1
-            return p * (matrix @ v)
-
-        def product(p: Any, v: Any) -> Any:
-            return self.apply(p, v)
-
-        self.apply = us.op(
-            name,
-            kernel=kernel,
-            replace=True,
-            infer=lambda p, v: (v.shape, v.dtype),
-            vjp=(lambda ct, out, p, v: us.sum(ct * product(1.0 + 0.0 * p, v)), lambda ct, out, p, v: product(p, ct)),
-            jvp=(lambda t, out, p, v: t * product(1.0 + 0.0 * p, v), lambda t, out, p, v: product(p, t)),
-        )
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """The engine: computes the values of nodes, each once, and folds what it computed.
 
 What is pending between the targets and nodes that have a value is a *piece*. The first time a piece of some structure
-is asked for it runs node by node. The second time it is described as a fragment, gets a plan, and its site in the
-user's program is remembered with a matcher. From the third time on the matcher recognises it and the plan runs it: that
-is what an iteration of a loop costs. Pieces are folded into calls a number of evaluations later (`sealing`).
+is asked for it runs node by node. The second time, or at once if its line is in a loop, it is described as a fragment,
+gets a plan, and its site in the user's program is remembered with a matcher. From then on the matcher recognises it and
+the plan runs it: that is what an iteration of a loop costs. Pieces are folded into calls later (`sealing`).
 
 Values that depend on placeholders are never kept: they belong to one binding.
 """

@@ -16,7 +16,7 @@ class EngineStats:
     evaluations : int
         Times that a value had to be computed.
     fragments : int
-        Fragments made: structures that were met a second time, functions that were traced, and their derivatives.
+        Fragments made: structures of loops or met a second time, functions that were traced, and their derivatives.
     calls : int
         Calls placed: pieces that were folded, calls of traced functions, and adjoint calls.
     chains : int
