@@ -17,7 +17,7 @@ array([0.6, 0.8])
 
 from math import e, inf, nan, pi
 
-from unspool import _dtypes, debug, errors, linalg, random, testing
+from unspool import _dtypes, checkpoint, debug, errors, linalg, random, testing
 from unspool._autodiff.check import (
     check_grad,
 )
@@ -59,6 +59,11 @@ from unspool._dims import (
     Dim,
     dims,
 )
+from unspool._engine.budget import (
+    memory,
+    plan_memory,
+    set_memory,
+)
 from unspool._engine.stats import (
     EngineStats,
     clear_caches,
@@ -69,6 +74,9 @@ from unspool._evaluate import (
 )
 from unspool._fragments.function import (
     fragment,
+)
+from unspool._fragments.remat import (
+    remat,
 )
 from unspool._inspect.summary import (
     graph_size,
@@ -213,6 +221,10 @@ from unspool._ops.elementwise import (
     trunc,
     where,
     xlogy,
+)
+from unspool._ops.hints import (
+    cheap,
+    keep,
 )
 from unspool._ops.indexing import (
     argsort,
@@ -370,7 +382,9 @@ __all__ = [
     "broadcast_to",
     "cbrt",
     "ceil",
+    "cheap",
     "check_grad",
+    "checkpoint",
     "clear_caches",
     "clip",
     "column_stack",
@@ -462,6 +476,7 @@ __all__ = [
     "jacobian",
     "jacrev",
     "jvp",
+    "keep",
     "kron",
     "left_shift",
     "less",
@@ -487,6 +502,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "memory",
     "meshgrid",
     "min",
     "minimum",
@@ -506,6 +522,7 @@ __all__ = [
     "permute_dims",
     "pi",
     "placeholder",
+    "plan_memory",
     "polygamma",
     "positive",
     "pow",
@@ -521,6 +538,7 @@ __all__ = [
     "reciprocal",
     "relu",
     "remainder",
+    "remat",
     "repeat",
     "reshape",
     "right_shift",
@@ -529,6 +547,7 @@ __all__ = [
     "round",
     "rsqrt",
     "searchsorted",
+    "set_memory",
     "sigmoid",
     "sign",
     "signbit",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,6 +21,9 @@ from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.leaf import scalar
 from unspool._ops.op import Op
 from unspool.errors import DTypeError, MutationError, ShapeError
+
+if TYPE_CHECKING:
+    from unspool.checkpoint.segments import CheckpointConfig
 
 Array = np.ndarray[Any, Any]
 Axis = int | Sequence[int] | None
@@ -237,6 +240,8 @@ class Tensor(Node):
         *,
         holomorphic: bool = False,
         unconnected: Literal["zeros", "none", "raise"] = "zeros",
+        memory: str | int | float | None = None,
+        checkpoint: CheckpointConfig | None = None,
     ) -> Any:
         """Return the gradient of this scalar with respect to tensors of its graph, as lazy tensors.
 
@@ -248,6 +253,11 @@ class Tensor(Node):
             For a complex result that is a holomorphic function of complex tensors: return its complex derivative.
         unconnected : {"zeros", "none", "raise"}
             What to return for a tensor that this one does not depend on.
+        memory : str, int or float, optional
+            A budget, as in `unspool.memory`. The gradient is computed at once, within it.
+        checkpoint : CheckpointConfig, optional
+            Segments of the graph, by hand. Nodes are numbered as a `Tape` of this tensor numbers them. The gradient is
+            computed at once; values inside a segment are let go and computed again when the gradient gets there.
 
         Examples
         --------
@@ -259,7 +269,12 @@ class Tensor(Node):
         """
         from unspool._autodiff.functional import gradient_of
 
-        return gradient_of(self, wrt, holomorphic=holomorphic, unconnected=unconnected)
+        if memory is None and checkpoint is None:
+            return gradient_of(self, wrt, holomorphic=holomorphic, unconnected=unconnected)
+        from unspool._autodiff.budgeted import budgeted_gradient
+
+        options = {"holomorphic": holomorphic, "unconnected": unconnected}
+        return budgeted_gradient(self, wrt, options, memory, checkpoint)
 
     def detach(self) -> Tensor:
         """Return the tensor with its history hidden from derivatives; see `unspool.stop_gradient`."""

@@ -11,6 +11,7 @@ __all__ = [
     "AccumulatorLengthError",
     "AccumulatorShapeError",
     "ArgumentError",
+    "BudgetError",
     "ComplexLossError",
     "ContributionShapeError",
     "ConvergenceError",
@@ -30,10 +31,12 @@ __all__ = [
     "OpDefinitionError",
     "RankError",
     "RankMismatchError",
+    "RebuildError",
     "SeedShapeError",
     "ShapeError",
     "ShapeMismatchError",
     "SizeContradictionError",
+    "SpillError",
     "StructureError",
     "UnboundPlaceholderError",
     "UnboundSizeError",
@@ -139,6 +142,26 @@ class ConvergenceError(UnspoolError, ArithmeticError):
     residual: float = float("nan")
     iterations: int = 0
     tolerance: float = 0.0
+
+
+class BudgetError(UnspoolError, MemoryError):
+    """A memory budget that cannot work; raised before the work, and it names the least that can.
+
+    Attributes
+    ----------
+    least : int
+        The smallest budget that works, in bytes.
+    """
+
+    least: int = 0
+
+
+class SpillError(UnspoolError, OSError):
+    """A value that was moved to disk could not be written, or cannot be read back as it was."""
+
+
+class RebuildError(UnspoolError, ArithmeticError):
+    """A value that was dropped and computed again differs from what it was: some op does not repeat itself."""
 
 
 class NaNError(UnspoolError, ArithmeticError):

@@ -160,7 +160,7 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
     derivative = derivatives.get(key)
     if derivative is None:
         derive = _derive_adjoint if key[0] == "adjoint" else _derive_tangent
-        derivative = derivatives[key] = derive(call.plan, key[1], key[2])
+        derivative = derivatives[key] = derive(call.plan, key[1], key[2], _readable(call))
         STATISTICS.derivatives += 1
     inputs: list[Any] = []
     for kind, position in derivative.sources:
@@ -177,6 +177,18 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
         return [None] * len(derivative.results)
     step = Step(derivative.plan, inputs)
     return [_result(step, form) for form in derivative.results]
+
+
+def _readable(call: Call) -> set[int]:
+    """Return which outputs of a call its derivatives may read: those kept with it, and those that somebody holds.
+
+    Another result would have to be computed by running the call again; the derivative computes it from what is kept.
+    """
+    fragment = call.plan.fragment
+    if not fragment.slab:
+        return set(range(len(fragment.outputs)))
+    held = [i for i, reference in enumerate(call.handles) if reference is not None and reference() is not None]
+    return {*fragment.slab, *held}
 
 
 def _result(step: Step, form: tuple[Any, ...] | None) -> Any:
@@ -197,7 +209,14 @@ def _result(step: Step, form: tuple[Any, ...] | None) -> Any:
 class _StandIns:
     """The body of a plan on placeholders, and the placeholders that stand for what arrives."""
 
-    def __init__(self, plan: Plan, arrivals: Sequence[Arrival], shapes: Sequence[Any], dtypes: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        arrivals: Sequence[Arrival],
+        shapes: Sequence[Any],
+        dtypes: Sequence[Any],
+        readable: Container[int] = (),
+    ) -> None:
         fragment = plan.fragment
         self.inputs = [placeholder(s, d) for s, d in zip(plan.input_shapes, fragment.dtypes, strict=True)]
         nodes = expand(plan, self.inputs, fragment.origins)
@@ -205,7 +224,9 @@ class _StandIns:
         # The first output of a slot stands for it.
         self.sources: dict[int, tuple[str, int]] = {}
         for i, node in enumerate(self.outputs):
-            self.sources.setdefault(node.id, ("output", i))
+            if i in readable:
+                self.sources.setdefault(node.id, ("output", i))
+        self._readable = [node for i, node in enumerate(self.outputs) if i in readable]
         self.sources |= {node.id: ("input", i) for i, node in enumerate(self.inputs)}
         self.boundary: list[Node] = []
         self.arriving = [
@@ -230,7 +251,7 @@ class _StandIns:
         """Describe what a sweep found as a plan."""
         targets: list[Node] = []
         results = [None if contribution is None else _split(contribution, targets) for contribution in found]
-        captured = capture([], targets, [*self.inputs, *self.outputs, *self.boundary], closed=True)
+        captured = capture([], targets, [*self.inputs, *self._readable, *self.boundary], closed=True)
         sources = tuple(self.sources.get(node.id, ("node", node)) for node in captured.inputs)
         plan = default_engine().plans.plan_for(captured.fragment, tuple(node.shape for node in captured.inputs))
         plan.prepare()
@@ -252,11 +273,13 @@ def _split(contribution: Any, targets: list[Node]) -> tuple[Any, ...]:
     return ("plain", first)
 
 
-def _derive_adjoint(plan: Plan, active: Sequence[bool], arrivals: Sequence[Arrival]) -> Derivative:
+def _derive_adjoint(
+    plan: Plan, active: Sequence[bool], arrivals: Sequence[Arrival], readable: Container[int]
+) -> Derivative:
     from unspool._autodiff.reverse import sweep
 
     shapes, dtypes = (*plan.output_shapes, *plan.input_shapes), (*plan.output_dtypes, *plan.fragment.dtypes)
-    stand_ins = _StandIns(plan, arrivals, shapes, dtypes)
+    stand_ins = _StandIns(plan, arrivals, shapes, dtypes, readable)
     count = len(plan.output_shapes)
     cotangents, before = stand_ins.arriving[:count], stand_ins.arriving[count:]
     reached = [(o, ct) for o, ct in zip(stand_ins.outputs, cotangents, strict=True) if ct is not None]
@@ -278,10 +301,12 @@ def _outer_or_sum(contribution: Any) -> Any:
     return as_outer(contribution) or contribution
 
 
-def _derive_tangent(plan: Plan, wanted: Sequence[bool], arrivals: Sequence[Arrival]) -> Derivative:
+def _derive_tangent(
+    plan: Plan, wanted: Sequence[bool], arrivals: Sequence[Arrival], readable: Container[int]
+) -> Derivative:
     from unspool._autodiff.forward import pushforward
 
-    stand_ins = _StandIns(plan, arrivals, plan.input_shapes, plan.fragment.dtypes)
+    stand_ins = _StandIns(plan, arrivals, plan.input_shapes, plan.fragment.dtypes, readable)
     outputs = [node for node, asked in zip(stand_ins.outputs, wanted, strict=True) if asked]
     found = iter(pushforward(outputs, stand_ins.inputs, stand_ins.arriving))
     return stand_ins.describe([next(found) if asked else None for asked in wanted])

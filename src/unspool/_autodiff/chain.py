@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._engine.default import default_engine
 from unspool._engine.generated import compile_function
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import make_call, output
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._tensor import Tensor
 
-# Fewer steps than this are placed as calls.
+# Fewer steps than this are placed as calls, and more than this as several chains: what a chain stacks up stays small, and
+# products of stacks are multiplied in blocks of one size, whatever the memory.
 SHORTEST = 4
+LONGEST = 256
 
 _next_number = count().__next__
 
@@ -148,7 +151,7 @@ def place_steps(value: Pending) -> None:
     for number in sorted(waiting):
         step = waiting.pop(number)
         carried = _carried(step, run[-1]) if run and step.plan is run[-1].plan else None
-        if carried is None or (wiring is not None and carried != wiring):
+        if carried is None or (wiring is not None and carried != wiring) or len(run) == LONGEST:
             _place_run(run, wiring or ())
             run, wiring = [step], None
         else:
@@ -250,19 +253,53 @@ def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
 
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
-    plan = chain.plan
-    stacks = [np.empty((chain.steps, *plan.output_shapes[i]), plan.output_dtypes[i]) for i in chain.stacked]
-    STATISTICS.kernel_calls += chain.steps * plan.kernels - 1
-    sums, run_in_place = plan.run_in_place()
-    summed = [i for i, (position, source) in enumerate(chain.carried) if sums.get(position) == source]
-    if summed and len(summed) == len(sums) and not set(sums.values()) & set(chain.stacked):
-        # What is only added to is added to in place, once the first value is the chain's own.
-        first = [np.array(array) if i in summed else array for i, array in enumerate(arrays[: len(chain.carried)])]
-        run, arrays = run_in_place, (*first, *arrays[len(chain.carried) :])
-    else:
-        run = plan.run
-    loop = _loop(chain.carried, chain.constant, chain.varying, chain.last, chain.stacked, len(plan.output_shapes))
-    return loop(run, chain.steps, arrays, *stacks)  # type: ignore[no-any-return]
+    fixed = len(chain.carried) + len(chain.constant)
+    run = ChainRun(chain, arrays[:fixed])
+    run.advance(chain.steps, arrays[fixed:])
+    return run.results()
+
+
+class ChainRun:
+    """A chain that is being run: in one go, or some steps at a time as their inputs become available."""
+
+    __slots__ = ("_carry", "_chain", "_constants", "_last", "_loop", "_run", "_stacks", "done")
+
+    def __init__(self, chain: Chain, arrays: Sequence[Any]) -> None:
+        plan = chain.plan
+        self._chain = chain
+        self._stacks = [np.empty((chain.steps, *plan.output_shapes[i]), plan.output_dtypes[i]) for i in chain.stacked]
+        self._carry = list(arrays[: len(chain.carried)])
+        self._constants = list(arrays[len(chain.carried) :])
+        self._last: tuple[Any, ...] = ()
+        self.done = 0
+        STATISTICS.kernel_calls += chain.steps * plan.kernels - 1
+        sums, run_in_place = plan.run_in_place()
+        summed = [i for i, (position, source) in enumerate(chain.carried) if sums.get(position) == source]
+        self._run = plan.run
+        if summed and len(summed) == len(sums) and not set(sums.values()) & set(chain.stacked):
+            # What is only added to is added to in place, once the first value is the chain's own.
+            for i in summed:
+                self._carry[i] = np.array(self._carry[i])
+            self._run = run_in_place
+        wiring = (chain.carried, chain.constant, chain.varying, chain.last, chain.stacked, len(plan.output_shapes))
+        self._loop = _loop(*wiring)
+
+    def advance(self, steps: int, varying: Sequence[Any]) -> None:
+        """Run some steps, given what varies: the values of each step, one step after the other."""
+        entering = (*self._carry, *self._constants, *varying)
+        self._carry.clear()
+        found = self._loop(self._run, self.done, self.done + steps, entering, *self._stacks)
+        self._carry, self._last = found
+        self.done += steps
+
+    def results(self) -> tuple[Any, ...]:
+        """Return the outputs of the chain, once all steps have run."""
+        return (*self._last, *self._stacks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is stacked up and carried."""
+        return sum(array.nbytes for array in (*self._stacks, *self._carry))
 
 
 @lru_cache(maxsize=512)
@@ -285,15 +322,15 @@ def _loop(
     steps = ", ".join(f"arrays[{fixed + i}::{len(varying)}]" for i in range(len(varying)))
     each = "".join(f"v{i}, " for i in range(len(varying)))
     lines = [f"{', '.join(names)}, = arrays[:{fixed}]"] if names else []
-    lines += [f"for j, ({each}) in enumerate(zip({steps})):" if varying else "for j in range(steps):"]
+    lines += [f"for j, ({each}) in enumerate(zip({steps}), first):" if varying else "for j in range(first, end):"]
     lines += [f"    {results}= run({arguments})"]
     lines += [f"    c{i} = o{source}" for i, (_, source) in enumerate(carried)]
     lines += [f"    s{i}[j] = o{source}" for i, source in enumerate(stacked)]
-    shown = [f"o{i}" for i in last] + [f"s{i}" for i in range(len(stacked))]
-    lines += [f"return ({''.join(f'{name}, ' for name in shown)})"]
+    carry = ", ".join(f"c{i}" for i in range(len(carried)))
+    lines += [f"return [{carry}], ({''.join(f'o{i}, ' for i in last)})"]
     stacks = "".join(f", s{i}" for i in range(len(stacked)))
     body = "\n".join(f"    {line}" for line in lines)
-    return compile_function("chain", f"def chain(run, steps, arrays{stacks}):\n{body}\n", {})
+    return compile_function("chain", f"def chain(run, first, end, arrays{stacks}):\n{body}\n", {})
 
 
 def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -330,6 +367,7 @@ def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Cha
     # Under identities of their own, since a tensor can stand at several inputs.
     own = [alias(i) if need else i for i, need in zip(inputs, needed, strict=True)]
     outputs = expand_chain(chain, own)
+    default_engine().levels.mark()
     reached = [(o, c) for o, c in zip(outputs, ct, strict=True) if c is not None]
     variables = [i for i, need in zip(own, needed, strict=True) if need]
     found = iter(pullback([o for o, _ in reached], [c for _, c in reached], variables))

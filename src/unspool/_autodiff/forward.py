@@ -24,9 +24,9 @@ def pushforward(
     outputs: Sequence[Tensor], variables: Sequence[Tensor], tangents: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Return the tangent of each output, ``None`` where it depends on no variable that has one."""
-    queue = default_engine().queue
-    queue.settle()
-    with queue.nothing_folds():
+    engine = default_engine()
+    engine.queue.settle()
+    with engine.queue.nothing_folds(), engine.levels.sweep():
         return _push(outputs, variables, tangents)
 
 
@@ -40,11 +40,15 @@ def _push(
     from unspool._autodiff.calls import push_call  # deriving a tangent is a sweep
 
     seeded = [v for v in variables if v.id in moving]
+    levels = default_engine().levels
     with origin_scope() as origin:
         nodes = active_nodes(outputs, seeded)
         wanted = _wanted_outputs(nodes)
+        level = levels.of(nodes[0]) if nodes else 0
         for node in nodes:
             if node.id not in moving:
+                if level < (level := levels.of(node)):
+                    levels.mark()  # tangents of a loop and tangents of its gradient are two levels
                 origin.code, origin.lasti = node.code, node.lasti
                 if type(node) is Call:
                     tangent: Any = push_call(node, [moving.get(i.id) for i in node.inputs], wanted.get(node.id, ()))

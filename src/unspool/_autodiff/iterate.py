@@ -59,7 +59,7 @@ def iterate(
         The most steps to make. One of ``until`` and ``max_steps`` has to be given. Without ``until``, the state may
         depend on placeholders; the loop then runs when its value is asked for.
     adjoint : Adjoint, optional
-        How to differentiate: `Unrolled`, through all steps, by default.
+        How to differentiate: `Unrolled`, through all steps, by default; `Checkpointed` does the same with few states.
     has_outputs : bool
         Whether a step also returns outputs, which are stacked along a new first axis.
 
@@ -124,7 +124,7 @@ def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[int, l
         if step.condition is not None or most is None:
             raise UnboundPlaceholderError(_cannot_run(constants, initial))
         return most, strategy.place(step, constants, initial, most)
-    run = _run(traced, strategy, most)
+    run = strategy.run(traced, most)
     return run.steps, strategy.attach(step, constants, initial, run)
 
 
@@ -157,6 +157,8 @@ class Run:
         The states before each step, stacked, one array per leaf, if the adjoint keeps them.
     kept : list of ndarray
         The whole record of the run, stacked: the history, then what derivative rules look at.
+    other : object
+        What else a strategy that runs steps in its own way keeps of them.
     """
 
     steps: int
@@ -165,6 +167,7 @@ class Run:
     outputs: list[Any]
     history: list[Any] | None
     kept: list[Any]
+    other: Any = None
 
 
 def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: bool) -> Loop:
@@ -173,10 +176,10 @@ def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: boo
     return recorded(loop, inputs) if keep else loop
 
 
-def _run(traced: Trace, strategy: Adjoint, most: int | None) -> Run:
+def _run(traced: Trace, most: int | None, *, keep: bool) -> Run:
     step = traced.step
     inputs = [*traced.constants, *traced.initial]
-    loop = loop_of(step, most or 0, inputs, keep=strategy.keeps_history)
+    loop = loop_of(step, most or 0, inputs, keep=keep)
     values = default_engine().evaluate(inputs)
     condition = step.condition
     if condition is None:
@@ -190,7 +193,7 @@ def _run(traced: Trace, strategy: Adjoint, most: int | None) -> Run:
         node = place_loop(loop._replace(steps=runner.done), inputs)
         observer.after(node, values, (*runner.carry, *stacked))
     kept = stacked[step.outputs :]
-    history = kept[: step.carries] if strategy.keeps_history else None
+    history = kept[: step.carries] if keep else None
     return Run(runner.done, runner.carry, runner.previous, stacked[: step.outputs], history, kept)
 
 
@@ -208,6 +211,10 @@ class Adjoint:
 
     keeps_history: bool = False
 
+    def run(self, traced: Trace, most: int | None) -> Run:
+        """Make the steps, at least one and at most a number of them."""
+        return _run(traced, most, keep=self.keeps_history)
+
     def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
         """Return the final state, then the stacked outputs, as tensors that have their values and know derivatives."""
         raise NotImplementedError
@@ -216,7 +223,8 @@ class Adjoint:
         """Return the same without a run, for inputs that have no values yet."""
         raise UnboundPlaceholderError(
             f"us.iterate with {type(self).__name__} runs at once, but its inputs depend on a placeholder that has no "
-            "value; only us.Unrolled() with max_steps and without until can be placed before values are known"
+            "value; only us.Unrolled() and us.Checkpointed(), with max_steps and without until, can be placed before "
+            "values are known"
         )
 
 

@@ -42,7 +42,7 @@ def simple_drive(plan: Plan, layout: Layout) -> Drive:
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
         carry, sums, previous = list(carry), list(sums), list(carry)
         for k in indices:
-            found = _step(plan, [*constants, *carry, *[stack[k] for stack in rows]], k)
+            found = run_body(plan, [*constants, *carry, *[stack[k] for stack in rows]], k)
             for stack, j in zip(written, layout.written, strict=True):
                 stack[k] = found[j]
             sums = [total + found[j] for total, j in zip(sums, layout.sums, strict=True)]
@@ -56,7 +56,8 @@ def simple_drive(plan: Plan, layout: Layout) -> Drive:
     return drive
 
 
-def _step(plan: Plan, values: list[Any], k: int) -> list[Any]:
+def run_body(plan: Plan, values: list[Any], k: int) -> list[Any]:
+    """Return the outputs of step ``k``, op by op, from its inputs; the list of these is filled up with what is made."""
     fragment = plan.fragment
     for position, (op, operands, _) in enumerate(fragment.body):
         if op is CONSTANT:

@@ -9,10 +9,11 @@ ordinary graph, until what leaves a step has the forms of what arrived; the rest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.loop import Loop, apply_fragment, loop_output, place_loop, take_values
+from unspool._autodiff.loop_gather import gather
 from unspool._autodiff.loop_record import recorded
 from unspool._autodiff.loop_steps import (
     ADJOINT,
@@ -30,7 +31,6 @@ from unspool._autodiff.loop_steps import (
     split,
 )
 from unspool._graph import Node
-from unspool._ops.contraction.contract import contract, split_subscripts
 from unspool._ops.elementwise import add_cotangents, mask
 from unspool._ops.layout import concat, expand_dims
 from unspool._ops.op import PART
@@ -51,7 +51,7 @@ def pull_loop(
     wanted = grouped(loop, tuple(needed), at_inputs=True)
     active = active_carries(primal.loop, primal.shapes, wanted)
     carried = [ct if flag else None for ct, flag in zip(arriving.carried, active, strict=True)]
-    work = _Transform(primal, ADJOINT, arriving._replace(carried=tuple(carried)), wanted._replace(carried=active))
+    work = Transform(primal, ADJOINT, arriving._replace(carried=tuple(carried)), wanted._replace(carried=active))
     work.run()
     initial = [ct if n else None for ct, n in zip(work.carry, wanted.carried, strict=True)]
     return [*work.sums(), *initial, *work.rows()]
@@ -63,7 +63,7 @@ def push_loop(
     """Return the tangents of the outputs of a loop from those of its inputs."""
     primal = _Primal(loop, inputs, outputs)
     wanted = Groups((True,) * loop.carries, tuple(_moving_rows(primal)), (True,) * loop.sums)
-    work = _Transform(primal, TANGENT, grouped(loop, tangents, at_inputs=True), wanted)
+    work = Transform(primal, TANGENT, grouped(loop, tangents, at_inputs=True), wanted)
     work.run()
     return (*work.carry, *work.rows()[: loop.stacked], *work.sums())
 
@@ -108,10 +108,64 @@ class _Primal:
         return groups._replace(rows=groups.rows + (None,) * (self.loop.stacked - self.given.stacked))
 
 
-class _Transform:
+# --- forms that settle -----------------------------------------------------------------------------------------------
+
+
+class Stretch(NamedTuple):
+    """Consecutive steps of a derivative that have one body.
+
+    Attributes
+    ----------
+    step : Any
+        The derived body; its attribute ``carry`` has the forms in which the carry leaves.
+    forms : forms
+        In which the carry arrives.
+    steps : int
+    peeled : bool
+        Whether it is one step to be placed by itself; else the carry leaves as it arrives, and it is a loop.
+    """
+
+    step: Any
+    forms: Forms
+    steps: int
+    peeled: bool
+
+
+def settled(derive: Callable[[Forms, Forms | None], Any], forms: Forms, steps: int) -> Iterator[Stretch]:
+    """Yield the stretches of a derivative of a loop.
+
+    ``derive(forms, leaving)`` returns the body for a carry that arrives in some forms and leaves in others, or, for
+    ``None``, as it comes out.
+    """
+    for peeled in range(steps):
+        step = derive(forms, None)
+        if step.carry == forms:
+            yield Stretch(step, forms, steps - peeled, False)
+            return
+        if peeled == _MOST_PEELED:
+            step = _widened(derive, forms, step.carry)
+            yield Stretch(step, step.carry, steps - peeled, False)
+            return
+        yield Stretch(step, forms, 1, True)
+        forms = step.carry
+
+
+def _widened(derive: Callable[[Forms, Forms | None], Any], forms: Forms, leaving: Forms) -> Any:
+    """Return a step that leaves the carry in the forms in which it takes it, masked where that is necessary."""
+    while True:
+        forms = tuple([a if a == b else MASKED for a, b in zip(forms, leaving, strict=True)])
+        leaving = derive(forms, None).carry
+        if all(a in (b, MASKED) for a, b in zip(forms, leaving, strict=True)):
+            return derive(forms, forms)
+
+
+# --- derivatives in the making ---------------------------------------------------------------------------------------
+
+
+class Transform:
     """One derivative of a loop in the making: the carry so far, and contributions from the steps that were placed."""
 
-    def __init__(self, primal: _Primal, kind: str, arriving: Groups, wanted: Groups) -> None:
+    def __init__(self, primal: Any, kind: str, arriving: Groups, wanted: Groups) -> None:
         self.primal, self.kind, self.arriving, self.wanted = primal, kind, arriving, wanted
         self.steps = primal.loop.steps
         self.reverse = primal.loop.reverse != (kind == ADJOINT)
@@ -119,7 +173,7 @@ class _Transform:
         if kind == TANGENT:
             self.here, self.there = self.there, self.here
         self.carry: list[Any] = list(arriving.carried)
-        self._peeled = 0
+        self._placed = 0
         self._rows: list[list[tuple[int, Any]]] = [[] for _ in self.there.rows]
         self._sums: list[Any] = [None] * len(self.there.shared)
 
@@ -127,52 +181,38 @@ class _Transform:
 
     def run(self) -> None:
         """Go through all steps."""
-        forms = tuple(map(form_of, self.carry))
-        while self._peeled < self.steps:
-            step = self._derive(forms)
-            if step.carry == forms:
-                self._loop(step)
-                return
-            if self._peeled == _MOST_PEELED:
-                self._loop(self._widened(forms, step.carry))
-                return
-            self._peel(step)
-            forms = step.carry
+        for stretch in settled(self._derive, tuple(map(form_of, self.carry)), self.steps):
+            if stretch.peeled:
+                self.peel(stretch)
+            else:
+                self.loop(stretch)
+            self._placed += stretch.steps
 
-    def _derive(self, forms: Forms, leaving: Forms | None = None) -> DerivedStep:
+    def _derive(self, forms: Forms, leaving: Forms | None) -> DerivedStep:
         rows = tuple(map(form_of, self.arriving.rows))
         shared = tuple(map(form_of, self.arriving.shared))
         request = Request(self.kind, Groups(forms, rows, shared), self.wanted, leaving)
         return derived_step(self.primal.loop, self.primal.shapes, request)
 
-    def _widened(self, forms: Forms, leaving: Forms) -> DerivedStep:
-        """Return a step that leaves the carry in the forms in which it takes it, masked where that is necessary."""
-        while True:
-            forms = tuple([a if a == b else MASKED for a, b in zip(forms, leaving, strict=True)])
-            leaving = self._derive(forms).carry
-            if all(a in (b, MASKED) for a, b in zip(forms, leaving, strict=True)):
-                return self._derive(forms, forms)
-
-    def _peel(self, step: DerivedStep) -> None:
+    def peel(self, stretch: Stretch) -> None:
         """Place one step as graph."""
-        row = self.steps - 1 - self._peeled if self.reverse else self._peeled
+        step = stretch.step
+        row = self.steps - 1 - self._placed if self.reverse else self._placed
         stacks = [self._row_source(source) for source in step.rows]
-        carry = self._split_carry(tuple(map(form_of, self.carry)))
-        found = apply_fragment(step.body, [*self._constants(step), *carry, *[stack[row] for stack in stacks]])
+        carry = self.split_carry(stretch.forms)
+        found = apply_fragment(step.body, [*self.constants(step), *carry, *[stack[row] for stack in stacks]])
         carries, rows, _ = step.counts
         found[carries : carries + rows] = [expand_dims(x, axis=0) for x in found[carries : carries + rows]]
-        self._peeled += 1
         self._collect(step, 1, [stack[row : row + 1] for stack in stacks], found)
 
-    def _loop(self, step: DerivedStep) -> None:
+    def loop(self, stretch: Stretch) -> None:
         """Place all remaining steps as a loop."""
-        steps = self.steps - self._peeled
-        self._peeled = self.steps
+        step, steps = stretch.step, stretch.steps
         carries, rows, sums = step.counts
         if not carries + rows + sums:
             self._collect(step, steps, [], [])
             return
-        constants, carry = self._constants(step), self._split_carry(step.carry)
+        constants, carry = self.constants(step), self.split_carry(stretch.forms)
         stacks = [self._remaining(self._row_source(source), steps) for source in step.rows]
         loop = Loop(step.body, len(constants), carries, len(stacks), rows, sums, steps, self.reverse)
         node = place_loop(loop, [*constants, *carry, *stacks])
@@ -181,25 +221,27 @@ class _Transform:
     def _collect(self, step: DerivedStep, steps: int, stacks: Sequence[Any], found: Sequence[Any]) -> None:
         """Take what a number of steps gave: the carry, stacks of rows, and sums."""
         carries, rows, _ = step.counts
-        self.carry = _join_carry(step.carry, found[:carries])
+        self.carry = join_carry(step.carry, found[:carries])
         leaving, sums = found[carries : carries + rows], found[carries + rows :]
         for place, form in zip(self._rows, step.leaving_rows, strict=True):
-            place.append((steps, None if form is None else _joined(form, leaving)))
+            place.append((steps, None if form is None else joined_parts(form, leaving)))
         for i, terms in enumerate(step.sums):
             for term in terms:
                 if term[0] == "outer":
                     factors = [stacks[at] if side == "in" else leaving[at] for side, at in term[2:]]
-                    self._add(i, _gathered(term[1], *factors))
+                    self.add(i, gather(term[1], *factors))
                 else:
-                    self._add(i, _joined(term, sums))
+                    self.add(i, joined_parts(term, sums))
 
-    def _split_carry(self, forms: Forms) -> list[Any]:
+    def split_carry(self, forms: Forms) -> list[Any]:
+        """Return the parts of the carry in given forms."""
         places = zip(self.carry, forms, self.here.carried, strict=True)
         return [part for tensor, form, node in places for part in split(tensor, form, node)]
 
     # -- where the inputs of a step come from --
 
-    def _constants(self, step: DerivedStep) -> list[Any]:
+    def constants(self, step: DerivedStep) -> list[Any]:
+        """Return the constants of a derived body."""
         made: list[Tensor] = []
         if step.made is not None:
             shared = [x for x in self.arriving.shared if x is not None]
@@ -232,7 +274,8 @@ class _Transform:
 
     # -- what leaves --
 
-    def _add(self, place: int, term: Any) -> None:
+    def add(self, place: int, term: Any) -> None:
+        """Add a contribution to a sum over the steps."""
         before = self._sums[place]
         self._sums[place] = term if before is None else add_cotangents(before, term)
 
@@ -242,21 +285,21 @@ class _Transform:
 
     def rows(self) -> list[Tensor | None]:
         """Return what came out row by row, stacked."""
-        return [self._stack(pieces, node) for pieces, node in zip(self._rows, self.there.rows, strict=True)]
+        places = zip(self._rows, self.there.rows, strict=True)
+        return [join_rows(pieces[::-1] if self.reverse else pieces, node) for pieces, node in places]
 
-    def _stack(self, pieces: list[tuple[int, Any]], node: Node) -> Tensor | None:
-        """Join pieces of a stack, given in the order in which they were made."""
-        if all(piece is None for _, piece in pieces):
-            return None
-        if len(pieces) == 1:
-            return pieces[0][1]  # type: ignore[no-any-return]
-        if self.reverse:
-            pieces = pieces[::-1]
-        whole = all(form_of(piece) == "plain" for _, piece in pieces)
-        form = "plain" if whole else MASKED
-        split_up = [split(piece, form, Like((steps, *node.shape[1:]), node.dtype)) for steps, piece in pieces]
-        joined = [concat(parts, axis=0) for parts in zip(*split_up, strict=True)]
-        return joined[0] if whole else mask(*joined)
+
+def join_rows(pieces: list[tuple[int, Any]], node: Node) -> Tensor | None:
+    """Join pieces of a stack that is shaped like a node: pairs of a number of rows and a cotangent, or ``None``."""
+    if all(piece is None for _, piece in pieces):
+        return None
+    if len(pieces) == 1:
+        return pieces[0][1]  # type: ignore[no-any-return]
+    whole = all(form_of(piece) == "plain" for _, piece in pieces)
+    form = "plain" if whole else MASKED
+    split_up = [split(piece, form, Like((steps, *node.shape[1:]), node.dtype)) for steps, piece in pieces]
+    joined = [concat(parts, axis=0) for parts in zip(*split_up, strict=True)]
+    return joined[0] if whole else mask(*joined)
 
 
 def _part(tensor: Any, kind: str) -> Any:
@@ -264,12 +307,12 @@ def _part(tensor: Any, kind: str) -> Any:
     return split(tensor, form_of(tensor), tensor)[kind == "keep"]
 
 
-def _joined(form: tuple[Any, ...], parts: Sequence[Any]) -> Any:
+def joined_parts(form: tuple[Any, ...], parts: Sequence[Any]) -> Any:
     """Return the cotangent of a form, ("plain", i) or ("masked", i, j), from the parts of all."""
     return parts[form[1]] if len(form) == 2 else mask(parts[form[1]], parts[form[2]])
 
 
-def _join_carry(forms: Forms, parts: Sequence[Any]) -> list[Any]:
+def join_carry(forms: Forms, parts: Sequence[Any]) -> list[Any]:
     """Return one cotangent per carried value from their parts, in order."""
     left = iter(parts)
     joined: list[Any] = []
@@ -281,9 +324,3 @@ def _join_carry(forms: Forms, parts: Sequence[Any]) -> list[Any]:
         else:
             joined.append(next(left))
     return joined
-
-
-def _gathered(subscripts: str, left: Any, right: Any) -> Any:
-    """Return the sum over all rows of outer products of rows: one product of matrices."""
-    first, second, out = split_subscripts(subscripts)
-    return contract(left, ["row", *first], right, ["row", *second], list(out))

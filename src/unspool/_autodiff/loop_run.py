@@ -54,13 +54,20 @@ def run_until(loop: Loop, watched: Fragment, arrays: Sequence[Any], most: int | 
     ``watched`` is the body of the loop with the condition as its last output; ``loop.steps`` is not looked at.
     """
     runner = Runner(loop, watched, arrays)
+    advance_until(runner, most)
+    return runner
+
+
+def advance_until(runner: Runner, most: int | None) -> bool:
+    """Make steps until the condition holds, at most a number of times, with room that grows; tell whether it held."""
     rows = max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, runner.row_bytes())))
     while True:
         rows = rows if most is None else min(rows, most)
         runner.reserve(rows)
-        if runner.advance(rows - runner.done) or rows == most:
+        stopped = runner.advance(rows - runner.done)
+        if stopped or rows == most:
             runner.reserve(runner.done)
-            return runner
+            return stopped
         rows *= 2
 
 
@@ -78,9 +85,7 @@ class Runner:
 
     def __init__(self, loop: Loop, body: Fragment, arrays: Sequence[Any]) -> None:
         first, last = loop.constants, loop.constants + loop.carries
-        self._arrays = arrays
-        # Numbers of NumPy's where there are no axes: arithmetic with them costs less.
-        entering = [array[()] if np.ndim(array) == 0 else array for array in arrays]
+        entering = _entering(arrays)
         self._constants, self._rows = entering[:first], entering[last:]
         self.carry = self.previous = entering[first:last]
         shapes = tuple([np.shape(array) if i < last else np.shape(array)[1:] for i, array in enumerate(arrays)])
@@ -94,7 +99,8 @@ class Runner:
         self._dtypes = [_OBJECT] * len(plan.output_dtypes) if self._exact else plan.output_dtypes
         self._histories: list[Any] = []
         self._written: list[Any] = []
-        self._reserved = 0
+        self._whole: tuple[list[Any], list[Any]] = ([], [])
+        self._reserved = self._room = 0
         self.sums = [np.zeros(plan.output_shapes[j], self._dtypes[j])[()] for j in sums]
         self.done = 0
 
@@ -114,9 +120,29 @@ class Runner:
         else:
             self._histories = [np.empty((steps + 1, *shapes[i]), self._dtypes[i]) for i in layout.histories]
             self._written = [np.empty((steps, *shapes[j]), self._dtypes[j]) for j in layout.written]
-            for history, i in zip(self._histories, layout.histories, strict=True):
-                history[steps if layout.reverse else 0] = self.carry[i]
+            self._begin_histories(steps)
         self._reserved = steps
+
+    def restart(self, carry: Sequence[Any], steps: int, rows: Sequence[Any] = ()) -> None:
+        """Begin a stretch of steps with another state and other rows, in the arrays that are there; sums go on."""
+        self.carry = self.previous = _entering(carry)
+        self._rows = list(rows)
+        self.done = 0
+        if steps > self._room:
+            self.reserve(steps)
+            self._room, self._whole = steps, (self._histories, self._written)
+            return
+        self._histories = [history[: steps + 1] for history in self._whole[0]]
+        self._written = [stack[:steps] for stack in self._whole[1]]
+        self._begin_histories(steps)
+
+    def release(self) -> None:
+        """Let go of the state and the rows, for a runner that waits to be started again."""
+        self.carry = self.previous = self._rows = []
+
+    def _begin_histories(self, steps: int) -> None:
+        for history, i in zip(self._histories, self._layout.histories, strict=True):
+            history[steps if self._layout.reverse else 0] = self.carry[i]
 
     def advance(self, steps: int) -> bool:
         """Run a number of steps; tell whether the condition held, which ends it early."""
@@ -150,6 +176,11 @@ class Runner:
                 history = self._histories[position]
                 found.append(history[1:] if (side == "after") != self._layout.reverse else history[:-1])
         return found
+
+
+def _entering(arrays: Sequence[Any]) -> list[Any]:
+    """Return arrays as a step takes them: where there are no axes, as numbers of NumPy's, which cost less."""
+    return [array[()] if np.ndim(array) == 0 else array for array in arrays]
 
 
 def _places(loop: Loop, outputs: Sequence[int]) -> tuple[list[tuple[str, int]], tuple[int, ...], tuple[int, ...]]:

@@ -35,11 +35,12 @@ def pullback(
 
     Contributions to a node are added in falling id of their consumers, so results do not depend on chance.
     """
-    found = sweep(outputs, cotangents, variables, {})
-    latest = youngest(list(found.values()))
-    if latest is not None:
-        as_tensor(latest)
-    return [total(found[v.id]) if v.id in found else None for v in variables]
+    with default_engine().levels.sweep():
+        found = sweep(outputs, cotangents, variables, {})
+        latest = youngest(list(found.values()))
+        if latest is not None:
+            as_tensor(latest)
+        return [total(found[v.id]) if v.id in found else None for v in variables]
 
 
 def sweep(

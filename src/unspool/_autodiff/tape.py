@@ -7,33 +7,24 @@ runs on floating-point and complex numbers and, without rounding, on rationals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import optree
 
 from unspool._autodiff.tape_arithmetic import Arithmetic, Machine, Rational, holds_fractions
-from unspool._autodiff.tape_interpreter import Cotangent, Interpreter, Slots, add_cotangents, add_slots
+from unspool._autodiff.tape_checkpoint import Ledger, Plan, ValueStore, Watcher, make_plan
+from unspool._autodiff.tape_entries import Entries, numbers
+from unspool._autodiff.tape_interpreter import Interpreter, add_cotangents, add_slots
 from unspool._autodiff.walk import is_differentiable
-from unspool._dtypes import INEXACT
 from unspool._engine.binding import solve_sizes
 from unspool._engine.default import default_engine
-from unspool._graph import Bundle, Node, ancestors, describe, source_of
+from unspool._graph import Node, ancestors, describe, source_of
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 from unspool._tensor import Tensor
-from unspool.errors import (
-    AccumulatorLengthError,
-    AccumulatorShapeError,
-    DTypeError,
-    NonScalarOutputError,
-    SeedShapeError,
-    StructureError,
-    UnexpectedBindingError,
-    UnknownNodeError,
-    UnspoolError,
-)
+from unspool.checkpoint.segments import CheckpointConfig, as_config
+from unspool.errors import NonScalarOutputError, StructureError, UnexpectedBindingError, UnknownNodeError
 
 Array: TypeAlias = Any
 NodeLike: TypeAlias = int | Tensor
@@ -69,6 +60,11 @@ class Tape:
     exact : bool
         Compute on exact rationals: floats of leaves and constants become the rationals they are. Implied when a value
         holds a fraction. An op that leaves the rationals raises `ExactArithmeticError`.
+    checkpoint : CheckpointConfig, optional
+        Segments of nodes that give up their values; see Notes. Every form of ``backward`` takes another one for itself.
+    watch : callable, optional
+        Called as ``watch(event)`` after each value that is computed, dropped or rebuilt, and after each reverse step.
+        The event has ``action``, ``node`` and ``live_bytes``.
 
     Notes
     -----
@@ -83,6 +79,12 @@ class Tape:
     inputs. An op with several outputs is one node whose value and cotangent are tuples; its outputs are nodes of the op
     ``part``. Arrays that a tape returns are read-only.
 
+    Inside a checkpoint segment a value is dropped after its last use, unless it is that of a leaf, of an output of the
+    tape or of the node that ``backward`` starts from, is held by `unspool.keep`, or is used outside the segment. All
+    that a segment dropped is rebuilt when the reverse sweep enters it, and dropped again when it leaves. Results are
+    the same, bit for bit. Between calls the tape holds what the last configuration keeps; `value` computes what is
+    missing. A tape with checkpoint segments is for one thread at a time.
+
     Examples
     --------
     >>> import unspool as us
@@ -94,20 +96,33 @@ class Tape:
     array(7.)
     """
 
-    def __init__(self, outputs: Any, values: Mapping[Tensor, Any] | None = None, exact: bool = False) -> None:
+    def __init__(
+        self,
+        outputs: Any,
+        values: Mapping[Tensor, Any] | None = None,
+        exact: bool = False,
+        *,
+        checkpoint: CheckpointConfig | None = None,
+        watch: Watcher | None = None,
+    ) -> None:
         given = dict(values or {})
         exact = exact or any(holds_fractions(data) for data in given.values())
         self._arithmetic: Arithmetic = Rational() if exact else Machine()
         with default_engine().queue.nothing_folds():
             # From here on the tape holds the nodes, and what somebody holds is not folded.
-            self._nodes = ancestors(_tensors(outputs))
+            targets = _tensors(outputs)
+            self._nodes = ancestors(targets)
             self._index = {node.id: position for position, node in enumerate(self._nodes)}
             self._inputs = [tuple(self._index[operand.id] for operand in node.inputs) for node in self._nodes]
+        self._outputs = {self._index[target.id] for target in targets}
+        self._checkpoint = CheckpointConfig() if checkpoint is None else as_config(checkpoint)
+        plan = self._plan()
         bound = self._bind(given)
         sizes = solve_sizes([(node, bound[node.id].shape) for node in given])
         self._interpreter = Interpreter(self._arithmetic, sizes)
-        self._known: dict[int, Any] = bound
-        self._interpreter.run(self._nodes, self._known)
+        self._store = ValueStore(self._nodes, self._inputs, self._interpreter, bound, Ledger(watch))
+        self._entries = Entries(self._nodes, self._store.shapes, self._arithmetic)
+        self._store.settle(plan)
         self._active: set[int] = set()
         for node in self._nodes:
             is_variable = node.op is TENSOR or node.op is PLACEHOLDER
@@ -126,7 +141,7 @@ class Tape:
     def nodes(self) -> tuple[TapeNode, ...]:
         """A record for each node: id, op, ids of inputs, shape, dtype, name, source line and the tensor itself."""
         return tuple(
-            TapeNode(i, n.op.name, self._inputs[i], self._shape(i), n.dtype, getattr(n, "_name", None), n)
+            TapeNode(i, n.op.name, self._inputs[i], self._store.shapes[i], n.dtype, getattr(n, "_name", None), n)
             for i, n in enumerate(self._nodes)
         )
 
@@ -143,8 +158,11 @@ class Tape:
         return self._nodes[self._find(node)]  # type: ignore[return-value]
 
     def value(self, node: NodeLike) -> Array:
-        """Return the value of a node: a read-only array, or a tuple of them for an op with several outputs."""
-        return self._known[self._nodes[self._find(node)].id]
+        """Return the value of a node: a read-only array, or a tuple of them for an op with several outputs.
+
+        One that a checkpoint segment dropped is computed again.
+        """
+        return self._store.value(self._find(node))
 
     def show(self) -> str:
         """Return the tape as a table to print: id, op, inputs, shape, source line.
@@ -170,7 +188,9 @@ class Tape:
 
     # -- reverse mode from one output --
 
-    def backward_dense(self, out: NodeLike, seed: Any) -> list[Array | None]:
+    def backward_dense(
+        self, out: NodeLike, seed: Any, *, checkpoint: CheckpointConfig | None = None
+    ) -> list[Array | None]:
         """Return the cotangent of every node for a seed at one of them, ``None`` where none arrives.
 
         Parameters
@@ -179,6 +199,8 @@ class Tape:
             Where to start: any node of the tape.
         seed : array_like
             The cotangent of that node, of its shape.
+        checkpoint : CheckpointConfig, optional
+            Segments that give up their values and get them back in the sweep; those of the tape by default.
 
         Examples
         --------
@@ -189,11 +211,13 @@ class Tape:
         """
         start = self._find(out)
         cotangents: list[Any] = [None] * len(self)
-        cotangents[start] = self._seed(start, seed)
-        self._sweep(start + 1, cotangents)
-        return [_numbers(ct) for ct in cotangents]
+        cotangents[start] = self._entries.seed(start, seed)
+        self._sweep(range(start, -1, -1), cotangents, self._plan(checkpoint, start))
+        return [numbers(ct) for ct in cotangents]
 
-    def backward_dense_all(self, out: NodeLike, seed: Any) -> list[Array]:
+    def backward_dense_all(
+        self, out: NodeLike, seed: Any, *, checkpoint: CheckpointConfig | None = None
+    ) -> list[Array]:
         """Return the cotangent of every node, zeros where none arrives; rules of unreached nodes never run.
 
         Examples
@@ -204,10 +228,10 @@ class Tape:
         >>> tape.backward_dense_all(tape.id_of(2 * x), 1.0)[tape.id_of(1 / x)]
         array(0.)
         """
-        reached = self.backward_dense(out, seed)
-        return [self._filled(i, ct) for i, ct in enumerate(reached)]
+        reached = self.backward_dense(out, seed, checkpoint=checkpoint)
+        return [self._entries.filled(i, ct) for i, ct in enumerate(reached)]
 
-    def backward(self, out: NodeLike, seed: Any) -> dict[int, Array]:
+    def backward(self, out: NodeLike, seed: Any, *, checkpoint: CheckpointConfig | None = None) -> dict[int, Array]:
         """Return the cotangents of the nodes that are reached, by id.
 
         Examples
@@ -217,9 +241,10 @@ class Tape:
         >>> us.Tape(x * x).backward(1, [1.0, 10.0])
         {0: array([ 2., 40.]), 1: array([ 1., 10.])}
         """
-        return {i: ct for i, ct in enumerate(self.backward_dense(out, seed)) if ct is not None}
+        reached = self.backward_dense(out, seed, checkpoint=checkpoint)
+        return {i: ct for i, ct in enumerate(reached) if ct is not None}
 
-    def backward_scalar(self, out: NodeLike) -> dict[int, Array]:
+    def backward_scalar(self, out: NodeLike, *, checkpoint: CheckpointConfig | None = None) -> dict[int, Array]:
         """Return what `backward` does for a scalar output with seed 1.
 
         Examples
@@ -230,15 +255,17 @@ class Tape:
         array(6.)
         """
         start = self._find(out)
-        if self._shape(start) != ():
-            raise NonScalarOutputError(
-                f"backward_scalar starts from a scalar; {self._label(start)} has shape {self._shape(start)}"
-            )
-        return self.backward(start, 1)
+        shape = self._store.shapes[start]
+        if shape != ():
+            label = self._entries.label(start)
+            raise NonScalarOutputError(f"backward_scalar starts from a scalar; {label} has shape {shape}")
+        return self.backward(start, 1, checkpoint=checkpoint)
 
     # -- reverse mode on explicit arrays of cotangents --
 
-    def backward_dense_from(self, cotangents: Sequence[Any]) -> list[Array]:
+    def backward_dense_from(
+        self, cotangents: Sequence[Any], *, checkpoint: CheckpointConfig | None = None
+    ) -> list[Array]:
         """Return initial plus propagated cotangents of every node, for initial ones given in full.
 
         Every rule runs, also on zeros: at a singular point (1/x at 0) a zero cotangent gives NaN, as 0·∞ does.
@@ -247,6 +274,8 @@ class Tape:
         ----------
         cotangents : sequence of array_like
             One for each node, of its shape.
+        checkpoint : CheckpointConfig, optional
+            As for `backward_dense`.
 
         Examples
         --------
@@ -255,11 +284,13 @@ class Tape:
         >>> us.Tape(x * x).backward_dense_from([100.0, 1.0])
         [array(106.), array(1.)]
         """
-        accumulator = self._accumulator(cotangents, total=True)
-        self._sweep(len(self), accumulator)
-        return [_numbers(ct) for ct in accumulator]
+        accumulator = self._entries.accumulator(cotangents, total=True)
+        self._sweep(range(len(self) - 1, -1, -1), accumulator, self._plan(checkpoint))
+        return [numbers(ct) for ct in accumulator]
 
-    def backward_loop(self, n: int, acc: Sequence[Any]) -> list[Array | None]:
+    def backward_loop(
+        self, n: int, acc: Sequence[Any], *, checkpoint: CheckpointConfig | None = None
+    ) -> list[Array | None]:
         """Return an array of cotangents after the steps of nodes n-1, n-2, …, 0, in that order.
 
         An entry may be ``None``: such a node was not reached, and its rule does not run.
@@ -272,11 +303,13 @@ class Tape:
         """
         if not 0 <= n <= len(self):
             raise UnknownNodeError(f"backward_loop starts from the first n nodes; got n = {n} for {self!r}")
-        accumulator = self._accumulator(acc, total=False)
-        self._sweep(n, accumulator)
-        return [_numbers(ct) for ct in accumulator]
+        accumulator = self._entries.accumulator(acc, total=False)
+        self._sweep(range(n - 1, -1, -1), accumulator, self._plan(checkpoint))
+        return [numbers(ct) for ct in accumulator]
 
-    def backward_step(self, node: NodeLike, acc: Sequence[Any]) -> list[Array | None]:
+    def backward_step(
+        self, node: NodeLike, acc: Sequence[Any], *, checkpoint: CheckpointConfig | None = None
+    ) -> list[Array | None]:
         """Return a new array of cotangents, in which one node's contributions to its inputs are added.
 
         Examples
@@ -287,22 +320,32 @@ class Tape:
         [array(6.), array(1.)]
         """
         position = self._find(node)
-        accumulator = self._accumulator(acc, total=False)
-        self._step(position, accumulator)
-        return [_numbers(ct) for ct in accumulator]
+        accumulator = self._entries.accumulator(acc, total=False)
+        self._sweep([position], accumulator, self._plan(checkpoint))
+        return [numbers(ct) for ct in accumulator]
 
     # -- how it is done --
 
-    def _sweep(self, n: int, cotangents: list[Any]) -> None:
-        for position in range(n - 1, -1, -1):
-            self._step(position, cotangents)
+    def _plan(self, checkpoint: CheckpointConfig | None = None, *pinned: int) -> Plan:
+        config = self._checkpoint if checkpoint is None else as_config(checkpoint)
+        return make_plan(config, self._nodes, self._inputs, self._outputs.union(pinned))
 
-    def _step(self, position: int, cotangents: list[Any]) -> None:
+    def _sweep(self, positions: Iterable[int], cotangents: list[Any], plan: Plan) -> None:
+        """Take the steps of the given nodes, whose ids fall."""
+        self._store.settle(plan)
+        for position, known in self._store.walk_back(plan, self._reached(positions, cotangents)):
+            self._step(position, cotangents, known)
+
+    def _reached(self, positions: Iterable[int], cotangents: list[Any]) -> Iterator[int]:
+        """Yield the positions that have something to send on; it is looked up when the sweep arrives there."""
+        for position in positions:
+            if cotangents[position] is not None and self._nodes[position].id in self._active:
+                yield position
+
+    def _step(self, position: int, cotangents: list[Any], known: Mapping[int, Any]) -> None:
         """Add what one node contributes to its inputs; the only place where cotangents move."""
         node, ct = self._nodes[position], cotangents[position]
-        if ct is None or node.id not in self._active:
-            return
-        for slot, contribution in self._interpreter.contributions(node, ct, self._known, self._active):
+        for slot, contribution in self._interpreter.contributions(node, ct, known, self._active):
             target = self._inputs[position][slot]
             before = cotangents[target]
             if before is not None:
@@ -329,74 +372,6 @@ class Tape:
             raise UnknownNodeError(f"there is no node {position} on this {self!r}")
         return position
 
-    def _seed(self, position: int, seed: Any) -> Cotangent | Slots:
-        entry = self._entry(position, seed, "the seed", SeedShapeError)
-        if not is_differentiable(self._nodes[position]):
-            raise DTypeError(f"{self._label(position)} holds no floating-point numbers, so it carries no cotangents")
-        return entry
-
-    def _accumulator(self, entries: Sequence[Any], total: bool) -> list[Any]:
-        if len(entries) != len(self):
-            raise AccumulatorLengthError(f"expected a cotangent for each node of this {self!r}, got {len(entries)}")
-        made: list[Any] = []
-        for position, entry in enumerate(entries):
-            if entry is None and total:
-                raise AccumulatorShapeError(
-                    f"entry {position} is None, but every node needs a cotangent of its shape here: "
-                    f"{self._label(position)} has shape {self._shape(position)}"
-                )
-            made.append(None if entry is None else self._entry(position, entry, "the entry", AccumulatorShapeError))
-        return made
-
-    def _entry(self, position: int, given: Any, what: str, error: type[UnspoolError]) -> Cotangent | Slots:
-        """Return a cotangent that a user gives for a node, or raise if it does not fit."""
-        node = self._nodes[position]
-        shape = self._shape(position)
-        if type(node) is not Bundle:
-            return self._numbers(position, given, shape, node.dtype, what, error)
-        if not isinstance(given, (tuple, list)) or len(given) != len(shape):
-            raise error(f"{what} for {self._label(position)} has to be a tuple of shapes {shape}, got {given!r}")
-        return tuple(
-            None if part is None else self._numbers(position, part, size, dtype, what, error)
-            for part, size, dtype in zip(given, shape, node.dtype, strict=True)  # type: ignore[call-overload]
-        )
-
-    def _numbers(
-        self, position: int, given: Any, shape: tuple[int, ...], dtype: Any, what: str, error: type[UnspoolError]
-    ) -> Cotangent:
-        try:
-            array = np.array(given)
-        except ValueError as problem:
-            raise error(f"{what} for {self._label(position)} has to have shape {shape}: {problem}") from None
-        if array.shape != shape:
-            raise error(f"{what} for {self._label(position)} has to have shape {shape}, got {array.shape}")
-        if dtype not in INEXACT:
-            return Cotangent(self._arithmetic.zeros(shape, dtype))
-        if array.dtype.kind == "c" and dtype.kind != "c":
-            raise DTypeError(f"{what} for {self._label(position)} is complex, and its dtype is {dtype}")
-        try:
-            return Cotangent(self._arithmetic.cotangent(dtype, array))
-        except (TypeError, ValueError, OverflowError) as problem:
-            raise DTypeError(f"{what} for {self._label(position)} does not fit {dtype}: {problem}") from problem
-
-    def _filled(self, position: int, ct: Any) -> Any:
-        node, shape = self._nodes[position], self._shape(position)
-        if type(node) is not Bundle:
-            return self._arithmetic.zeros(shape, node.dtype) if ct is None else ct
-        slots = ct or (None,) * len(shape)
-        return tuple(
-            self._arithmetic.zeros(size, dtype) if slot is None else slot
-            for slot, size, dtype in zip(slots, shape, node.dtype, strict=True)  # type: ignore[call-overload]
-        )
-
-    def _shape(self, position: int) -> tuple[Any, ...]:
-        value = self._known[self._nodes[position].id]
-        return tuple(part.shape for part in value) if isinstance(value, tuple) else tuple(value.shape)
-
-    def _label(self, position: int) -> str:
-        node = self._nodes[position]
-        return f"node {position} (op {node.op.name!r}, made at {source_of(node)})"
-
 
 def _tensors(outputs: Any) -> list[Tensor]:
     leaves: list[Any] = optree.tree_leaves(outputs)
@@ -406,10 +381,3 @@ def _tensors(outputs: Any) -> list[Tensor]:
     if not leaves:
         raise StructureError("a tape needs at least one tensor")
     return leaves
-
-
-def _numbers(ct: Any) -> Any:
-    """Return a cotangent as users see it: an array, a tuple of them, or ``None``."""
-    if isinstance(ct, tuple):
-        return tuple(_numbers(slot) for slot in ct)
-    return None if ct is None else ct.value

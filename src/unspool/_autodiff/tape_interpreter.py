@@ -7,7 +7,7 @@ cotangent into the rule and computes the little graph that comes back from the v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,7 +45,7 @@ class Interpreter:
         self.arithmetic = arithmetic
         self.sizes = sizes
 
-    def run(self, nodes: Iterable[Node], known: dict[int, Any]) -> None:
+    def run(self, nodes: Iterable[Node], known: MutableMapping[int, Any]) -> None:
         """Compute nodes in the given order; read values from ``known`` and enter them there, by node id."""
         with np.errstate(all="ignore"):
             for node in nodes:

@@ -126,6 +126,13 @@ class BufferPool:
         # Garbage collection may start while it is held and run finalizers that evaluate something.
         self._lock = threading.RLock()
 
+    def set_limit(self, limit: int) -> None:
+        """Set how many bytes may be held."""
+        with self._lock:
+            self.limit = limit
+            while self.nbytes > limit:
+                self._drop_one()
+
     def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an array with arbitrary contents that nobody else can see."""
         with self._lock:

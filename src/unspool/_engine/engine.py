@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 from weakref import ref
 
@@ -22,18 +23,21 @@ import numpy as np
 from unspool._autodiff.identity import ALIAS
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
-from unspool._engine.interpreter import Pass, collect, give_to_handles, run, take_from_slab
-from unspool._engine.matching import Site, Sites, make_matcher
+from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
+from unspool._engine.ledger import TINY, Ledger, Loose
+from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_backend import POOL, clear_caches, owned
 from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated
-from unspool._engine.sealing import FoldQueue, describe_piece
+from unspool._engine.replay import Levels, Replay
+from unspool._engine.sealing import FoldQueue, Piece, describe_piece
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
+from unspool._tensor import Tensor
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 _LARGEST_PIECE = 512
@@ -56,13 +60,12 @@ class Engine:
         self.statistics = STATISTICS
         self.plans = PlanCache(self.statistics)
         self.sites = Sites()
-        self.residual_limit = available_bytes() // 2
-        self.queue = FoldQueue(self._keep_slab)
+        self.queue = FoldQueue(self._on_fold, self._on_stay)
+        self.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
+        self.levels = Levels()
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._described: OrderedDict[tuple[Any, ...], tuple[Site, list[int]]] = OrderedDict()
-        self._slabs: deque[tuple[ref[Call], int]] = deque()
-        self._slab_bytes = 0
 
     # -- values --
 
@@ -85,14 +88,33 @@ class Engine:
             found = self.sites.find(missing)
             if found is not None and self._run_site(*found):
                 return
-        work = collect(missing)
-        if work.order:
-            run_quietly(self._run_pass, work, missing, observer)
+        while True:
+            work = collect(missing)
+            if not work.order:
+                return
+            try:
+                if observer is None and self._is_too_large(work):
+                    if not self._made_room(work):
+                        self.replay(missing)
+                        return
+                    continue  # what is missing may have become more
+                run_quietly(self._run_pass, work, missing, observer)
+                return
+            except ValueDroppedError:
+                # What has been computed so far stays.
+                missing = [t for t in missing if t.value is None]
 
     def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
         plan = site.plan
         values = [i.value for i in inputs]
+        ledger = self.ledger
+        held = ledger.noted
+        if site.is_large:
+            if held + site.peak > ledger.limit:
+                ledger.make_room(plan)
+                held = ledger.noted
+            started = perf_counter()
         try:
             # `run_quietly`, without the call.
             results = plan.run(*values) if _is_quiet.get() else _quiet.context.run(plan.run, *values)
@@ -103,8 +125,16 @@ class Engine:
         statistics = self.statistics
         statistics.plan_hits += 1
         statistics.kernel_calls += plan.kernels
+        ledger.noted = held + site.nbytes
         if site.worth_folding:
             self.queue.add(site, inputs, outputs, results[len(outputs) :])
+        elif site.is_large:
+            ledger.enter(Loose(outputs, [i.id for i in inputs]))
+        if site.is_large:
+            plan.seconds = perf_counter() - started
+            ledger.steps += 1
+            if ledger.is_strict:
+                ledger.note_peak(held + site.peak)
         return True
 
     def _run_call_of(self, projection: Node) -> bool:
@@ -121,12 +151,12 @@ class Engine:
             results = run_quietly(plan.run, *arguments)
         except Exception:
             return False
-        if len(results) > plan.fragment.results:
-            call.value = results[plan.fragment.results :]
-            self._keep_slab(call)
+        call.value = results[plan.fragment.results :]
         give_to_handles(call, results)
         self.statistics.plan_hits += 1
         self.statistics.kernel_calls += plan.kernels
+        del results, arguments
+        self._enter_calls([call])
         return True
 
     def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:
@@ -140,7 +170,12 @@ class Engine:
             elif count <= _LARGEST_PIECE and _can_be_sealed(work.order) and self._run_described(work, missing, targets):
                 return
         self.statistics.kernel_calls += count
+        calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
+        nodes, read = self._loose_step(work, missing)
         run(work, targets | work.bundles, observer)
+        self._enter_calls(calls)
+        if nodes:
+            self._enter_loose(nodes, read)
 
     def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[int]) -> bool:
         """Run a piece by plan if one of its structure ran before; tell whether it did.
@@ -208,27 +243,86 @@ class Engine:
         run_quietly(interpreter.run_bound, work, {t.id for t in targets}, bound, sizes, current_observer())
         return [hand_out(owned(bound[t.id]) if t.id in bound else t.value) for t in targets]
 
-    # -- residuals --
+    # -- memory --
 
-    def _keep_slab(self, call: Call) -> None:
-        """Count the residuals that a call keeps; beyond the limit the oldest are dropped, to be computed again."""
-        size = sum(value.nbytes for value in call.value)
-        slabs = self._slabs
-        slabs.append((ref(call), size))
-        self._slab_bytes += size
-        while slabs and (self._slab_bytes > self.residual_limit or slabs[0][0]() is None):
-            oldest, size = slabs.popleft()
-            self._slab_bytes -= size
-            dropped = oldest()
-            if dropped is not None:
-                dropped.value = None
-                self.statistics.slabs_dropped += 1
+    def replay(self, targets: Sequence[Node], *, unlimited: bool = False) -> Replay:
+        """Compute values within the budget: what was let go is run again just before it is needed."""
+        ledger = self.ledger
+        with ledger.lock:
+            ledger.place_waiting(0)
+            work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.limit)
+            run_quietly(work.run)
+            ledger.add_replay(work)
+        return work
+
+    def _is_too_large(self, work: Pass) -> bool:
+        """Whether a pass does not fit the budget, by what all its nodes together take."""
+        ledger = self.ledger
+        if not (ledger.is_strict or ledger.has_dropped):
+            return False
+        if ledger.noted + sum([bytes_of(n) for n in work.order if type(n) is not Projection]) <= ledger.limit:
+            return False
+        return ledger.held_bytes() + interpreter.peak_bytes(work) > ledger.limit
+
+    def _made_room(self, work: Pass) -> bool:
+        """Make room for a pass that looks like a step of a loop; tell whether there is enough now.
+
+        Others, like gradients, are not helped by that: they need what would have to go.
+        """
+        if work.has_calls or len(work.order) > _LARGEST_PIECE or not _can_be_sealed(work.order):
+            return False
+        ledger = self.ledger
+        needed = interpreter.peak_bytes(work)
+        before = ledger.noted
+        work.order.clear()  # what is referred to counts as wanted
+        ledger.make_room(needed=needed)
+        return ledger.noted < before and ledger.noted + needed <= ledger.limit
+
+    def _enter_calls(self, calls: Sequence[Call]) -> None:
+        """Note calls that ran, with the residuals they keep."""
+        ledger = self.ledger
+        for call in calls:
+            ledger.noted += call.plan.output_bytes
+            ledger.enter(call)
+        if ledger.noted > ledger.limit:
+            ledger.make_room()
+
+    def _loose_step(self, work: Pass, missing: Sequence[Node]) -> tuple[list[ref[Node]], list[int]]:
+        """Return the nodes of a pass that may be worth letting go later, and what it reads.
+
+        By weak references: what is referred to counts as wanted.
+        """
+        if not self.ledger.is_strict and not any(bytes_of(t) >= LARGE for t in missing):
+            return [], []
+        inside = work.uses
+        read = [i.id for node in work.order if type(node) is not Projection for i in node.inputs if i.id not in inside]
+        return [ref(node) for node in work.order if isinstance(node, Tensor) and bytes_of(node) > TINY], read
+
+    def _enter_loose(self, nodes: list[ref[Node]], read: list[int]) -> None:
+        ledger = self.ledger
+        alive = [node for node in [reference() for reference in nodes] if node is not None]
+        step = Loose([node for node in alive if node.value is not None], read)
+        del alive
+        ledger.noted += step.nbytes
+        ledger.steps += 1
+        ledger.enter(step)
+        if ledger.noted > ledger.limit:
+            ledger.make_room()
+
+    def _on_fold(self, call: Call, piece: Piece) -> None:
+        if piece.is_placed:
+            self.ledger.enter_slab(call)
+        else:
+            self.ledger.enter(call)
+
+    def _on_stay(self, piece: Piece) -> None:
+        """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""
+        if not piece.is_placed:
+            self.ledger.place_piece(piece)
 
     def kept_bytes(self) -> int:
         """Return the bytes that residuals of live calls take."""
-        self._slabs = deque((call, size) for call, size in self._slabs if call() is not None)
-        self._slab_bytes = sum(size for _, size in self._slabs)
-        return self._slab_bytes
+        return self.ledger.slab_bytes()
 
     def pooled_bytes(self) -> int:
         """Return the bytes of arrays that are kept to be used again."""

@@ -18,9 +18,11 @@ from unspool import _dims
 from unspool._engine.binding import bind_params
 from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
+from unspool._engine.planning import nbytes
 from unspool._fragments.call import Call, Projection, link_of, unfold
 from unspool._graph import Bundle, Node, SizedParams, describe, in_order, lookup, source_of
 from unspool._ops.elementwise import ADD
+from unspool._ops.hints import KEEP
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
 from unspool._ops.op import PART
 from unspool.errors import KernelError, SizeContradictionError, UnboundPlaceholderError, UnspoolError
@@ -101,6 +103,29 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
     return Pass(order, uses, has_calls, adopters)
 
 
+def peak_bytes(work: Pass) -> int:
+    """Return the most bytes that a pass holds at once of what it computes."""
+    left = dict(work.uses)
+    alive: dict[int, int] = {}
+    now = peak = 0
+    for node in work.order:
+        if type(node) is not Projection:
+            alive[node.id] = size = bytes_of(node)
+            now += size
+            peak = max(peak, now)
+        for source in sources_of(node):
+            if source.id in left:
+                left[source.id] -= 1
+                if not left[source.id]:
+                    now -= alive.pop(source.id, 0)
+    return peak
+
+
+def bytes_of(node: Node) -> int:
+    """Return the bytes of what a node gives."""
+    return node.plan.output_bytes if type(node) is Call else nbytes(node.shape, node.dtype)
+
+
 def adopt_parts(bundles: Sequence[Node], order: list[Node], uses: dict[int, int]) -> set[int]:
     """Let a pass also take the parts of its bundles that are alive but were not asked for.
 
@@ -137,10 +162,15 @@ def take_from_slab(projection: Node) -> bool:
     """Give a residual its value if its call has kept it; tell whether it did."""
     call, index = link_of(projection)
     position = call.plan.fragment.slab.get(index)
-    if call.value is None or position is None:
+    slab = call.value
+    if not slab or position is None:
         return False
-    projection.value = call.value[position]
-    return True
+    projection.value = slab[position]
+    return projection.value is not None
+
+
+class ValueDroppedError(Exception):
+    """A value that a pass was about to read has been let go by another thread: the pass has to be collected anew."""
 
 
 def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
@@ -159,7 +189,10 @@ def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
             value = values[call.id][index]
             arguments: Any = ()
         else:
-            arguments = [values[i.id] if i.value is None else i.value for i in node.inputs]
+            try:
+                arguments = [values[i.id] if (value := i.value) is None else value for i in node.inputs]
+            except KeyError:
+                raise ValueDroppedError from None
             if cls is Call:
                 value = run_call(node, arguments, observer)  # type: ignore[arg-type]
                 values[node.id] = value
@@ -168,24 +201,18 @@ def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
                     arguments.clear()
                     release(node.inputs, uses, values)
                 continue
-            try:
-                params = node.params
-                if params:
-                    if type(params) is SizedParams:
-                        params = bind_params(node, {})
-                    value = node.op.kernel(*arguments, **params)
-                elif freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
-                    value = np.add(arguments[0], arguments[1], out=arguments[0])
-                else:
-                    value = node.op.kernel(*arguments)
-            except Exception as error:
-                raise failure(node, error) from error
+            if freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
+                value = np.add(arguments[0], arguments[1], out=arguments[0])
+            else:
+                value = apply_kernel(node, arguments)
             if observer is not None:
                 observer.after(node, arguments, value)
         key = node.id
         # Consumers come later in the pass, so at this point `uses` still counts all of them.
         if key in targets or getrefcount(node) > _OWN_REFERENCES + uses[key]:
             node.value = owned(value)
+        elif node.op is KEEP:
+            node.value = node.inputs[0].value = owned(value)
         else:
             values[key] = value
         if freeing:
@@ -211,19 +238,34 @@ def _is_spare(node: Node, arguments: list[Any], uses: dict[int, int], values: di
     )
 
 
+def apply_kernel(node: Node, arguments: Sequence[Any]) -> Any:
+    """Return the value of a node that is not a call."""
+    try:
+        params = node.params
+        if params:
+            if type(params) is SizedParams:
+                params = bind_params(node, {})
+            return node.op.kernel(*arguments, **params)
+        return node.op.kernel(*arguments)
+    except Exception as error:
+        raise failure(node, error) from error
+
+
 def run_call(call: Call, arguments: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
     """Return the outputs of a call; residuals are kept with it."""
-    plan = call.plan
-    if observer is None:
-        try:
-            results = plan.run(*arguments)
-        except Exception:
-            results = run_inside(call, arguments, None)  # finds the node that failed
-    else:
-        results = run_inside(call, arguments, observer)
-    if len(results) > plan.fragment.results:
-        call.value = results[plan.fragment.results :]
+    results = results_of(call, arguments, observer)
+    call.value = results[call.plan.fragment.results :]
     return results
+
+
+def results_of(call: Call, arguments: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+    """Return the outputs of a call."""
+    if observer is not None:
+        return run_inside(call, arguments, observer)
+    try:
+        return call.plan.run(*arguments)
+    except Exception:
+        return run_inside(call, arguments, None)  # finds the node that failed
 
 
 def give_to_handles(call: Call, results: Sequence[Any], inside: Container[int] = ()) -> None:

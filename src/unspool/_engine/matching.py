@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...]] | None]
 
+# A piece whose values take at least so many bytes is timed, and noted even if it is not folded.
+LARGE = 1 << 12
+
 # Branches of one line that are told apart; the one that matched last is tried first.
 MOST_BRANCHES = 8
 
@@ -38,7 +41,7 @@ _OWN_REFERENCES = 2
 class Site:
     """A piece that the user's program was seen to ask for again: how to recognise it, and the plan that runs it."""
 
-    __slots__ = ("_checks", "match", "origins", "plan", "results", "worth_folding")
+    __slots__ = ("_checks", "is_large", "match", "nbytes", "origins", "peak", "plan", "results", "worth_folding")
 
     def __init__(self, match: Match, plan: Plan, origins: tuple[Origin, ...], worth_folding: bool) -> None:
         self.match = match
@@ -46,6 +49,9 @@ class Site:
         self.results = plan.fragment.results
         self.origins = origins
         self.worth_folding = worth_folding
+        self.nbytes = plan.output_bytes
+        self.is_large = self.nbytes >= LARGE
+        self.peak = plan.peak_bytes if self.is_large else 0
         self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
 
     def is_private(self, indices: Sequence[int], handles: Sequence[Node]) -> bool:

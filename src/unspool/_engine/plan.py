@@ -36,6 +36,10 @@ class Plan:
     output_shapes, output_dtypes : tuple
     kernels : int
         Kernel calls of one run.
+    output_bytes : int
+        Bytes of all outputs, each slot once.
+    seconds : float
+        How long its last run took, if it was timed.
     derivatives : dict
         Plans that were derived from this one, for whoever derives them.
     run : callable
@@ -53,10 +57,12 @@ class Plan:
         "id",
         "input_shapes",
         "kernels",
+        "output_bytes",
         "output_dtypes",
         "output_shapes",
         "params",
         "run",
+        "seconds",
         "shapes",
     )
 
@@ -69,7 +75,9 @@ class Plan:
         self.shapes, self.dtypes, self.params = bound
         self.output_shapes = tuple([bound.shapes[slot] for slot in fragment.outputs])
         self.output_dtypes = tuple([bound.dtypes[slot] for slot in fragment.outputs])
+        self.output_bytes = sum([nbytes(bound.shapes[s], bound.dtypes[s]) for s in set(fragment.outputs)])
         self.kernels = _count_kernels(fragment, bound)
+        self.seconds = 0.0
         self.derivatives: dict[Any, Any] = {}
         self._lowered: _Lowered | None = None
         self._in_place: tuple[dict[int, int], Any] | None = None

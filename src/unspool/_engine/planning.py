@@ -169,7 +169,7 @@ class Step(NamedTuple):
 
 
 # These only name a value again; what `ensure_shape` checks was checked when the sizes were bound.
-RENAMING = frozenset({"alias", "stop_gradient", "ensure_shape"})
+RENAMING = frozenset({"alias", "cheap", "ensure_shape", "keep", "remat", "stop_gradient"})
 
 # These have their first operands as outputs.
 PASSING = frozenset({"custom_vjp", "custom_jvp"})

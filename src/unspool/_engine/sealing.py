@@ -34,23 +34,25 @@ FOLD_AFTER = 10
 class Piece:
     """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly."""
 
-    __slots__ = ("__weakref__", "extra", "inputs", "newest", "outputs", "site")
+    __slots__ = ("__weakref__", "extra", "inputs", "is_placed", "newest", "outputs", "site")
 
     site: Site
     inputs: tuple[Node, ...]
     outputs: list[ref[Node]]
     extra: tuple[Any, ...]
     newest: int
+    is_placed: bool
 
 
 class FoldQueue:
     """Pieces that wait to be folded, oldest first. It does not keep them alive: their outputs do."""
 
-    def __init__(self, on_fold: Callable[[Call], None]) -> None:
+    def __init__(self, on_fold: Callable[[Call, Piece], None], on_stay: Callable[[Piece], None]) -> None:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
+        self._on_stay = on_stay
         self._lock = threading.Lock()
         self._readers = 0
 
@@ -61,6 +63,7 @@ class FoldQueue:
         piece.inputs = inputs
         piece.outputs = [*map(ref, outputs)]
         piece.extra = extra
+        piece.is_placed = False
         # An output that is older than an input may be what that input is made from: the piece computed again what an
         # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
         newest = -1
@@ -92,20 +95,25 @@ class FoldQueue:
                 indices.append(index)
         node = None  # a second name would count as a reference from outside
         if not handles or not site.is_private(indices, handles):
+            self._on_stay(piece)
             return
         # The call stands just before its outputs in the order of ids.
         call = new_call(site.plan, inputs, site.origins, first - 1)
         if call is None:  # the same was recorded and evaluated before; its outputs have tensors that stand for them
+            self._on_stay(piece)
             return
+        call.value = ()
         if len(outputs) > results or piece.extra:
-            self._keep_slab(call, [reference() for reference in outputs[results:]], piece.extra)
+            _keep_slab(call, [reference() for reference in outputs[results:]], piece.extra)
         fold(call, indices, handles)
+        self._on_fold(call, piece)
 
-    def _keep_slab(self, call: Call, residuals: Sequence[Node | None], extra: tuple[Any, ...]) -> None:
-        slab = tuple([None if node is None else node.value for node in residuals]) + extra
-        if call.value is None and not any(value is None for value in slab):
-            call.value = slab
-            self._on_fold(call)
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces that wait, oldest first."""
+        for reference in tuple(self._waiting):
+            piece = reference()
+            if piece is not None:
+                yield piece
 
     def settle(self) -> None:
         """Fold what has waited long enough of loops that were folded in part, before they are differentiated."""
@@ -155,6 +163,12 @@ class FoldQueue:
     def clear(self) -> None:
         """Forget what waits: it stays as it is."""
         self._waiting.clear()
+
+
+def _keep_slab(call: Call, residuals: Sequence[Node | None], extra: tuple[Any, ...]) -> None:
+    slab = tuple([None if node is None else node.value for node in residuals]) + extra
+    if not any(value is None for value in slab):
+        call.value = slab
 
 
 def describe_piece(order: list[Node], kept: Sequence[Node], keep_residuals: bool) -> tuple[Captured, list[Node], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from unspool._engine.default import default_engine
+from unspool._engine.table import render_table
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,7 @@ class EngineStats:
     bytes_pooled: int
 
     def __str__(self) -> str:
-        rows = [(field.name.replace("_", " "), f"{getattr(self, field.name):,}") for field in fields(self)]
-        wide, right = max(len(name) for name, _ in rows), max(len(number) for _, number in rows)
-        return "\n".join(f"{name:<{wide}}  {number:>{right}}" for name, number in rows)
+        return render_table((f.name.replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self))
 
 
 def engine_stats() -> EngineStats:

@@ -98,9 +98,13 @@ def fragment(function: Callable[..., Any] | None = None, *, static: str | Sequen
 class FragmentFunction:
     """A function that is traced once per structure of its arguments; made by `unspool.fragment`."""
 
+    _decorator = "fragment"
+
     def __init__(self, function: Callable[..., Any], static: str | Sequence[str] = ()) -> None:
         if not callable(function):
-            raise ArgumentError(f"us.fragment takes a function, got {type(function).__name__}")
+            raise ArgumentError(f"us.{self._decorator} takes a function, got {type(function).__name__}")
+        # First: what wraps a fragment has traces of its own.
+        update_wrapper(self, function)
         self._function = function
         self._parameters = Parameters(function, static)
         self._traces: _Bounded[Trace] = _Bounded(MOST_TRACES)
@@ -109,10 +113,9 @@ class FragmentFunction:
         self._placements: _Bounded[Placement] = _Bounded(MOST_SIGNATURES)
         # The positions of numbers that are insisted on, by signature.
         self._numbers: _Bounded[list[int]] = _Bounded(MOST_SIGNATURES)
-        update_wrapper(self, function)
 
     def __repr__(self) -> str:
-        return f"<fragment {getattr(self._function, '__qualname__', self._function)}>"
+        return f"<{self._decorator} {getattr(self._function, '__qualname__', self._function)}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else BoundFragment(self, instance)
@@ -161,12 +164,16 @@ class FragmentFunction:
         for cache in (self._traces, self._insisted, self._placements, self._numbers):
             cache.clear()
 
+    def _run(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the function itself: to trace it, or as part of another trace."""
+        return self._function(*args, **kwargs)
+
     # -- the general way --
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = Arguments(self._parameters, args, kwargs)
         if arguments.is_abstract:
-            return self._function(*args, **kwargs)
+            return self._run(*args, **kwargs)
         try:
             placement = self._placements.get(self._signature(arguments))
         except TypeError:
@@ -176,7 +183,7 @@ class FragmentFunction:
             symbols = Symbols(arguments, self._parameters)
             trace, plan = self._plan_for(arguments, symbols)
             if plan is None:
-                return self._function(*args, **kwargs)
+                return self._run(*args, **kwargs)
             placement = Placement(trace, plan, symbols.sizes)
             insisted = [symbols.positions[given.symbol] for given in trace.given if given.symbol in symbols.numbers]
             if insisted:
@@ -218,7 +225,7 @@ class FragmentFunction:
             trace = self._traces.get((structure, symbols.values_of(wanted)))
             if trace is not None and trace.surroundings.are_unchanged():
                 return trace
-        trace = Tracer(self._function, arguments, symbols).trace(of_these_sizes if special else known)
+        trace = Tracer(self._function, arguments, symbols, self._run).trace(of_these_sizes if special else known)
         found = {given.symbol: given.reason for given in trace.given}
         # That a trace is special says nothing about other sizes, but a number that it insists on stays insisted on.
         learned = {name: why for name, why in found.items() if not special or name in known or name in symbols.numbers}

@@ -1,15 +1,21 @@
 """Which values inside a piece of graph its derivatives will need.
 
 An op declares whether its derivative rules look at its inputs, its output, or neither. What they look at is kept when
-the piece runs, beside its results, unless it is cheap to compute again.
+the piece runs, beside its results, unless it is cheap to compute again. A user can say otherwise: what is under `keep`
+is kept, what is under `cheap` or inside a function under `remat` is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from unspool._graph import Bundle, Node
-from unspool._ops.op import INPUTS, OUTPUT, parts
+from unspool._ops.hints import CHEAP, KEEP, REMAT
+from unspool._ops.op import INPUTS, OUTPUT, PART, parts
+
+if TYPE_CHECKING:
+    from unspool._fragments.fragment import Fragment
 
 
 def residual_nodes(order: Sequence[Node]) -> list[Node]:
@@ -19,8 +25,10 @@ def residual_nodes(order: Sequence[Node]) -> list[Node]:
     factorisation keeps all its parts.
     """
     inside = {node.id for node in order}
-    found: dict[int, Node] = {}
-    seen: set[int] = set()
+    wanted = [node.inputs[0] for node in order if node.op is KEEP]
+    found: dict[int, Node] = {node.id: node for node in wanted if node.id in inside}
+    dropped = _dropped(order, inside)
+    seen = set(found)
     stack: list[Node] = []
     for node in order:
         if INPUTS in node.op.needs:
@@ -32,10 +40,41 @@ def residual_nodes(order: Sequence[Node]) -> list[Node]:
         if node.id in seen or node.id not in inside:
             continue
         seen.add(node.id)
-        if type(node) is Bundle:
-            found.update((part.id, part) for part in parts(node))
+        if node.id in dropped:
+            # A part by itself is nothing that can be computed.
+            stack += node.inputs[0].inputs if node.op is PART else node.inputs
+        elif type(node) is Bundle:
+            for part in parts(node):
+                if part.id in dropped and part.id not in found:
+                    stack += node.inputs
+                else:
+                    found[part.id] = part
         elif node.op.cheap:
             stack += node.inputs
         else:
             found[node.id] = node
     return list(found.values())
+
+
+def kept_outputs(fragment: Fragment) -> frozenset[int]:
+    """Return which outputs of a fragment, by position, are values that a user wants kept whatever it takes."""
+    slots = {instruction.operands[0] for instruction in fragment.body if instruction.op is KEEP}
+    return frozenset([i for i, slot in enumerate(fragment.outputs) if slot in slots])
+
+
+def _dropped(order: Sequence[Node], inside: set[int]) -> set[int]:
+    """Return the ids of nodes that a user wants computed again: what `cheap` was applied to, and the inside of `remat`.
+
+    Functions may be nested, but what was walked for one need not be walked for another.
+    """
+    walked: set[int] = set()
+    for mark in order:
+        if mark.op is REMAT:
+            ends = {source.id for source in mark.inputs[1:]}
+            stack = [mark.inputs[0]]
+            while stack:
+                node = stack.pop()
+                if node.id in inside and node.id not in walked and node.id not in ends:
+                    walked.add(node.id)
+                    stack += node.inputs
+    return walked | {node.inputs[0].id for node in order if node.op is CHEAP}

@@ -158,10 +158,16 @@ def _symbol(letter: str, number: int) -> str:
 
 
 class Tracer:
-    """Traces a function for one call's arguments, with as many symbols as the function lets there be."""
+    """Traces a function for one call's arguments, with as many symbols as the function lets there be.
 
-    def __init__(self, function: Callable[..., Any], arguments: Arguments, symbols: Symbols) -> None:
+    What is run is ``run``: the function, or one that does the same and marks what it made.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: Arguments, symbols: Symbols, run: Callable[..., Any]
+    ) -> None:
         self._function = function
+        self._run = run
         self._arguments = arguments
         self._symbols = symbols
         self._reasons: dict[str, str] = {}
@@ -230,7 +236,7 @@ class Tracer:
                 args[place] = value
             else:
                 kwargs[place] = value
-        returned = self._function(*args, **kwargs)
+        returned = self._run(*args, **kwargs)
         surroundings.forget_changed()
         return _describe(_name_of(self._function), self._symbols.leaf_names, leaves, stand_ins, returned, surroundings)
 

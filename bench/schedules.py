@@ -1,0 +1,206 @@
+"""How good and how fast the checkpoint schedules are: no tensors, only counts of steps.
+
+A loop whose length is not known keeps a few states by a rule; it is stopped after every number of steps and the
+evaluations that it takes in all are compared with the least possible for a length known beforehand. The rule of Wang,
+Moin and Iaccarino stands beside ours. Then the schedules for a known length are carried out for every pair of steps
+and slots, and counted; and both kinds are timed.
+
+    python bench/schedules.py                 the tables, and the bars they are held to
+    python bench/schedules.py --json out.json the numbers as well
+    python bench/schedules.py --quick         a short run that checks the harness; no bars
+
+Exits with 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import harness
+from harness import Bar
+
+if TYPE_CHECKING:
+    from unspool.checkpoint.online import Rule
+
+PACKAGES = {"unspool": "unspool"}
+
+# The worst ratio that a number of slots may have, for any length of the loop.
+WORST = {5: 1.07, 10: 1.04, 20: 1.03, 50: 1.03, 100: 1.03}
+MEAN = 1.01
+
+# Steps, slots, and the most evaluations for a step that a loop of unknown length may take.
+KNOWN = ((1000, 10, 4.735), (10_000, 5, 12.4), (100_000, 5, 20.3))
+
+# Slots, and the most time that choosing what to drop may take, in µs.
+CHOICES = {10: 20.0, 100: 130.0, 5000: 1000.0}
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Evaluations beside the optimum, over all lengths of a loop."""
+
+    worst: float
+    worst_at: int
+    mean: float
+
+
+# --- counting --------------------------------------------------------------------------------------------------------
+
+
+def online_ratios(slots: int, longest: int, rule: Rule) -> Ratios:
+    """Stop a loop after every number of steps and compare its evaluations with the optimum for that number."""
+    from unspool.checkpoint import binomial, online
+
+    schedule = online.OnlineSchedule(slots, rule)
+    ratios = []
+    for steps in range(1, longest + 1):
+        schedule.advance()
+        evaluations = 2 * steps - 1 + online.sweep_cost(schedule.positions, steps, slots=slots)
+        ratios.append(evaluations / (steps + binomial.advances(steps, slots)))
+    worst = max(ratios)
+    return Ratios(worst, 1 + ratios.index(worst), statistics.fmean(ratios))
+
+
+def online_factor(steps: int, slots: int) -> float:
+    """Return the evaluations of a step that a loop of unknown length takes."""
+    from unspool.checkpoint import online
+
+    schedule = online.OnlineSchedule(slots)
+    for _ in range(steps):
+        schedule.advance()
+    return (2 * steps - 1 + online.sweep_cost(schedule.positions, steps, slots=slots)) / steps
+
+
+def wrong_counts(longest: int) -> tuple[int, int]:
+    """Carry out the schedule of every pair of steps and slots; return how many there are, and how many fail.
+
+    One fails if it does not reverse every step or does not advance as few steps as the closed form says.
+    """
+    from unspool.checkpoint import binomial
+
+    pairs = wrong = 0
+    for steps in range(2, longest + 1):
+        for slots in range(1, steps):
+            advanced = reversed_ = 0
+            for action in binomial.schedule(steps, slots):
+                if type(action) is binomial.Advance:
+                    advanced += action.stop - action.start
+                elif type(action) is binomial.Reverse:
+                    reversed_ += 1
+            pairs += 1
+            wrong += (advanced, reversed_) != (binomial.advances(steps, slots), steps)
+    return pairs, wrong
+
+
+# --- timing ----------------------------------------------------------------------------------------------------------
+
+
+def stream(steps: int, slots: int) -> tuple[float, int]:
+    """Go through a schedule; return the seconds it takes and its number of actions."""
+    from unspool.checkpoint import binomial
+
+    start = time.perf_counter()
+    actions = sum(1 for _ in binomial.schedule(steps, slots))
+    return time.perf_counter() - start, actions
+
+
+def stream_memory(steps: int, slots: int) -> int:
+    """Return the peak of bytes that a schedule holds on its way."""
+    from unspool.checkpoint import binomial
+
+    tracemalloc.start()
+    for _ in binomial.schedule(steps, slots):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def choice(slots: int, rounds: int) -> float:
+    """Return the median time of one choice of what to drop, in seconds, when all slots are full."""
+    from unspool.checkpoint import online
+
+    schedule = online.OnlineSchedule(slots)
+    for _ in range(slots):
+        schedule.advance()
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        schedule.advance()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+# --- the tables and the bars -----------------------------------------------------------------------------------------
+
+
+def print_ratios(found: dict[tuple[int, Rule], Ratios], longest: int) -> None:
+    """Print the worst and the mean ratio by slots, for both rules."""
+    print(f"\nUnknown length: evaluations beside the optimum, for every length up to {longest}")
+    print(f"  {'slots':>6}  {'worst':>8}{'at':>8}{'mean':>9}      {'Wang–Moin worst':>16}{'mean':>9}")
+    for slots in sorted({slots for slots, _ in found}):
+        ours, theirs = found[slots, "cost"], found[slots, "wang-moin"]
+        print(
+            f"  {slots:>6}  {ours.worst:>8.4f}{ours.worst_at:>8}{ours.mean:>9.4f}"
+            f"      {theirs.worst:>16.4f}{theirs.mean:>9.4f}"
+        )
+
+
+def bars(
+    ratios: dict[tuple[int, Rule], Ratios],
+    factors: dict[tuple[int, int], float],
+    wrong: int,
+    streams: dict[int, tuple[float, int]],
+    choices: dict[int, float],
+) -> Iterator[Bar]:
+    """What the schedules are held to."""
+    for slots, limit in WORST.items():
+        yield Bar(f"worst ratio to the optimum, {slots} slots", ratios[slots, "cost"].worst, limit, "×")
+        yield Bar(f"mean ratio to the optimum, {slots} slots", ratios[slots, "cost"].mean, MEAN, "×")
+    for steps, slots, limit in KNOWN:
+        yield Bar(f"evaluations of a step, {steps} steps in {slots} slots", factors[steps, slots], limit, "×")
+    yield Bar("schedules of known length that are not optimal", wrong, 0, "")
+    for slots, (seconds, actions) in streams.items():
+        yield Bar(f"an action of a schedule, 10⁶ steps in {slots} slots", 1e6 * seconds / actions, 3.0, "µs")
+        yield Bar(f"a schedule of 10⁶ steps in {slots} slots", seconds, 13.0, "s")
+    for slots, limit in CHOICES.items():
+        yield Bar(f"a choice of what to drop among {slots} states", 1e6 * choices[slots], limit, "µs")
+
+
+def main() -> int:
+    """Count, measure, print, and return 1 if a bar is missed."""
+    options = harness.options("Compare and time the checkpoint schedules of unspool.")
+    harness.participants(PACKAGES)
+    longest, pairs_to = (500, 20) if options.quick else (20_000, 400)
+    rules: tuple[Rule, ...] = ("cost", "wang-moin")
+    ratios = {(slots, rule): online_ratios(slots, longest, rule) for slots in WORST for rule in rules}
+    print_ratios(ratios, longest)
+
+    pairs, wrong = wrong_counts(pairs_to)
+    print(f"\nKnown length: {pairs - wrong} of {pairs} schedules of up to {pairs_to} steps are optimal")
+    million = 1000 if options.quick else 10**6
+    streams = {slots: stream(million, slots) for slots in (10, 100)}
+    for slots, (seconds, actions) in streams.items():
+        held = stream_memory(million // 10, slots)
+        print(f"  {million} steps in {slots} slots: {actions} actions, {seconds:.2f} s; the stream holds {held} bytes")
+    choices = {slots: choice(slots, 50 if options.quick else 500) for slots in CHOICES}
+    factors = {} if options.quick else {(steps, slots): online_factor(steps, slots) for steps, slots, _ in KNOWN}
+    if options.json:
+        numbers = {
+            "online": [{"slots": slots, "rule": rule, **asdict(found)} for (slots, rule), found in ratios.items()],
+            "factors": [{"steps": s, "slots": c, "factor": factor} for (s, c), factor in factors.items()],
+            "streams": [{"slots": c, "seconds": seconds, "actions": n} for c, (seconds, n) in streams.items()],
+            "choices": choices,
+        }
+        harness.write(options.json, PACKAGES.values(), numbers)
+    return 0 if options.quick else harness.decide(bars(ratios, factors, wrong, streams, choices))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

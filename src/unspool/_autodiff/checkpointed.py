@@ -1,0 +1,166 @@
+"""``us.Checkpointed``: differentiate an iteration through all its steps while keeping few of its states.
+
+The one idea: what reverse mode needs of a step can be computed again from any earlier state. So a run saves some
+states, and the sweep back rebuilds the others, with the least work that is possible for the room there is
+(`unspool.checkpoint`). What is rebuilt has the bits that it had, and sums are taken in the same order; so has the
+gradient the bits that `Unrolled` gives it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
+from unspool._autodiff.checkpointed_run import Machine, Saved, bodies_of, run_known, run_unknown
+from unspool._autodiff.iterate import Adjoint, Run, loop_of
+from unspool._autodiff.loop import take_values
+from unspool._engine.default import default_engine
+from unspool._engine.engine import run_quietly
+from unspool._engine.observe import current_observer
+from unspool._engine.sizes import format_bytes, parse_bytes
+from unspool.checkpoint import binomial
+from unspool.checkpoint.planner import BlockPlan, block_plan
+from unspool.errors import ArgumentError, BudgetError
+
+if TYPE_CHECKING:
+    from unspool._autodiff.loop_trace import Trace, TracedStep
+    from unspool._tensor import Tensor
+
+__all__ = ["Checkpointed"]
+
+
+class OpenPlan(NamedTuple):
+    """How a loop of unknown length is run: steps per block, saved states, and how many blocks are recorded at once."""
+
+    block: int
+    slots: int
+    whole: int
+
+
+class Checkpointed(Adjoint):
+    """Differentiate through all steps that ran, forward or in reverse, to any order, and keep few states.
+
+    Gradients equal those of `Unrolled`, bit for bit. The sweep back runs steps again, by the plan of the traced step:
+    the functions of the user are not called again. A second gradient of the same run begins with the initial state, so
+    it makes one more forward sweep.
+
+    Exactly one of the two has to be given.
+
+    Parameters
+    ----------
+    slots : int, optional
+        How many states may be saved at a time. The initial one counts, but takes no memory of its own. What the rules
+        look at is kept for one step.
+    memory : str, int or float, optional
+        How many bytes the saved states and the records of steps may take: "2GB", "1.5GiB", a number of bytes, or a
+        fraction of the available memory. What is not needed for states is used to record many steps at once. The
+        initial state, the outputs, the gradient and the temporaries of one step come on top.
+
+    Raises
+    ------
+    BudgetError
+        When the loop is to run, if the memory has no room for a state and the record of a step. Its attribute ``least``
+        is what is needed.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.tensor(2.0)
+    >>> root, steps = us.iterate(lambda r: (r + x / r) / 2, 1.0, max_steps=6, adjoint=us.Checkpointed(slots=2))
+    >>> round(float(root.grad(x)), 6)
+    0.353553
+    """
+
+    def __init__(self, *, slots: int | None = None, memory: str | int | float | None = None) -> None:
+        if (slots is None) == (memory is None):
+            given = "neither" if slots is None else f"slots={slots!r} and memory={memory!r}"
+            raise ArgumentError(f"us.Checkpointed takes either slots or memory, got {given}")
+        self.slots = None if slots is None else _as_slots(slots)
+        self.memory = None if memory is None else parse_bytes(memory)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpointed) and (self.slots, self.memory) == (other.slots, other.memory)
+
+    def __hash__(self) -> int:
+        return hash((self.slots, self.memory))
+
+    def __repr__(self) -> str:
+        given = f"memory={self.memory}" if self.slots is None else f"slots={self.slots}"
+        return f"us.Checkpointed({given})"
+
+    # -- plans --
+
+    def plan(self, steps: int, state: int, record: int) -> BlockPlan:
+        """Return how to reverse a loop of known length, given the bytes of a state and of the record of a step."""
+        if self.slots is not None:
+            return BlockPlan(1, self.slots, binomial.factor(steps, self.slots))
+        return block_plan(steps, self._room(state, record), max(1, state), record)
+
+    def open_plan(self, state: int, record: int) -> OpenPlan:
+        """Return how to run a loop of unknown length.
+
+        Half of the room is for the record of a block. As long as two blocks are the whole loop, both are kept.
+        """
+        if self.slots is not None:
+            return OpenPlan(1, self.slots, 1)
+        room = self._room(state, record)
+        block = max(1, (room + record - state) // 2 // max(1, record))
+        slots = (room - (block - 1) * record) // max(1, state)
+        return OpenPlan(block, slots, 2 if block > 1 else 1)
+
+    def _room(self, state: int, record: int) -> int:
+        """Return the bytes for states and all records but one."""
+        memory, least = self.memory or 0, max(1, state) + record
+        if memory < least:
+            error = BudgetError(
+                f"a memory of {format_bytes(memory)} cannot work: the loop has a state of {format_bytes(state)} and "
+                f"records {format_bytes(record)} in a step, so the least that works is {least} bytes"
+            )
+            error.least = least
+            raise error
+        return memory - record
+
+    # -- strategy --
+
+    def run(self, traced: Trace, most: int | None) -> Run:
+        """Make the steps, saving some of the states."""
+        step = traced.step
+        inputs = [*traced.constants, *traced.initial]
+        bodies = bodies_of(loop_of(step, most or 0, inputs, keep=False), inputs)
+        values = default_engine().evaluate(inputs)
+        machine = Machine(bodies, values)
+        if step.condition is None:
+            found = run_quietly(run_known, machine, self, True)
+        else:
+            found = run_quietly(run_unknown, machine, self, step.condition, most)
+        checkpoints = Checkpoints(bodies.of_length(found.steps), self, Saved(found.kept, values))
+        observer = current_observer()
+        if observer is not None:
+            observer.after(place_checkpointed(checkpoints, inputs), values, (*found.final, *found.outputs))
+        return Run(found.steps, found.final, found.previous, found.outputs, None, [], checkpoints)
+
+    def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
+        """Place the loop that ran as one node with known values."""
+        node = place_checkpointed(run.other, [*constants, *initial])
+        node.value = (*run.final, *run.outputs)
+        found = outputs_of(node)
+        take_values(found)
+        return found
+
+    def place(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], steps: int) -> list[Tensor]:
+        """Place the loop as one node, to be run when its value is asked for."""
+        inputs: Sequence[Tensor] = [*constants, *initial]
+        bodies = bodies_of(loop_of(step, steps, inputs, keep=False), inputs)
+        return outputs_of(place_checkpointed(Checkpoints(bodies, self), inputs))
+
+
+def _as_slots(slots: Any) -> int:
+    try:
+        count = operator.index(slots)
+    except TypeError:
+        raise ArgumentError(f"slots is an integer, got {slots!r}") from None
+    if count < 1:
+        raise ArgumentError(f"slots is at least 1, since the initial state takes one, got {count}")
+    return count

@@ -1,0 +1,329 @@
+"""Running a loop with few saved states, and going back through it.
+
+The one idea: going back is a matter of *blocks* of steps. A block is reversed from the rows of its record, and its
+record is made by running its steps again from the state that it starts from. Which states are saved on the way and
+which are rebuilt when is decided elsewhere (`unspool.checkpoint`); this module does what those schedules say. It runs
+the plans of the traced step, never a function of the user's.
+
+The saved states are those of one run, and going back uses them up: their places are free for states that are rebuilt.
+Whoever goes back a second time runs the loop once more from its initial state, and finds the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop_record import joined, recorded
+from unspool._autodiff.loop_run import Runner, advance_until
+from unspool._fragments.fragment import Fragment, capture
+from unspool._graph import Node
+from unspool.checkpoint import binomial
+from unspool.checkpoint.online import OnlineSchedule
+
+if TYPE_CHECKING:
+    from unspool._autodiff.checkpointed import Checkpointed
+
+# Rows of outputs that are made at once before they are moved to where they belong.
+_CHUNK = 256
+
+State = list[Any]
+Rows = list[Any]
+
+
+class Bodies(NamedTuple):
+    """The same loop three times: as it was traced, with its record, and without any outputs."""
+
+    loop: Loop
+    recorded: Loop
+    bare: Loop
+
+    def of_length(self, steps: int) -> Bodies:
+        """Return the loops with another number of steps."""
+        return Bodies(*[loop._replace(steps=steps) for loop in self])
+
+
+def bodies_of(loop: Loop, inputs: Sequence[Node]) -> Bodies:
+    """Return a loop that has constants, a carry and stacked outputs, in its three forms."""
+    shapes = loop.row_shapes(inputs)
+    bare = loop._replace(body=_without_outputs(loop.body, shapes, loop.carries), stacked=0)
+    return Bodies(loop, recorded(loop, inputs), bare)
+
+
+def _without_outputs(body: Fragment, shapes: tuple[Any, ...], carries: int) -> Fragment:
+    if len(body.outputs) == carries:
+        return body
+    plan = body_plan(body, shapes)
+    key = ("bare", carries)
+    if plan is not None and key in plan.derivatives:
+        found: Fragment = plan.derivatives[key]
+        return found
+    inputs = stand_ins(body, shapes)
+    made = capture(inputs, apply_fragment(body, inputs)[:carries]).fragment
+    if plan is not None:
+        plan.derivatives[key] = made
+    return made
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    """What a run leaves for going back.
+
+    Attributes
+    ----------
+    bounds : sequence of int
+        The steps that blocks begin with, and the end.
+    slots : int
+        How many states may be saved at a time, the initial one included.
+    states : dict of int to state
+        The saved states that blocks start from, by number of the block.
+    records : dict of int to rows
+        The records of the last blocks, as far as they are still there.
+    """
+
+    bounds: Sequence[int]
+    slots: int
+    states: dict[int, State]
+    records: dict[int, Rows]
+
+
+class Saved:
+    """What one run keeps, until it is used up; good for the arrays that it ran on, and no others."""
+
+    __slots__ = ("_arrays", "_kept")
+
+    def __init__(self, kept: Kept, arrays: Sequence[Any]) -> None:
+        self._kept = [kept]
+        self._arrays = [ref(array) for array in arrays]
+
+    def take(self, arrays: Sequence[Any]) -> Kept | None:
+        """Return what was kept, once; ``None`` if it is gone or does not belong to these arrays."""
+        known = [array() for array in self._arrays]
+        if any(array is None for array in known):
+            # Nobody can ask for these again.
+            self._kept.clear()
+        if any(mine is not given for mine, given in zip(known, arrays, strict=True)):
+            return None
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return None
+
+    @property
+    def states(self) -> int:
+        """How many states are kept at the moment, the initial one included."""
+        return sum(len(kept.states) for kept in self._kept)
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """Makes steps of a loop from any of its states.
+
+    Parameters
+    ----------
+    bodies : Bodies
+    arrays : sequence of ndarray
+        The constants and the initial state.
+    """
+
+    def __init__(self, bodies: Bodies, arrays: Sequence[Any]) -> None:
+        self.bodies = bodies
+        self.constants, self.initial = arrays[: bodies.loop.constants], list(arrays[bodies.loop.constants :])
+        self._bare: Runner | None = None
+        self._recorded: Runner | None = None
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes of a state and of what a step writes into its record."""
+        state = sum(np.asarray(array).nbytes for array in self.initial)
+        return state, self.runner(self.bodies.recorded).row_bytes()
+
+    def runner(self, loop: Loop, body: Fragment | None = None, state: State | None = None) -> Runner:
+        """Return a new runner of a loop, or of a body that does the same and more, from any of its states."""
+        return Runner(loop, body or loop.body, [*self.constants, *(state or self.initial)])
+
+    def advance(self, state: State, steps: int) -> State:
+        """Return the state some steps later."""
+        runner = self._bare = self._bare or self.runner(self.bodies.bare)
+        runner.restart(state, steps)
+        runner.advance(steps)
+        state = runner.carry
+        runner.release()
+        return state
+
+    def record(self, state: State, steps: int) -> Rows:
+        """Return the stacked outputs of some steps, record included; the next call overwrites them."""
+        runner = self._recorded = self._recorded or self.runner(self.bodies.recorded)
+        runner.restart(state, steps)
+        runner.advance(steps)
+        # The state is in the first row.
+        runner.release()
+        return runner.stacked()
+
+
+class SavingRun(NamedTuple):
+    """A run with saved states: the state after and before its last step, stacked outputs, and what it keeps."""
+
+    steps: int
+    final: State
+    previous: State
+    outputs: Rows
+    kept: Kept
+
+
+def run_known(machine: Machine, strategy: Checkpointed, show: bool) -> SavingRun:
+    """Run a loop to its known end, saving states where the binomial schedule wants them; ``show`` its outputs or not.
+
+    The last block runs with its record: it is the first to be reversed.
+    """
+    loop = machine.bodies.loop
+    plan = strategy.plan(loop.steps, *machine.sizes())
+    bounds = range(loop.steps + 1) if plan.block == 1 else plan.bounds(loop.steps)
+    last = len(bounds) - 2
+    outputs = _Outputs(loop.stacked if show else 0)
+    state = machine.initial
+    states: dict[int, State] = {0: state} if last else {}
+    shown = machine.runner(loop) if outputs.count else None
+    done = 0
+    for position in (*binomial.checkpoints(last + 1, plan.slots), last):
+        if position > done:
+            steps = bounds[position] - bounds[done]
+            state = machine.advance(state, steps) if shown is None else _shown(shown, state, steps, outputs)
+            done = position
+            if position < last:
+                states[position] = state
+    runner = machine.runner(machine.bodies.recorded)
+    runner.restart(state, bounds[-1] - bounds[last])
+    runner.advance(bounds[-1] - bounds[last])
+    rows = runner.stacked()
+    outputs.add(rows)
+    kept = Kept(bounds, plan.slots, states, {last: rows})
+    return SavingRun(loop.steps, runner.carry, runner.previous, outputs.stacks(), kept)
+
+
+def _shown(runner: Runner, state: State, steps: int, outputs: _Outputs) -> State:
+    """Make steps that have outputs, a few at a time, and return the state after them."""
+    for start in range(0, steps, _CHUNK):
+        count = min(_CHUNK, steps - start)
+        runner.restart(state, count)
+        runner.advance(count)
+        outputs.add(runner.stacked())
+        state = runner.carry
+    return state
+
+
+def run_unknown(machine: Machine, strategy: Checkpointed, condition: Fragment, most: int | None) -> SavingRun:
+    """Run a loop until its condition holds, dropping the saved state that will be missed least when there is no room.
+
+    Every block runs with its record, since it may be the last. Records of more than one block are kept as long as the
+    loop may still fit as a whole.
+    """
+    loop = machine.bodies.recorded
+    watched = joined(loop.body, condition, tuple([np.shape(x) for x in (*machine.constants, *machine.initial)]))
+    block, slots, whole = strategy.open_plan(*machine.sizes())
+    schedule = OnlineSchedule(slots)
+    outputs = _Outputs(machine.bodies.loop.stacked)
+    state = machine.initial
+    states: dict[int, State] = {}
+    records: dict[int, Rows] = {}
+    done = number = 0
+    while True:
+        states[number] = state
+        dropped = schedule.advance()
+        if dropped is not None:
+            del states[dropped]
+        count = block if most is None else min(block, most - done)
+        if number < whole:
+            # The loop may end soon: room grows as it is needed.
+            runner = machine.runner(loop, watched, state)
+            stopped = advance_until(runner, count)
+        else:
+            records.clear()
+            runner.restart(state, count)
+            stopped = runner.advance(count)
+        done += runner.done
+        rows = records[number] = [stack[: runner.done] for stack in runner.stacked()]
+        outputs.add(rows)
+        if stopped or done == most:
+            break
+        state = runner.carry
+        number += 1
+    for taped in records:
+        states.pop(taped, None)
+    kept = Kept(range(done + 1) if block == 1 else [*range(0, done, block), done], slots, states, records)
+    return SavingRun(done, runner.carry, runner.previous, outputs.stacks(), kept)
+
+
+class _Outputs:
+    """The stacked outputs of a loop, as they come; room for them is doubled when there is none."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._stacks: Rows = []
+        self._rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Append rows of the outputs, which are the first of all that a step stacks."""
+        if not self.count:
+            return
+        rows = rows[: self.count]
+        after = self._rows + len(rows[0])
+        if not self._stacks:
+            self._stacks = [np.empty(stack.shape, stack.dtype) for stack in rows]
+        for stack, new in zip(self._stacks, rows, strict=True):
+            if len(stack) < after:
+                # In place: nobody has seen these arrays yet, and no view of them is alive.
+                stack.resize((max(after, 2 * len(stack)), *stack.shape[1:]), refcheck=False)
+            stack[self._rows : after] = new
+        self._rows = after
+
+    def stacks(self) -> Rows:
+        """Return all outputs."""
+        for stack in self._stacks:
+            stack.resize((self._rows, *stack.shape[1:]), refcheck=False)
+        return self._stacks
+
+
+# --- going back ------------------------------------------------------------------------------------------------------
+
+
+def go_back(machine: Machine, kept: Kept, reverse: Callable[[Rows, int], bool]) -> None:
+    """Hand the records of all blocks to a function, the last one first, and forget them.
+
+    ``reverse(rows, steps)`` says whether it needs the block before. Its rows are overwritten afterwards.
+    """
+    bounds, states, records = kept.bounds, kept.states, kept.records
+    state: State = []
+    first = min(records)
+    for number in sorted(records, reverse=True):
+        if not reverse(records.pop(number), bounds[number + 1] - bounds[number]):
+            return
+    for action in _actions(sorted(states), first, kept.slots):
+        match action:
+            case binomial.Advance(start, stop):
+                state = machine.advance(state, bounds[stop] - bounds[start])
+            case binomial.Save(number):
+                states[number] = state
+            case binomial.Restore(number):
+                state = states[number]
+            case binomial.Free(number):
+                del states[number]
+            case binomial.Reverse(number):
+                steps = bounds[number + 1] - bounds[number]
+                rows, state = machine.record(state, steps), []
+                if not reverse(rows, steps):
+                    return
+
+
+def _actions(positions: Sequence[int], end: int, slots: int) -> Iterator[binomial.Action]:
+    """Yield how to reverse the blocks before ``end`` from saved states: gap by gap, with the slots that are free."""
+    for index in range(len(positions) - 1, -1, -1):
+        yield from binomial.reverse_gap(positions[index], end, slots - index)
+        end = positions[index]

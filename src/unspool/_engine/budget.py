@@ -1,0 +1,263 @@
+"""`unspool.memory` and its relatives: one number says how much memory the engine may hold.
+
+The number is the limit of the engine's ledger. A scope sets it, counts what happens inside, and sets it back.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from unspool._engine.buffers import POOL_LIMIT
+from unspool._engine.default import default_engine
+from unspool._engine.guard import Guard
+from unspool._engine.ledger import Ledger
+from unspool._engine.memory import available_bytes
+from unspool._engine.numpy_backend import POOL
+from unspool._engine.replay import survey
+from unspool._engine.report import MemoryPlan, MemoryReport
+from unspool._engine.sizes import parse_bytes
+from unspool._engine.statistics import STATISTICS
+from unspool.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from unspool._tensor import Tensor
+
+Verify = Literal["off", "hash"]
+
+# The share of a budget that arrays may take which are kept to be used again.
+_POOL_SHARE = 16
+
+
+class memory:  # noqa: N801 - used like a function, in a with statement
+    """Keep what the engine holds within a budget, for the duration of a ``with`` block.
+
+    Loop and gradient go inside. While everything fits nothing changes. When it does not, the engine lets go of values
+    and computes them again when the gradient needs them, at the least cost it can; see the page on memory. Results are
+    the same, bit for bit. Your Python code is never run again.
+
+    Parameters
+    ----------
+    budget : str, int or float
+        Bytes: ``"2GB"``, ``"1.5GiB"``, an int, or a float as a fraction of the memory that is available. It covers what
+        the engine holds: values, and what it computes with. Arrays of your own, and the leaves made of them, are yours.
+    spill : path, optional
+        A directory. States that there is no room for go there, as often as pays, instead of being computed again.
+    spill_limit : str, int or float, optional
+        The most bytes to have on disk.
+    verify : {"off", "hash"}
+        With ``"hash"``, what is computed again is compared with what it was; a difference raises `RebuildError`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unspool as us
+    >>> A = us.tensor(np.eye(64) * 0.5)
+    >>> with us.memory("1MB") as m:
+    ...     x = us.ones((64, 64))
+    ...     for k in range(200):
+    ...         x = us.tanh(A @ x) + 1.0
+    ...         if us.max(abs(x)).item() > 1e3:
+    ...             break
+    ...     slope = us.sum(x).grad(A).eval()
+    >>> m.report().peak <= 1_000_000
+    True
+    """
+
+    def __init__(
+        self,
+        budget: str | int | float,
+        *,
+        spill: str | os.PathLike[str] | None = None,
+        spill_limit: str | int | float | None = None,
+        verify: Verify = "off",
+    ) -> None:
+        self.budget = parse_bytes(budget)
+        if verify not in get_args(Verify):
+            raise ArgumentError(f"verify is one of {', '.join(map(repr, get_args(Verify)))}, got {verify!r}")
+        if spill_limit is not None and spill is None:
+            raise ArgumentError("spill_limit says how much may go to disk, but spill, where to, was not given")
+        self._verify = verify == "hash"
+        self._spill = spill
+        self._spill_limit = None if spill_limit is None else parse_bytes(spill_limit)
+        self._before: tuple[Any, ...] | None = None
+        self._started: dict[str, Any] = {}
+        self._report: MemoryReport | None = None
+        self._timeline: list[tuple[float, int]] = []
+
+    def __enter__(self) -> memory:
+        if self._before is not None:
+            raise ArgumentError("this memory budget is in use already; make another one for a block inside")
+        store = None
+        if self._spill is not None:
+            from unspool.checkpoint.spill import SpillStore
+
+            store = SpillStore(self._spill, self._spill_limit)
+        ledger = default_engine().ledger
+        self._before = (ledger.limit, ledger.is_strict, ledger.guard, ledger.timeline, ledger.peak, POOL.limit)
+        ledger.guard = Guard(self._verify, store) if self._verify or store is not None else None
+        ledger.is_strict = True
+        ledger.peak = 0
+        ledger.need = None
+        ledger.timeline = self._timeline = []
+        ledger.set_limit(self.budget)
+        ledger.make_room()
+        POOL.set_limit(min(POOL_LIMIT, self.budget // _POOL_SHARE))
+        self._started = _counters(ledger)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ledger = default_engine().ledger
+        self._report = self._make_report()
+        if ledger.guard is not None:
+            ledger.guard.close()
+        limit, ledger.is_strict, ledger.guard, ledger.timeline, peak, pool = self._before or ()
+        ledger.peak = max(peak, ledger.peak)
+        ledger.set_limit(limit)
+        POOL.set_limit(pool)
+        self._before = None
+
+    def report(self) -> MemoryReport:
+        """Return what was done to keep to the budget, so far or until the block was left.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> with us.memory("1GB") as m:
+        ...     _ = us.sum(us.ones(1000)).eval()
+        >>> m.report().evictions
+        0
+        """
+        if self._before is not None:
+            return self._make_report()
+        return MemoryReport(budget=self.budget) if self._report is None else self._report
+
+    def timeline(self) -> list[tuple[float, int]]:
+        """Return samples of (seconds, bytes held) from the block, in order.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> with us.memory("1GB") as m:
+        ...     pass
+        >>> m.timeline()
+        []
+        """
+        if not self._timeline:
+            return []
+        start = self._timeline[0][0]
+        return [(seconds - start, size) for seconds, size in self._timeline]
+
+    def _make_report(self) -> MemoryReport:
+        ledger = default_engine().ledger
+        done = {name: value - self._started[name] for name, value in _counters(ledger).items()}
+        need, guard = ledger.need, ledger.guard
+        store = None if guard is None else guard.store
+        steps = max(done["steps"], done["distinct"])
+        plan = None if need is None else need.plan(self.budget)
+        return MemoryReport(
+            budget=self.budget,
+            peak=ledger.peak,
+            predicted_peak=None if need is None else need.predicted_peak(self.budget),
+            steps=steps,
+            evaluations=done["steps"] + done["runs"],
+            optimal_factor=None if plan is None else plan.factor,
+            slots=None if plan is None else plan.slots,
+            block=None if plan is None else plan.block,
+            disk_period=None if guard is None or store is None else guard.period,
+            evictions=done["evictions"],
+            slabs_dropped=done["slabs_dropped"],
+            spilled_bytes=0 if store is None else store.written,
+            read_bytes=0 if store is None else store.read,
+            rebuild_seconds=done["seconds"],
+            metadata_bytes=ledger.metadata_bytes(),
+        )
+
+
+def _counters(ledger: Ledger) -> dict[str, Any]:
+    return {
+        "steps": ledger.steps,
+        "runs": ledger.runs,
+        "distinct": ledger.distinct,
+        "evictions": ledger.evictions,
+        "slabs_dropped": STATISTICS.slabs_dropped,
+        "seconds": ledger.seconds,
+    }
+
+
+def set_memory(budget: str | int | float | None) -> None:
+    """Set the budget of the engine for the rest of the program, or until it is set again.
+
+    Parameters
+    ----------
+    budget : str, int, float or None
+        As in `unspool.memory`; ``None`` for what holds from the start: half of the memory that is available to the
+        process, exceeded rather than refused where it cannot be kept.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.set_memory("4GB")
+    >>> us.set_memory(None)
+    """
+    ledger = default_engine().ledger
+    ledger.set_limit(available_bytes() // 2 if budget is None else parse_bytes(budget))
+    ledger.is_strict = budget is not None
+
+
+def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryPlan:
+    """Tell what a gradient would take under a budget, without computing anything.
+
+    Parameters
+    ----------
+    loss : Tensor
+        A scalar.
+    wrt : pytree of Tensor
+        What to differentiate with respect to.
+    memory : str, int or float
+        The budget, as in `unspool.memory`.
+
+    Returns
+    -------
+    MemoryPlan
+        Prints as a table: whether the budget works and the least that does, the peak, how often a step runs.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.ones((100, 100))
+    >>> y = x
+    >>> for _ in range(50):
+    ...     y = us.sin(y)
+    >>> plan = us.plan_memory(us.sum(y), x, memory="1MB")
+    >>> plan.fits, plan.steps, plan.factor > 1
+    (True, 51, True)
+    """
+    from unspool._autodiff import trees
+    from unspool._autodiff.functional import gradient_of
+
+    budget = parse_bytes(memory)
+    engine = default_engine()
+    gradient = [g for g in trees.flatten(gradient_of(loss, wrt))[0] if g.value is None]
+    need = survey(engine.ledger, gradient, engine.levels.marks)
+    if not need.steps:
+        return MemoryPlan(budget=budget, fits=True, least_budget=0, predicted_peak=0, steps=0, factor=1.0)
+    least = need.least()
+    fits = least <= budget
+    plan = need.plan(budget) if fits else None
+    return MemoryPlan(
+        budget=budget,
+        fits=fits,
+        least_budget=least,
+        predicted_peak=need.predicted_peak(budget) if fits else None,
+        steps=need.steps,
+        factor=None if plan is None else plan.factor,
+        slots=None if plan is None else plan.slots,
+        block=None if plan is None else plan.block,
+        state_bytes=need.state,
+        tape_bytes=need.step,
+    )

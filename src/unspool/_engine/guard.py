@@ -1,0 +1,165 @@
+"""What happens to values when they are let go and when they come back: they may be remembered by a digest, or on disk.
+
+A digest tells whether a value that was computed again is what it was. A disk holds states so that the steps before them
+need not run again; it is a help, never a need: a full disk or a damaged file is reported, and the value is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+
+from unspool._graph import Node, describe, source_of
+from unspool.checkpoint.planner import disk_period
+from unspool.errors import RebuildError, SpillError
+
+if TYPE_CHECKING:
+    from unspool._engine.ledger import Held
+    from unspool.checkpoint.spill import SpillHandle, SpillStore
+
+
+class SpillWarning(RuntimeWarning):
+    """A value could not be written to disk or read back, and is computed again instead."""
+
+
+class Guard:
+    """Looks after what a budget lets go.
+
+    Parameters
+    ----------
+    verify : bool
+        Whether what is computed again is compared with what it was.
+    store : SpillStore, optional
+        Where states go that there is no room for.
+
+    Attributes
+    ----------
+    period : int
+        Every how many steps a state goes to disk.
+    """
+
+    def __init__(self, verify: bool, store: SpillStore | None) -> None:
+        self.verify = verify
+        self.store = store
+        self.period = 1
+        self._digests: dict[int, bytes] = {}
+        self._files: dict[int, SpillHandle] = {}
+        self._nodes: dict[SpillHandle, list[ref[Node]]] = {}
+        self._steps: list[int] = []
+
+    # -- digests --
+
+    def before_drop(self, node: Node) -> None:
+        """Remember what a value is."""
+        if self.verify:
+            self._digests[node.id] = _digest(node.value)
+
+    def after_rebuild(self, node: Node, value: Any) -> None:
+        """Compare a value that was computed again with what it was.
+
+        Raises
+        ------
+        RebuildError
+            If it differs: some op gives something else each time it runs.
+        """
+        if not self.verify or type(value) is tuple:
+            return
+        expected = self._digests.get(node.id)
+        if expected is None and node.value is not None:
+            expected = _digest(node.value)
+        if expected is not None and expected != _digest(value):
+            raise RebuildError(
+                f"{describe(node)}, made at {source_of(node)}, was computed again and came out different: it, or what "
+                "it is made from, does not give the same value each time (an op that draws random numbers, or depends "
+                "on something outside); a gradient from it would be wrong"
+            )
+
+    # -- disk --
+
+    def give_up(self, state: Sequence[Held], step: int, times: Sequence[float], slots: int) -> None:
+        """Write a state that is about to be let go to disk, if none is there that is near enough."""
+        if self.store is None or self._is_near(step):
+            return
+        self._forget_dead()
+        nodes = [node for node in [held.node() for held in state] if node is not None and node.value is not None]
+        arrays = {str(node.id): node.value for node in nodes if node.id not in self._files}
+        if not arrays:
+            return
+        try:
+            handle = self.store.put(arrays)
+        except SpillError as error:
+            warnings.warn(f"no more states go to disk, they are computed again: {error}", SpillWarning, stacklevel=2)
+            self._steps.append(-1)
+            self._full = True
+            return
+        for node in nodes:
+            self._files.setdefault(node.id, handle)
+        self._nodes[handle] = [ref(node) for node in nodes]
+        insort(self._steps, step)
+        self._choose_period(times, slots)
+
+    _full = False
+
+    def _is_near(self, step: int) -> bool:
+        if self._full:
+            return True
+        i = bisect_left(self._steps, step)
+        return any(abs(step - near) < self.period for near in self._steps[max(0, i - 1) : i + 1])
+
+    def _choose_period(self, times: Sequence[float], slots: int) -> None:
+        """Write as often as pays, by what a step and writing a state have taken so far."""
+        store = self.store
+        if store is None or len(times) < 2 or not self._nodes:
+            return
+        second = (times[-1] - times[0]) / (len(times) - 1)
+        write = store.seconds_writing / len(self._nodes) / second
+        read = store.seconds_reading / max(1, store.read) * store.written / len(self._nodes) / second or write / 2
+        self.period = disk_period(max(1, slots), write, read)
+
+    def fetch(self, node: Node) -> dict[int, Any] | None:
+        """Return the values that went to disk together with that of a node, by id; None if it is not there."""
+        handle = self._files.get(node.id)
+        if handle is None or self.store is None:
+            return None
+        try:
+            found = self.store.get(handle)
+        except SpillError as error:
+            warnings.warn(f"{describe(node)} is computed again: {error}", SpillWarning, stacklevel=2)
+            self._forget(handle)
+            return None
+        return {int(key): value for key, value in found.items()}
+
+    def forget_after(self, identity: int) -> None:
+        """Remove the states that stand after a node: the reverse sweep has passed them."""
+        for handle, nodes in list(self._nodes.items()):
+            alive = [node.id for node in [reference() for reference in nodes] if node is not None]
+            if all(key > identity for key in alive):
+                self._forget(handle)
+
+    def _forget_dead(self) -> None:
+        for handle, nodes in list(self._nodes.items()):
+            if not any(reference() is not None for reference in nodes):
+                self._forget(handle)
+
+    def _forget(self, handle: SpillHandle) -> None:
+        self._nodes.pop(handle, None)
+        self._files = {key: other for key, other in self._files.items() if other is not handle}
+        if self.store is not None:
+            self.store.free(handle)
+
+    def close(self) -> None:
+        """Remove all that is on disk."""
+        if self.store is not None:
+            self.store.close()
+        self._files.clear()
+        self._nodes.clear()
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=8).digest()

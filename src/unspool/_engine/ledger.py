@@ -1,0 +1,627 @@
+"""What the engine holds, and what it lets go when that is more than the budget.
+
+Values are a cache beside the graph: one that is let go is computed again when it is asked for. So this module decides
+about cost only, never about results. Arrays that derivatives need, the *slabs* of calls, go first, oldest first. Then
+states go. Evaluated steps form a line; a *boundary* is a place between two of them, and its state is every value made
+before it and used after it. A state that is held saves running the steps before it again. States share values: each
+value lives over a stretch of the line, is counted once, and is let go when no boundary that is kept lies in its
+stretch. Which boundary to give up is decided by `unspool.checkpoint.online`: the one whose loss costs the reverse sweep
+least, per byte it frees.
+
+Nothing is looked at before the budget is reached: until then a step costs one addition.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import compress, islice
+from math import ceil, sqrt
+from sys import getrefcount, getsizeof
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from unspool._engine.planning import nbytes
+from unspool._engine.sizes import format_bytes
+from unspool._engine.statistics import STATISTICS
+from unspool._fragments.call import Call
+from unspool._fragments.residuals import kept_outputs
+from unspool._graph import Node
+from unspool._ops.hints import is_kept
+from unspool.checkpoint.online import choose_removal
+from unspool.checkpoint.planner import block_plan
+from unspool.errors import BudgetError
+
+if TYPE_CHECKING:
+    from unspool._engine.guard import Guard
+    from unspool._engine.plan import Plan
+    from unspool._engine.sealing import Piece
+    from unspool._engine.replay import Need, Replay
+
+# Arrays of at most so many bytes are not worth letting go: the objects around them are larger.
+TINY = 256
+
+# When room is made, a little more is made than needed, so that it is not made at every step: at most this share.
+_MARGIN = 16
+
+# Pieces that may stay unfolded when room is made.
+_LEFT_WAITING = 2
+
+# Samples of a timeline; when there are more, every other one is dropped.
+_MOST_SAMPLES = 1 << 13
+
+# Steps that are noted before those of graphs that have died are forgotten.
+_CROWD = 1 << 16
+
+# References to a node inside `Held.is_referenced`: a variable and the argument of getrefcount.
+_OWN_REFERENCES = 2
+
+
+class Held:
+    """A value that is held: where on the line of steps it was made and last used, and how many tuples refer to it."""
+
+    __slots__ = ("last", "made", "nbytes", "node", "uses")
+
+    def __init__(self, node: Node, made: int) -> None:
+        self.node = ref(node)
+        self.nbytes: int = node.value.nbytes
+        self.made = made
+        self.last = made
+        self.uses = 0
+
+    def is_alive(self) -> bool:
+        """Whether there is something to let go."""
+        node = self.node()
+        return node is not None and node.value is not None
+
+    def is_referenced(self, known: int = 0) -> bool:
+        """Whether something refers to the node beside the steps that used it and some that are known.
+
+        That is a variable of the user's, or graph that may still run.
+        """
+        node = self.node()
+        return getrefcount(node) > _OWN_REFERENCES + self.uses + known
+
+
+class Loose:
+    """A step that is not a call: nodes whose values are held, and the nodes it read."""
+
+    __slots__ = ("nbytes", "nodes", "read")
+
+    def __init__(self, nodes: Iterable[Node], read: Iterable[int]) -> None:
+        self.nodes = [ref(node) for node in nodes]
+        self.nbytes = sum([node.value.nbytes for node in nodes if node.value is not None])
+        self.read = tuple(read)
+
+
+class Slab:
+    """What a call keeps for its derivatives."""
+
+    __slots__ = ("_call", "identity", "nbytes")
+
+    def __init__(self, call: Call) -> None:
+        self._call = ref(call)
+        self.identity = call.id
+        self.nbytes = slab_bytes(call)
+
+    def is_there(self) -> bool:
+        """Whether there is something to let go."""
+        call = self._call()
+        return call is not None and bool(call.value) and bool(self.nbytes)
+
+    def drop(self) -> int:
+        """Let it go, and return how many bytes that gave."""
+        call = self._call()
+        if call is None or not call.value:
+            return 0
+        kept = kept_residuals(call.plan)
+        call.value = tuple([value if i in kept else None for i, value in enumerate(call.value)]) if kept else ()
+        return 0 if kept else self.nbytes
+
+
+class PieceSlab:
+    """What the nodes of a piece that is not folded keep for derivatives."""
+
+    __slots__ = ("_nodes", "_piece", "identity", "nbytes")
+
+    def __init__(self, piece: Piece) -> None:
+        self._piece = ref(piece)
+        results = {id(reference()) for reference in piece.outputs[: piece.site.results]}
+        self._nodes = [reference for reference in piece.outputs[piece.site.results :] if id(reference()) not in results]
+        self.nbytes = sum(node.value.nbytes for node in self._valued()) + sum(value.nbytes for value in piece.extra)
+        self.identity: int = max((node.id for node in self._valued()), default=0)
+
+    def _valued(self) -> list[Node]:
+        nodes = [reference() for reference in self._nodes]
+        return [node for node in nodes if node is not None and node.value is not None and not is_kept(node)]
+
+    def is_there(self) -> bool:
+        """Whether there is something to let go."""
+        piece = self._piece()
+        return bool(self._valued()) or (piece is not None and bool(piece.extra))
+
+    def drop(self) -> int:
+        """Let it go, and return how many bytes that gave."""
+        nodes = self._valued()
+        freed = sum(node.value.nbytes for node in nodes)
+        for node in nodes:
+            node.value = None
+        piece = self._piece()
+        if piece is not None and piece.extra:
+            freed += sum(value.nbytes for value in piece.extra)
+            piece.extra = ()
+            piece.outputs = piece.outputs[: piece.site.results]
+        return freed
+
+
+class Ledger:
+    """The line of steps that were evaluated and the values that are held of them.
+
+    Attributes
+    ----------
+    limit : int
+        The budget in bytes.
+    noted : int
+        Bytes held, as far as they were noted: not less than what is held.
+    is_strict : bool
+        Whether the user gave the budget. A budget of our own choosing is exceeded rather than refused.
+    has_dropped : bool
+        Whether anything was ever let go.
+    steps : int
+        Steps of the line: evaluations that were worth noting.
+    runs, distinct : int
+        Units that were run again or just in time, and how many different ones.
+    seconds : float
+        What that took.
+    evictions : int
+        States that were let go.
+    peak : int
+        The most bytes that were held at once.
+    """
+
+    def __init__(self, limit: int, waiting: Callable[[], Iterator[Piece]]) -> None:
+        self.set_limit(limit)
+        self.noted = 0
+        self.is_strict = False
+        self.has_dropped = False
+        self.steps = self.evictions = self.peak = self.runs = self.distinct = 0
+        self.seconds = 0.0
+        self.need: Need | None = None
+        self._newest: Plan | None = None
+        self.guard: Guard | None = None
+        self.timeline: list[tuple[float, int]] | None = None
+        self._waiting = waiting
+        self._arrived: list[Any] = []
+        self._crowd = _CROWD
+        self.lock = threading.RLock()
+        self._forget_line()
+
+    def _forget_line(self) -> None:
+        self._held: dict[int, Held] = {}
+        self._slabs: deque[Slab | PieceSlab] = deque()
+        self._line: deque[Any] = deque()
+        self._boundaries: list[int] = [0]
+        self._times = array("d", [0.0])
+        self._ids = array("q")
+        self._now = 0
+        self._reserved = (0, 0)
+        self._block = 1
+        self._latest: set[int] = set()
+
+    def set_limit(self, limit: int) -> None:
+        """Set the budget."""
+        self.limit = limit
+        self._reserved = (0, 0)
+
+    # -- noting --
+
+    def enter(self, step: Call | Loose) -> None:
+        """Note a step that was evaluated; its bytes have been noted already."""
+        self._arrived.append(ref(step) if type(step) is Call else step)
+        if len(self._arrived) > self._crowd:
+            self._arrived = [step for step in self._arrived if type(step) is Loose or step() is not None]
+            self._crowd = max(_CROWD, 2 * len(self._arrived))
+
+    def _look_at_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for step in arrived:
+            if type(step) is Loose:
+                self._place_loose(step)
+            elif (call := step()) is not None:
+                self._place_call(call)
+            else:
+                continue
+            self._line.append(step)
+
+    def _place_call(self, call: Call) -> None:
+        now = self._now
+        held = self._held
+        self._latest = set()
+        for operand in call.inputs:
+            entry = held.get(operand.id)
+            if entry is not None:
+                entry.last = now
+                entry.uses += 1
+        for reference in call.handles:
+            node = None if reference is None else reference()
+            if node is not None and node.value is not None and node.value.nbytes > TINY:
+                held[node.id] = Held(node, now)
+                self._latest.add(node.id)
+        if call.value:
+            self._slabs.append(Slab(call))
+        self._end_step(call.id, call.plan.seconds)
+
+    def _place_loose(self, step: Loose) -> None:
+        now = self._now
+        self._latest = set()
+        for key in step.read:
+            entry = self._held.get(key)
+            if entry is not None:
+                entry.last = now
+                entry.uses += 1
+        identity = 0
+        for reference in step.nodes:
+            node = reference()
+            if node is not None and node.value is not None and node.value.nbytes > TINY:
+                self._held[node.id] = Held(node, now)
+                self._latest.add(node.id)
+                identity = node.id
+        self._end_step(identity, 0.0)
+
+    def place_waiting(self, left: int) -> None:
+        """Place pieces that wait to be folded on the line, all but the newest."""
+        with self.lock:
+            self._look_at_arrived()
+            pieces = list(self._waiting())
+            for piece in pieces[: len(pieces) - left]:
+                if not piece.is_placed:
+                    self.place_piece(piece)
+
+    def place_piece(self, piece: Piece) -> None:
+        """Place a piece on the line that is not folded, not yet or not at all: its values are with its nodes."""
+        piece.is_placed = True
+        results = piece.site.results
+        nodes = [node for node in [reference() for reference in piece.outputs[:results]] if node is not None]
+        step = Loose(nodes, [operand.id for operand in piece.inputs])
+        with self.lock:
+            self._look_at_arrived()
+            self._place_loose(step)
+            self._line.append(step)
+            self._slabs.append(PieceSlab(piece))
+
+    def enter_slab(self, call: Call) -> None:
+        """Note the residuals of a call whose piece was placed before it was folded."""
+        if call.value:
+            with self.lock:
+                self._slabs.append(Slab(call))
+
+    def _end_step(self, identity: int, seconds: float) -> None:
+        self._now += 1
+        self._ids.append(max(identity, self._ids[-1] if self._ids else 0))
+        self._boundaries.append(self._now)
+        # A step that was never timed counts little, but not nothing.
+        self._times.append(self._times[-1] + max(seconds, 1e-7))
+
+    # -- counting --
+
+    def held_bytes(self) -> int:
+        """Count what is held, each array once."""
+        with self.lock:
+            self._look_at_arrived()
+            total = 0
+            for key, entry in list(self._held.items()):
+                node = entry.node()
+                if node is None or node.value is None:
+                    del self._held[key]
+                else:
+                    total += entry.nbytes
+            self._slabs = deque(slab for slab in self._slabs if slab.is_there())
+            total += sum(slab.nbytes for slab in self._slabs)
+            total += sum(_piece_bytes(piece) for piece in self._waiting() if not piece.is_placed)
+            self.noted = total
+            return total
+
+    def slab_bytes(self) -> int:
+        """Count the bytes of residuals that calls keep."""
+        with self.lock:
+            self._look_at_arrived()
+            return sum(slab.nbytes for slab in self._slabs if slab.is_there())
+
+    def note_peak(self, nbytes: int) -> None:
+        """Note that so many bytes were in use at once."""
+        if nbytes > self.peak:
+            self.peak = nbytes
+        timeline = self.timeline
+        if timeline is not None:
+            timeline.append((perf_counter(), nbytes))
+            if len(timeline) > _MOST_SAMPLES:
+                del timeline[1::2]
+
+    def metadata_bytes(self) -> int:
+        """Estimate the bytes of the records of all steps that are alive, by those of the newest ones."""
+        with self.lock:
+            self._look_at_arrived()
+            calls = [step() for step in islice(reversed(self._line), 16) if type(step) is not Loose]
+            sizes = [_record_bytes(call) for call in calls if call is not None]
+            return len(self._line) * sum(sizes) // len(sizes) if sizes else 0
+
+    def add_replay(self, work: Replay) -> None:
+        """Note what an evaluation within the budget did."""
+        self.runs += work.runs
+        self.distinct += work.distinct
+        self.seconds += work.seconds
+        if work.need is not None and (self.need is None or work.need.steps > self.need.steps):
+            self.need = work.need
+        self.noted = self.held_bytes()
+
+    # -- letting go --
+
+    def make_room(self, plan: Plan | None = None, needed: int = 0) -> None:
+        """Let values go until there is room for a step; called when what was noted leaves none.
+
+        Raises
+        ------
+        BudgetError
+            If there is no room even when all that can go is gone, and the user has set the budget.
+        """
+        if not self.lock.acquire(blocking=False):
+            return  # another thread is at it, or runs through the line
+        try:
+            self._newest = plan or self._newest
+            total = self.held_bytes()
+            self.note_peak(total)
+            _, step, workspace = self._sizes()
+            workspace = max(workspace, needed)
+            goal = self.limit - workspace
+            if total <= goal:
+                return
+            self.place_waiting(_LEFT_WAITING)
+            total = self._drop_slabs(self.held_bytes(), goal - min(4 * step, self.limit // _MARGIN))
+            if len(self._slabs) < 2:
+                total = self._drop_states(total, self.limit - self._reserve(), by_references=True)
+                if total > goal:
+                    total = self._drop_states(total, goal, by_references=False)
+            self.noted = total
+            if total > goal and self.is_strict:
+                raise _too_little(self.limit, total + workspace)
+        finally:
+            self.lock.release()
+
+    def free(self, wanted: int, identity: int) -> int:
+        """Let go of what stands before a node, to make room for what the reverse sweep does there; return the bytes."""
+        with self.lock:
+            before = self.held_bytes()
+            self._rewind(identity)
+            goal = before - wanted
+            total = self._drop_slabs(before, goal)
+            if total > goal:
+                total = self._drop_states(total, goal, by_references=False)
+            self.noted = total
+            return before - total
+
+    def _rewind(self, identity: int) -> None:
+        """Forget the boundaries after a node: the reverse sweep has passed them."""
+        now = min(self._now, bisect_left(self._ids, identity) + 1)
+        for _ in range(self._now - now):
+            self._line.pop()
+        self._now = now
+        del self._ids[now:], self._times[now + 1 :]
+        del self._boundaries[bisect_right(self._boundaries, now) :]
+
+    def _reserve(self) -> int:
+        """Return how much of the budget states may not take: the reverse sweep has to keep the values of some steps.
+
+        How many steps it keeps follows from how many there are, so it is looked at again when there are more.
+        """
+        steps, reserve = self._reserved
+        if self._now > steps + steps // 8:
+            state, tape, workspace = self._sizes()
+            reserve = workspace + state + 2 * tape
+            room = self.limit - reserve
+            self._block = _block(self._now, room, state, tape) if state + tape < room else 1
+            reserve += tape * self._block
+            self._reserved = self._now, reserve
+        return reserve
+
+    def _sizes(self) -> tuple[int, int, int]:
+        """Return what the state after a step takes, what its derivative needs, and what it takes to run it."""
+        plan = self._newest
+        if plan is None:
+            return 1, 1, 0
+        results = set(plan.fragment.outputs[: plan.fragment.results])
+        state = sum(nbytes(plan.shapes[slot], plan.dtypes[slot]) for slot in results)
+        return max(1, state), max(1, plan.output_bytes), plan.peak_bytes
+
+    def _drop_slabs(self, total: int, goal: int) -> int:
+        """Let slabs go, oldest first, but not the newest one: the reverse sweep begins with it."""
+        slabs = self._slabs
+        while total > goal and len(slabs) > 1:
+            total -= self._drop_slab(slabs.popleft())
+        return total
+
+    def _drop_states(self, total: int, goal: int, *, by_references: bool) -> int:
+        """Give up boundaries until what is held fits. What is referred to from elsewhere belongs to the newest state."""
+        self._forget_dead()
+        values = self._stretches(by_references)
+        boundaries = self._boundaries
+        while total > goal:
+            line = np.array(boundaries)
+            first, end = np.searchsorted(line, values.made, "right"), np.searchsorted(line, values.last, "right")
+            idle = np.flatnonzero(first == end)
+            if not len(idle):
+                alone = end - first == 1
+                freed = np.bincount(first[alone], weights=values.nbytes[alone], minlength=len(line))
+                freed[[0, -1]] = 0  # the start costs nothing, and the newest state is where the loop goes on
+                if not freed.any():
+                    break
+                gone = self._choose(line, freed)
+                if self.guard is not None:
+                    inside = np.flatnonzero((first <= gone) & (gone < end))
+                    state = [values.entries[i] for i in inside]
+                    self.guard.give_up(state, boundaries[gone], self._times, len(boundaries))
+                del boundaries[gone]
+                self.evictions += 1
+                idle = np.flatnonzero(alone & (first == gone))
+            total -= self._let_go([values.entries[i] for i in idle])
+            values = values.without(idle)
+        return total
+
+    def _choose(self, line: Any, freed: Any) -> int:
+        """Return which boundary to give up. The reverse sweep keeps the values of a block of steps, so blocks count."""
+        block = self._block
+        if block == 1:
+            return choose_removal(line, self._now, freed=freed, times=self._times)
+        close = np.flatnonzero((line[2:] - line[:-2] <= block) & (freed[1:-1] > 0))
+        if len(close):
+            return int(close[0]) + 1  # the steps around it fit into one block, which is run once whether it is there or not
+        gaps = -(-np.diff(line, append=max(self._now, line[-1] + 1)) // block)
+        places = np.concatenate(([0], np.cumsum(gaps)))
+        clock = np.asarray(self._times)[np.append(line, self._now)]
+        times = np.interp(np.arange(places[-1] + 1), places, clock)
+        return choose_removal(places[:-1], int(places[-1]), freed=freed, times=times)
+
+    def _forget_dead(self) -> None:
+        """Forget the beginning of the line if the graph it belonged to has died: the line starts later then."""
+        line = self._line
+        while line and not _is_alive(line[0]):
+            line.popleft()
+        start = self._now - len(line)
+        self._boundaries = [start, *self._boundaries[bisect_right(self._boundaries, start) :]]
+
+    def _stretches(self, by_references: bool) -> _Stretches:
+        now = self._now
+        entries: list[Held] = []
+        last: list[int] = []
+        for entry in self._held.values():
+            if entry.made < now and entry.is_alive() and not is_kept(entry.node()):  # type: ignore[arg-type]
+                is_new = entry.made >= now - 1
+                entries.append(entry)
+                last.append(now if is_new or (by_references and entry.is_referenced()) else entry.last)
+        made = np.array([entry.made for entry in entries], np.int64)
+        return _Stretches(entries, made, np.array(last, np.int64), np.array([entry.nbytes for entry in entries]))
+
+    def drop_after(self, identity: int, waiting: Container[int], protect: Callable[[Held], bool]) -> int:
+        """Let go what was made after the node with an id; return how many bytes that gave.
+
+        What is waited for, or protected, stays, and so does what the newest step made.
+        """
+        with self.lock:
+            self._look_at_arrived()
+            gone = []
+            for entry in self._held.values():
+                node = entry.node()
+                if node is not None and node.id > identity and node.value is not None and not is_kept(node):
+                    key = node.id
+                    del node
+                    if key not in waiting and key not in self._latest and not protect(entry):
+                        gone.append(entry)
+            freed = self._let_go(gone)
+            while self._slabs:
+                if self._slabs[-1].identity <= identity:
+                    break
+                freed += self._drop_slab(self._slabs.pop())
+            self.noted -= freed
+            self._rewind(identity)
+            return freed
+
+    def _drop_slab(self, slab: Slab | PieceSlab) -> int:
+        freed = slab.drop()
+        if freed:
+            self.has_dropped = True
+            STATISTICS.slabs_dropped += 1
+        return freed
+
+    def _let_go(self, entries: Sequence[Held]) -> int:
+        freed = 0
+        for entry in entries:
+            node = entry.node()
+            if node is None:
+                continue
+            if node.value is not None:
+                if self.guard is not None:
+                    self.guard.before_drop(node)
+                node.value = None
+                freed += entry.nbytes
+            self._held.pop(node.id, None)
+        self.has_dropped = True
+        return freed
+
+
+class _Stretches(NamedTuple):
+    """Values that are held, as arrays: value i is needed at the boundaries from after ``made[i]`` to ``last[i]``."""
+
+    entries: list[Held]
+    made: Any
+    last: Any
+    nbytes: Any
+
+    def without(self, gone: Any) -> _Stretches:
+        """Return all but some."""
+        left = np.ones(len(self.entries), bool)
+        left[gone] = False
+        return _Stretches(list(compress(self.entries, left)), self.made[left], self.last[left], self.nbytes[left])
+
+
+def _block(steps: int, room: int, state: int, tape: int) -> int:
+    """Return how many steps' values to leave room for: no more than needed to run each gap between states once."""
+    rest = room * room - 4 * tape * state * steps
+    if rest < 0:  # gaps are run more than once, whatever the block
+        return block_plan(steps, room, state, tape).block
+    return max(1, ceil((room - sqrt(rest)) / (2 * tape)))
+
+
+def slab_bytes(call: Call) -> int:
+    """Return the bytes that the residuals of a call take, without those that one of its live outputs holds too."""
+    outputs, results = call.plan.fragment.outputs, call.plan.fragment.results
+    handles = [reference is not None and reference() is not None for reference in call.handles]
+    shown = set(compress(outputs[:results], handles))
+    slab = zip(outputs[results:], call.value, strict=True)
+    return sum(value.nbytes for slot, value in slab if value is not None and slot not in shown)
+
+
+def kept_residuals(plan: Plan) -> frozenset[int]:
+    """Return the positions in a slab of values that the user wants to be kept; see `unspool.keep`."""
+    kept: frozenset[int] | None = plan.derivatives.get("kept")
+    if kept is None:
+        slab = plan.fragment.slab
+        kept = plan.derivatives["kept"] = frozenset(slab[i] for i in kept_outputs(plan.fragment) if i in slab)
+    return kept
+
+
+def _record_bytes(call: Call) -> int:
+    """Return the bytes of a call and the tensors that are its outputs."""
+    parts: list[Any] = [call, call.key, call.inputs, call.handles, ref(call)]
+    for reference in call.handles:
+        node = None if reference is None else reference()
+        if node is not None:
+            parts += [node, reference, (call, 0)]
+    return sum(map(getsizeof, parts))
+
+
+def _is_alive(step: Loose | ref[Call]) -> bool:
+    if type(step) is Loose:
+        return any(node() is not None for node in step.nodes)
+    return step() is not None  # type: ignore[operator]
+
+
+def _piece_bytes(piece: Any) -> int:
+    """Return the bytes of the values of a piece that waits to be folded."""
+    nodes = [reference() for reference in piece.outputs]
+    return sum(node.value.nbytes for node in nodes if node is not None and node.value is not None) + sum(
+        value.nbytes for value in piece.extra
+    )
+
+
+def _too_little(limit: int, needed: int) -> BudgetError:
+    error = BudgetError(
+        f"what the program holds at this point and the next step take {format_bytes(needed)}, which is more than the "
+        f"memory budget of {format_bytes(limit)}; nothing more can be let go. The least that works here is {needed} bytes"
+    )
+    error.least = needed
+    return error

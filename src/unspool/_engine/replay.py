@@ -1,0 +1,634 @@
+"""Computing values within a budget: what was let go is run again just before it is needed.
+
+A derivative reads the values of a loop from the last step to the first. Running everything that is missing first would
+hold it all at once. So work is split by *level*: what a sweep built is one level above what it differentiated. The
+nodes of the highest level run in order; when one of them needs a value of a lower level that is not there, the way from
+the values that are there to the missing one is run, as a *frame*, and the node goes on. While a frame runs it keeps what
+the frame above will need next (the last block of steps, taped), and states on the way from which later frames can start
+(where, `unspool.checkpoint` knows). A frame may itself need values of a lower level; that is how second derivatives run.
+
+Nothing in the graph changes: rebuilding is a schedule of (run, let go), and values of a replay belong to it alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from unspool._engine.interpreter import apply_kernel, results_of
+from unspool._engine.ledger import TINY
+from unspool._engine.numpy_backend import owned
+from unspool._engine.planning import nbytes
+from unspool._engine.sizes import format_bytes
+from unspool._fragments.call import Call, Projection, link_of
+from unspool._graph import Node
+from unspool._graph import _next_id as next_id
+from unspool.checkpoint.binomial import checkpoints
+from unspool.checkpoint.planner import BlockPlan, block_plan
+from unspool.errors import BudgetError
+
+if TYPE_CHECKING:
+    from unspool._autodiff.chain import ChainRun
+    from unspool._engine.ledger import Held, Ledger
+
+
+_by_id = attrgetter("id")
+
+# Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
+_MOST_MARKS = 1 << 14
+
+
+class Levels:
+    """Where in the order of ids sweeps began: what was made after a mark is one level above what was there before."""
+
+    def __init__(self) -> None:
+        self.marks: list[int] = []
+        self._thread = threading.local()
+
+    @contextmanager
+    def sweep(self) -> Iterator[None]:
+        """Begin a level for a derivative sweep; a sweep inside another one (a rule that transposes) begins none."""
+        if getattr(self._thread, "is_sweeping", False):
+            yield
+            return
+        self.mark()
+        self._thread.is_sweeping = True
+        try:
+            yield
+        finally:
+            self._thread.is_sweeping = False
+
+    def mark(self) -> None:
+        """Begin a level."""
+        self.marks.append(next_id())
+        if len(self.marks) > _MOST_MARKS:
+            self.marks = self.marks[_MOST_MARKS // 2 :]
+
+    def of(self, node: Node) -> int:
+        """Return the level of a node."""
+        return bisect_right(self.marks, node.id)
+
+
+class Frame:
+    """Nodes of one level that run in order.
+
+    Attributes
+    ----------
+    order : list of Node
+        Calls and other nodes; the outputs of a call are not among them.
+    position : int
+        The one to run next.
+    uses : dict
+        How often each node is still read by them, by id; also those that are not made here.
+    live : set of id
+        What was made here and is still read here.
+    taped : set of id
+        What frames below made and kept because it is read here.
+    pinned, recent : list of id
+        What the node to run next waits for, and what the one before it waited for.
+    saves : set of int
+        Positions after which the state is saved for later frames.
+    tape_from : int
+        From this position on, what the frame above reads is kept for it.
+    """
+
+    __slots__ = (
+        "chain",
+        "level",
+        "live",
+        "order",
+        "pinned",
+        "position",
+        "recent",
+        "saves",
+        "tape_from",
+        "taped",
+        "uses",
+    )
+
+    def __init__(self, order: list[Node], level: int) -> None:
+        self.order = order
+        self.level = level
+        self.position = 0
+        self.uses: dict[int, int] = {}
+        uses = self.uses
+        for node in order:
+            for operand in node.inputs:
+                uses[operand.id] = uses.get(operand.id, 0) + 1
+        self.live: set[int] = set()
+        self.taped: set[int] = set()
+        self.pinned: list[int] = []
+        self.recent: list[int] = []
+        self.saves: set[int] = set()
+        self.tape_from = 0
+        self.chain: ChainRun | None = None
+
+
+class Saved:
+    """A state that was saved on the way: the id after which it stands, its level, and the values it holds, by id."""
+
+    __slots__ = ("after", "keys", "level")
+
+    def __init__(self, after: int, keys: list[int], level: int) -> None:
+        self.after = after
+        self.keys = keys
+        self.level = level
+
+
+class Need:
+    """What it takes to run units of a lower level for a frame that reads them, in bytes.
+
+    Attributes
+    ----------
+    steps : int
+        How many units there are.
+    state : int
+        The widest state between two of them.
+    tape : int
+        All that the frame above reads.
+    step : int
+        What it reads of one unit, on average.
+    workspace : int
+        What computing takes: the widest unit of both.
+    fixed : int
+        What the frame above holds all the time: its results, and what its chains stack up.
+    """
+
+    __slots__ = ("fixed", "state", "step", "steps", "tape", "workspace")
+
+    def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
+        self.steps = len(frame.order)
+        self.fixed = fixed
+        self.state = self.tape = 0
+        self.workspace = workspace
+        left = dict(frame.uses)
+        live: dict[int, int] = {}
+        current = 0
+        for unit in frame.order:
+            for node in outputs_of(unit):
+                size = nbytes(node.shape, node.dtype)
+                if frame.uses.get(node.id):
+                    live[node.id] = size
+                    current += size
+                if above.uses.get(node.id):
+                    self.tape += size
+            before = current
+            for operand in unit.inputs:
+                left[operand.id] -= 1
+                if not left[operand.id]:
+                    current -= live.pop(operand.id, 0)
+            self.state = max(self.state, current)
+            # While it runs, what it reads is there too.
+            self.workspace = max(self.workspace, workspace_of(unit) + before - current)
+        self.step = max(1, -(-self.tape // max(1, self.steps)))
+
+    def overhead(self) -> int:
+        """Return what is there beside what is kept: the state that was reached, what was read last, the workspace."""
+        return self.fixed + self.workspace + 2 * self.state + self.step
+
+    def least(self) -> int:
+        """Return the smallest budget that works: room for the newest state, one state on the way, and one step."""
+        return self.overhead() + 2 * self.state + 2 * self.step
+
+    def plan(self, budget: int) -> BlockPlan:
+        """Return how many steps to keep at once, and how many states."""
+        room = budget - self.overhead()
+        if self.tape <= room:
+            return BlockPlan(self.steps, 1, 1.0)
+        # The state that the first step starts from is there already, and takes a slot; one step of a block is not counted.
+        state = max(1, self.state)
+        return block_plan(self.steps, max(room - self.step, state) + state, state, self.step)
+
+    def predicted_peak(self, budget: int) -> int:
+        """Return the most bytes that would be held at once."""
+        plan = self.plan(budget)
+        kept = self.tape if plan.block == self.steps else plan.block * self.step + (plan.slots - 1) * self.state
+        return self.overhead() + kept
+
+
+def survey(ledger: Ledger, targets: Sequence[Node], marks: Sequence[int]) -> Need:
+    """Tell what it would take to compute targets if nothing that they are made from were held."""
+    return Replay(ledger, targets, marks, None).survey(targets)
+
+
+class Replay:
+    """One evaluation within a budget.
+
+    Attributes
+    ----------
+    runs, distinct : int
+        Units that ran below the highest level, and how many different ones.
+    seconds : float
+        The time they took.
+    need : Need or None
+        Of the longest frame.
+    """
+
+    def __init__(self, ledger: Ledger, targets: Sequence[Node], marks: Sequence[int], limit: int | None) -> None:
+        self.runs = 0
+        self.seconds = 0.0
+        self.need: Need | None = None
+        self._ledger = ledger
+        self._guard = ledger.guard
+        self._limit = limit
+        self._targets = {t.id: t for t in targets}
+        self._marks = marks
+        self._values: dict[int, Any] = {}
+        self._reasons: dict[int, int] = {}
+        self._nbytes = 0
+        self._base = ledger.held_bytes()
+        self._frames: list[Frame] = []
+        self._saved: list[Saved] = []
+        self._ran: set[int] = set()
+
+    @property
+    def distinct(self) -> int:
+        """How many different units ran below the highest level."""
+        return len(self._ran)
+
+    # -- the machine --
+
+    def run(self) -> None:
+        """Give all targets their values."""
+        while missing := [t for t in self._targets.values() if t.value is None]:
+            if self._limit is not None and self.need is None:
+                self.need = self.survey(missing)
+                if self._ledger.is_strict and self.need.steps and self.need.least() > self._limit:
+                    raise _too_little(self._limit, self.need.least(), self.need)
+            self._push(missing, None)
+            while self._frames:
+                frame = self._frames[-1]
+                if frame.position == len(frame.order):
+                    self._unpin(frame.recent)
+                    self._frames.pop()
+                elif self._advance(frame, frame.order[frame.position]):
+                    frame.position += 1
+
+    def survey(self, targets: Sequence[Node]) -> Need:
+        """Tell what the levels below the highest one take if nothing is held of them.
+
+        The level that takes most is the one that is told about; what the others cannot do without is added to it.
+        """
+        spine = self._frame_for(targets)
+        levels: dict[int, dict[int, Node]] = {}
+        stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs]
+        while stack:
+            unit = stack.pop()
+            level = self._level(unit)
+            if unit.inputs and level < spine.level and unit.id not in levels.setdefault(level, {}):
+                levels[level][unit.id] = unit
+                stack += [unit_of(operand) for operand in unit.inputs]
+        workspace = max((workspace_of(unit) for unit in spine.order), default=0)
+        stacks = max((nbytes(unit.shape, unit.dtype) for unit in spine.order if unit.op.name == "chain"), default=0)
+        fixed = stacks + sum(nbytes(target.shape, target.dtype) for target in targets)
+        needs: list[Need] = []
+        above = spine
+        for level in sorted(levels, reverse=True):
+            frame = Frame(_ordered(list(levels[level].values())), level)
+            needs.append(Need(frame, above, workspace))
+            above = Frame(above.order + frame.order, level)
+        if not needs:
+            return Need(Frame([], 0), spine, workspace, fixed)
+        main = max(needs, key=lambda need: need.tape)
+        main.fixed = fixed + 2 * sum(need.least() for need in needs if need is not main)
+        return main
+
+    def _advance(self, frame: Frame, unit: Node) -> bool:
+        """Run a unit if what it reads is there, else begin to get it; tell whether it ran."""
+        if unit.op.name == "chain":
+            return self._advance_chain(frame, unit)
+        arguments = self._arguments(frame, unit.inputs)
+        if arguments is None:
+            return False
+        started = perf_counter()
+        self._note_peak(workspace_of(unit))
+        if type(unit) is Call:
+            results = results_of(unit, arguments)
+            shown = unit.plan.fragment.results
+            for index, reference in enumerate(unit.handles):
+                handle = None if reference is None else reference()
+                if handle is not None:
+                    self._keep(frame, handle, results[index], index < shown)
+            del handle, results
+        else:
+            self._keep(frame, unit, apply_kernel(unit, arguments))
+        del arguments
+        if len(self._frames) > 1:
+            self.runs += 1
+            self.seconds += perf_counter() - started
+            self._ran.add(unit.id)
+        self._after(frame, unit.inputs)
+        if frame.position in frame.saves:
+            self._save(frame, unit)
+        return True
+
+    def _advance_chain(self, frame: Frame, unit: Node) -> bool:
+        """Run the steps of a chain one by one: each reads values that the one before did not."""
+        from unspool._autodiff.chain import ChainRun
+
+        chain = unit.params["chain"]
+        fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
+        run = frame.chain
+        if run is None:
+            first = self._arguments(frame, unit.inputs[:fixed])
+            if first is None:
+                return False
+            run = frame.chain = ChainRun(chain, first)
+            self._nbytes += run.nbytes
+            self._after(frame, unit.inputs[:fixed])
+        while run.done < chain.steps:
+            start = fixed + run.done * each
+            varying = unit.inputs[start : start + each]
+            arguments = self._arguments(frame, varying)
+            if arguments is None:
+                return False
+            self._note_peak(chain.plan.peak_bytes)
+            run.advance(1, arguments)
+            del arguments
+            self._after(frame, varying)
+        frame.chain = None
+        self._nbytes -= run.nbytes
+        self._keep(frame, unit, run.results())
+        return True
+
+    # -- values --
+
+    def _arguments(self, frame: Frame, operands: Sequence[Node]) -> list[Any] | None:
+        """Return the values of operands, or begin to get what is missing of them."""
+        values = [self._find(operand) for operand in operands]
+        missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
+        if not missing:
+            return values
+        self._push(missing, frame)
+        return None
+
+    def _find(self, node: Node) -> Any:
+        """Return the value of a node if it is there."""
+        value = node.value
+        if value is None:
+            value = self._values.get(node.id)
+            if value is None and type(node) is Projection:
+                call, index = link_of(node)
+                slab = call.value
+                if slab:
+                    position = call.plan.fragment.slab.get(index)
+                    return None if position is None else slab[position]
+        return value
+
+    def _keep(self, frame: Frame, node: Node, value: Any, is_result: bool = False) -> None:
+        """Keep a value that was computed if there is a reason to: somebody asked, reads it here, or will above."""
+        key = node.id
+        if self._guard is not None:
+            self._guard.after_rebuild(node, value)
+        if node.value is not None:
+            return
+        if key in self._targets or (type(node) is Projection and value.nbytes <= TINY):
+            node.value = owned(value)
+            return
+        if frame.uses.get(key):
+            frame.live.add(key)
+            self._add_reason(key)
+        if len(self._frames) > 1:
+            above = self._frames[-2]
+            if frame.position >= frame.tape_from and above.uses.get(key) and key not in above.taped:
+                above.taped.add(key)
+                self._add_reason(key)
+            if frame.position == len(frame.order) - 1 and is_result:
+                above.pinned.append(key)  # the state after the last step
+                self._add_reason(key)
+        if key in self._reasons and key not in self._values:
+            self._values[key] = value
+            self._nbytes += _size(value)
+
+    def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
+        """Let go what was read for the last time."""
+        uses = frame.uses
+        for operand in operands:
+            key = operand.id
+            uses[key] -= 1
+            if not uses[key]:
+                if key in frame.live:
+                    frame.live.remove(key)
+                    self._drop_reason(key)
+                if key in frame.taped:
+                    frame.taped.remove(key)
+                    self._drop_reason(key)
+        if frame.pinned:
+            # They stay until the next time: who goes through the steps forwards needs the state after the last one then.
+            self._unpin(frame.recent)
+            frame.pinned, frame.recent = frame.recent, frame.pinned
+
+    def _unpin(self, keys: list[int]) -> None:
+        for key in keys:
+            self._drop_reason(key)
+        keys.clear()
+
+    def _add_reason(self, key: int) -> None:
+        self._reasons[key] = self._reasons.get(key, 0) + 1
+
+    def _drop_reason(self, key: int) -> None:
+        left = self._reasons[key] - 1
+        if left:
+            self._reasons[key] = left
+            return
+        del self._reasons[key]
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._nbytes -= _size(value)
+
+    def _save(self, frame: Frame, unit: Node) -> None:
+        """Save the state that a frame has reached."""
+        keys = list(frame.live)
+        for key in keys:
+            self._add_reason(key)
+        self._saved.append(Saved(unit.id, keys, frame.level))
+
+    def _note_peak(self, workspace: int) -> None:
+        self._ledger.note_peak(self._base + self._nbytes + workspace)
+
+    # -- frames --
+
+    def _push(self, missing: Sequence[Node], above: Frame | None) -> None:
+        """Begin to compute values that are missing: put the frame that does it on top."""
+        if above is not None:
+            for node in missing:
+                above.pinned.append(node.id)
+                self._add_reason(node.id)
+        frame = self._frame_for(missing)
+        if not frame.order:
+            return  # all of it was on disk
+        for key in frame.uses:
+            if key in self._values:
+                frame.live.add(key)
+                self._add_reason(key)
+        if above is not None and self._limit is not None:
+            self._plan(frame, above, self._limit)
+        self._frames.append(frame)
+
+    def _frame_for(self, missing: Sequence[Node]) -> Frame:
+        """Return the frame of the highest level among missing nodes: all that they are made from and is not there."""
+        stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
+        level = max((self._level(unit) for unit in stack), default=0)
+        found: dict[int, Node] = {}
+        while stack:
+            unit = stack.pop()
+            if unit.id in found or self._level(unit) < level:
+                continue
+            found[unit.id] = unit
+            for operand in unit.inputs:
+                if self._find(operand) is None and self._from_disk(operand) is None:
+                    stack.append(unit_of(operand))
+        return Frame(_ordered(list(found.values())), level)
+
+    def _level(self, node: Node) -> int:
+        return bisect_right(self._marks, node.id)
+
+    def _from_disk(self, node: Node) -> Any:
+        """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
+        found = None if self._guard is None else self._guard.fetch(node)
+        if found is None:
+            return None
+        fresh = {key: value for key, value in found.items() if key not in self._values}
+        for key, value in fresh.items():
+            self._add_reason(key)
+            self._values[key] = value
+            self._nbytes += value.nbytes
+        self._saved.append(Saved(node.id, list(fresh), self._level(node)))
+        return self._values[node.id]
+
+    def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
+        """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
+        need = Need(frame, above, workspace_of(above.order[above.position]))
+        room = limit - self._base - self._nbytes - need.overhead()
+        if need.tape > room:
+            room += self._reclaim(frame.order[-1].id, frame.level, need.tape - room)
+        if frame.level:
+            room //= 2  # the other half is for the frames below
+        if need.tape <= room or need.steps == 1:
+            return
+        least = need.state + need.step
+        if least > room:
+            room += self._give_up(least - room, frame)
+        plan = need.plan(room + need.overhead())
+        blocks = -(-need.steps // plan.block)
+        frame.tape_from = need.steps - plan.block
+        frame.saves = {need.steps - (blocks - b) * plan.block - 1 for b in checkpoints(blocks, plan.slots)}
+
+    def _reclaim(self, identity: int, level: int, wanted: int) -> int:
+        """Let go what the reverse sweep has passed: what stands after a node. Return how many bytes that gave."""
+        before = self._base + self._nbytes
+        passed = [saved for saved in self._saved if saved.level == level and saved.after >= identity]
+        if passed:
+            self._saved = [saved for saved in self._saved if saved.level != level or saved.after < identity]
+            for saved in passed:
+                for key in saved.keys:
+                    self._drop_reason(key)
+        if self._guard is not None and not level:
+            self._guard.forget_after(identity)
+        waiting = {operand.id for frame in self._frames for operand in _waited_for(frame)}
+        for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
+            if before - self._base - self._nbytes < wanted:
+                self._base -= self._ledger.drop_after(identity, waiting, protect)
+        return before - self._base - self._nbytes
+
+    def _give_up(self, wanted: int, frame: Frame) -> int:
+        """Let go of states that are still needed, as few as possible, and return how many bytes that gave."""
+        before = self._base + self._nbytes
+        self._base -= self._ledger.free(wanted, frame.order[0].id)
+        while before - self._base - self._nbytes < wanted and len(self._saved) > 1:
+            # Every other one: the gaps between those that are left grow evenly.
+            gone, self._saved = self._saved[-2::-2], self._saved[::-2][::-1]
+            for saved in gone:
+                for key in saved.keys:
+                    self._drop_reason(key)
+        return before - self._base - self._nbytes
+
+    def _references(self, held: Held) -> int:
+        """Return how often the nodes that are to run refer to one that is held."""
+        node = held.node()
+        return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self._frames)
+
+
+def outputs_of(unit: Node) -> Iterator[Node]:
+    """Yield the nodes that running a unit gives values to: the outputs of a call that are alive, else itself."""
+    if type(unit) is not Call:
+        yield unit
+        return
+    for reference in unit.handles:
+        handle = None if reference is None else reference()
+        if handle is not None:
+            yield handle
+
+
+def unit_of(node: Node) -> Node:
+    """Return what has to run for the value of a node: the call it is an output of, or itself."""
+    return link_of(node)[0] if type(node) is Projection else node
+
+
+def workspace_of(unit: Node) -> int:
+    """Return how many bytes running a unit takes beside its inputs."""
+    if type(unit) is Call:
+        return unit.plan.peak_bytes
+    if unit.op.name == "chain":
+        return unit.params["chain"].plan.peak_bytes  # type: ignore[no-any-return]
+    return nbytes(unit.shape, unit.dtype)
+
+
+def _waited_for(frame: Frame) -> Sequence[Node]:
+    """Return what the node that a frame has reached reads; of a chain, what its next step reads."""
+    unit = frame.order[frame.position]
+    if frame.chain is None:
+        return unit.inputs if unit.op.name != "chain" else ()
+    chain = unit.params["chain"]
+    start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
+    return unit.inputs[start : start + len(chain.varying)]
+
+
+def _ordered(units: list[Node]) -> list[Node]:
+    """Return units in an order in which they can run: what has become possible last runs first.
+
+    So the tangent of a step runs right after the step, and what a chain stacked up is multiplied before the next chain.
+    """
+    if len(units) < 2:
+        return units
+    units.sort(key=_by_id, reverse=True)
+    inside = {unit.id: unit for unit in units}
+    readers: dict[int, list[Node]] = {}
+    waiting: dict[int, int] = {}
+    for unit in units:
+        sources = {unit_of(operand).id for operand in unit.inputs}
+        sources &= inside.keys()
+        waiting[unit.id] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(unit)
+    ready = [unit for unit in units if not waiting[unit.id]]
+    order: list[Node] = []
+    while ready:
+        unit = ready.pop()
+        order.append(unit)
+        for reader in reversed(readers.get(unit.id, ())):
+            waiting[reader.id] -= 1
+            if not waiting[reader.id]:
+                ready.append(reader)
+    return order
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of an array, or of several."""
+    size: int = sum(part.nbytes for part in value) if type(value) is tuple else value.nbytes
+    return size
+
+
+def _too_little(limit: int, least: int, need: Need) -> BudgetError:
+    error = BudgetError(
+        f"a memory budget of {format_bytes(limit)} is too small to run {need.steps} steps in reverse: a state takes "
+        f"{format_bytes(need.state)}, one step's values {format_bytes(need.tape / need.steps)}, beside what has to stay. "
+        f"The least that works is {least} bytes"
+    )
+    error.least = least
+    return error
