@@ -21,6 +21,9 @@ from unspool import _dtypes, checkpoint, debug, errors, linalg, random, testing
 from unspool._autodiff.check import (
     check_grad,
 )
+from unspool._autodiff.checkpointed import (
+    Checkpointed,
+)
 from unspool._autodiff.cotangents import cotangents
 from unspool._autodiff.custom import (
     custom_jvp,
@@ -331,6 +334,7 @@ newaxis = None
 __all__ = [
     "Dim",
     "EngineStats",
+    "Checkpointed",
     "Implicit",
     "Tape",
     "Tensor",

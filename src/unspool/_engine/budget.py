@@ -157,14 +157,18 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         done = {name: value - self._started[name] for name, value in _counters(ledger).items()}
         need, guard = ledger.need, ledger.guard
         store = None if guard is None else guard.store
-        steps = max(done["steps"], done["distinct"])
+        steps, evaluations = done["steps"], done["steps"]
+        if steps and done["kernels"]:
+            evaluations += round(steps * done["kernels_again"] / done["kernels"])
+        else:  # a loop that was recorded, and not run before its gradient
+            steps, evaluations = done["distinct"], done["runs"]
         plan = None if need is None else need.plan(self.budget)
         return MemoryReport(
             budget=self.budget,
             peak=ledger.peak,
             predicted_peak=None if need is None else need.predicted_peak(self.budget),
             steps=steps,
-            evaluations=done["steps"] + done["runs"],
+            evaluations=evaluations,
             optimal_factor=None if plan is None else plan.factor,
             slots=None if plan is None else plan.slots,
             block=None if plan is None else plan.block,
@@ -181,6 +185,8 @@ class memory:  # noqa: N801 - used like a function, in a with statement
 def _counters(ledger: Ledger) -> dict[str, Any]:
     return {
         "steps": ledger.steps,
+        "kernels": ledger.kernels,
+        "kernels_again": ledger.kernels_again,
         "runs": ledger.runs,
         "distinct": ledger.distinct,
         "evictions": ledger.evictions,

@@ -133,6 +133,7 @@ class Engine:
         if site.is_large:
             plan.seconds = perf_counter() - started
             ledger.steps += 1
+            ledger.kernels += plan.kernels
             if ledger.is_strict:
                 ledger.note_peak(held + site.peak)
         return True
@@ -170,6 +171,7 @@ class Engine:
             elif count <= _LARGEST_PIECE and _can_be_sealed(work.order) and self._run_described(work, missing, targets):
                 return
         self.statistics.kernel_calls += count
+        self.ledger.kernels += count
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
         nodes, read = self._loose_step(work, missing)
         run(work, targets | work.bundles, observer)
@@ -310,14 +312,14 @@ class Engine:
             ledger.make_room()
 
     def _on_fold(self, call: Call, piece: Piece) -> None:
-        if piece.is_placed:
-            self.ledger.enter_slab(call)
-        else:
+        if piece.slab is None:
             self.ledger.enter(call)
+        else:
+            self.ledger.fold_piece(piece.slab, call)
 
     def _on_stay(self, piece: Piece) -> None:
         """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""
-        if not piece.is_placed:
+        if piece.slab is None:
             self.ledger.place_piece(piece)
 
     def kept_bytes(self) -> int:

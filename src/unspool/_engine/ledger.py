@@ -19,7 +19,6 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import compress, islice
-from math import ceil, sqrt
 from sys import getrefcount, getsizeof
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +34,7 @@ from unspool._fragments.residuals import kept_outputs
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
 from unspool.checkpoint.online import choose_removal
-from unspool.checkpoint.planner import block_plan
+from unspool.checkpoint.planner import smallest_block
 from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ TINY = 256
 _MARGIN = 16
 
 # Pieces that may stay unfolded when room is made.
-_LEFT_WAITING = 2
+_LEFT_WAITING = 0
 
 # Samples of a timeline; when there are more, every other one is dropped.
 _MOST_SAMPLES = 1 << 13
@@ -101,41 +100,29 @@ class Loose:
 
 
 class Slab:
-    """What a call keeps for its derivatives."""
+    """What a step keeps for its derivatives: with its call or, while it is not folded, with its nodes."""
 
-    __slots__ = ("_call", "identity", "nbytes")
+    __slots__ = ("_call", "_nodes", "_piece", "identity", "nbytes")
 
-    def __init__(self, call: Call) -> None:
-        self._call = ref(call)
+    def __init__(self, step: Call | Piece) -> None:
+        self._call: ref[Call] | None = None
+        self._piece: ref[Piece] | None = None
+        self._nodes: list[ref[Node]] = []
+        if type(step) is Call:
+            self.move_to(step)
+        else:
+            results = step.site.results
+            shown = {id(reference()) for reference in step.outputs[:results]}
+            self._piece = ref(step)
+            self._nodes = [reference for reference in step.outputs[results:] if id(reference()) not in shown]
+            self.nbytes = sum([node.value.nbytes for node in self._valued()]) + sum([x.nbytes for x in step.extra])
+            self.identity = max([node.id for node in self._valued()], default=0)
+
+    def move_to(self, call: Call) -> None:
+        """Note that the step was folded."""
+        self._call, self._piece, self._nodes = ref(call), None, []
         self.identity = call.id
-        self.nbytes = slab_bytes(call)
-
-    def is_there(self) -> bool:
-        """Whether there is something to let go."""
-        call = self._call()
-        return call is not None and bool(call.value) and bool(self.nbytes)
-
-    def drop(self) -> int:
-        """Let it go, and return how many bytes that gave."""
-        call = self._call()
-        if call is None or not call.value:
-            return 0
-        kept = kept_residuals(call.plan)
-        call.value = tuple([value if i in kept else None for i, value in enumerate(call.value)]) if kept else ()
-        return 0 if kept else self.nbytes
-
-
-class PieceSlab:
-    """What the nodes of a piece that is not folded keep for derivatives."""
-
-    __slots__ = ("_nodes", "_piece", "identity", "nbytes")
-
-    def __init__(self, piece: Piece) -> None:
-        self._piece = ref(piece)
-        results = {id(reference()) for reference in piece.outputs[: piece.site.results]}
-        self._nodes = [reference for reference in piece.outputs[piece.site.results :] if id(reference()) not in results]
-        self.nbytes = sum(node.value.nbytes for node in self._valued()) + sum(value.nbytes for value in piece.extra)
-        self.identity: int = max((node.id for node in self._valued()), default=0)
+        self.nbytes = slab_bytes(call) if call.value else 0
 
     def _valued(self) -> list[Node]:
         nodes = [reference() for reference in self._nodes]
@@ -143,18 +130,27 @@ class PieceSlab:
 
     def is_there(self) -> bool:
         """Whether there is something to let go."""
-        piece = self._piece()
+        call = None if self._call is None else self._call()
+        if call is not None:
+            return bool(self.nbytes) and bool(call.value)
+        piece = None if self._piece is None else self._piece()
         return bool(self._valued()) or (piece is not None and bool(piece.extra))
 
     def drop(self) -> int:
         """Let it go, and return how many bytes that gave."""
+        call = None if self._call is None else self._call()
+        if call is not None:
+            kept = kept_residuals(call.plan) if call.value else frozenset()
+            call.value = tuple([value if i in kept else None for i, value in enumerate(call.value)]) if kept else ()
+            self.nbytes, freed = 0, self.nbytes
+            return 0 if kept else freed
         nodes = self._valued()
-        freed = sum(node.value.nbytes for node in nodes)
+        freed = sum([node.value.nbytes for node in nodes])
         for node in nodes:
             node.value = None
-        piece = self._piece()
+        piece = None if self._piece is None else self._piece()
         if piece is not None and piece.extra:
-            freed += sum(value.nbytes for value in piece.extra)
+            freed += sum([value.nbytes for value in piece.extra])
             piece.extra = ()
             piece.outputs = piece.outputs[: piece.site.results]
         return freed
@@ -173,10 +169,10 @@ class Ledger:
         Whether the user gave the budget. A budget of our own choosing is exceeded rather than refused.
     has_dropped : bool
         Whether anything was ever let go.
-    steps : int
-        Steps of the line: evaluations that were worth noting.
-    runs, distinct : int
-        Units that were run again or just in time, and how many different ones.
+    steps, kernels : int
+        Evaluations that were worth noting, and how many kernels they ran.
+    runs, distinct, kernels_again : int
+        Units that were run again or just in time, how many different ones, and how many kernels that were.
     seconds : float
         What that took.
     evictions : int
@@ -190,7 +186,8 @@ class Ledger:
         self.noted = 0
         self.is_strict = False
         self.has_dropped = False
-        self.steps = self.evictions = self.peak = self.runs = self.distinct = 0
+        self.steps = self.kernels = self.evictions = self.peak = 0
+        self.runs = self.distinct = self.kernels_again = 0
         self.seconds = 0.0
         self.need: Need | None = None
         self._newest: Plan | None = None
@@ -204,20 +201,21 @@ class Ledger:
 
     def _forget_line(self) -> None:
         self._held: dict[int, Held] = {}
-        self._slabs: deque[Slab | PieceSlab] = deque()
+        self._slabs: deque[Slab] = deque()
         self._line: deque[Any] = deque()
         self._boundaries: list[int] = [0]
         self._times = array("d", [0.0])
         self._ids = array("q")
         self._now = 0
-        self._reserved = (0, 0)
+        self._looked_at = 0
         self._block = 1
+        self._slab_size = 0
         self._latest: set[int] = set()
 
     def set_limit(self, limit: int) -> None:
         """Set the budget."""
         self.limit = limit
-        self._reserved = (0, 0)
+        self._looked_at = 0
 
     # -- noting --
 
@@ -280,26 +278,32 @@ class Ledger:
             self._look_at_arrived()
             pieces = list(self._waiting())
             for piece in pieces[: len(pieces) - left]:
-                if not piece.is_placed:
+                if piece.slab is None:
                     self.place_piece(piece)
 
     def place_piece(self, piece: Piece) -> None:
         """Place a piece on the line that is not folded, not yet or not at all: its values are with its nodes."""
-        piece.is_placed = True
         results = piece.site.results
         nodes = [node for node in [reference() for reference in piece.outputs[:results]] if node is not None]
-        step = Loose(nodes, [operand.id for operand in piece.inputs])
+        step = Loose(nodes, ())
         with self.lock:
             self._look_at_arrived()
+            for operand in piece.inputs:
+                entry = self._held.get(operand.id)
+                if entry is not None:
+                    entry.last = self._now
             self._place_loose(step)
             self._line.append(step)
-            self._slabs.append(PieceSlab(piece))
+            piece.slab = Slab(piece)
+            self._slabs.append(piece.slab)
 
-    def enter_slab(self, call: Call) -> None:
-        """Note the residuals of a call whose piece was placed before it was folded."""
-        if call.value:
-            with self.lock:
-                self._slabs.append(Slab(call))
+    def fold_piece(self, slab: Slab, call: Call) -> None:
+        """Note that a piece was folded that had been placed on the line before."""
+        slab.move_to(call)
+        for operand in call.inputs:
+            entry = self._held.get(operand.id)
+            if entry is not None:
+                entry.uses += 1
 
     def _end_step(self, identity: int, seconds: float) -> None:
         self._now += 1
@@ -323,7 +327,7 @@ class Ledger:
                     total += entry.nbytes
             self._slabs = deque(slab for slab in self._slabs if slab.is_there())
             total += sum(slab.nbytes for slab in self._slabs)
-            total += sum(_piece_bytes(piece) for piece in self._waiting() if not piece.is_placed)
+            total += sum(_piece_bytes(piece) for piece in self._waiting() if piece.slab is None)
             self.noted = total
             return total
 
@@ -355,6 +359,7 @@ class Ledger:
         """Note what an evaluation within the budget did."""
         self.runs += work.runs
         self.distinct += work.distinct
+        self.kernels_again += work.kernels
         self.seconds += work.seconds
         if work.need is not None and (self.need is None or work.need.steps > self.need.steps):
             self.need = work.need
@@ -382,22 +387,28 @@ class Ledger:
             if total <= goal:
                 return
             self.place_waiting(_LEFT_WAITING)
-            total = self._drop_slabs(self.held_bytes(), goal - min(4 * step, self.limit // _MARGIN))
-            if len(self._slabs) < 2:
-                total = self._drop_states(total, self.limit - self._reserve(), by_references=True)
-                if total > goal:
-                    total = self._drop_states(total, goal, by_references=False)
+            spare = min(4 * step, self.limit // _MARGIN)
+            total = self._drop_slabs(self.held_bytes(), goal - spare)
+            if total > goal - spare:
+                self._choose_block()
+                total = self._drop_states(total, goal - spare, by_references=True)
+            if total > goal:
+                total = self._drop_states(total, goal, by_references=False)
             self.noted = total
             if total > goal and self.is_strict:
                 raise _too_little(self.limit, total + workspace)
         finally:
             self.lock.release()
 
-    def free(self, wanted: int, identity: int) -> int:
-        """Let go of what stands before a node, to make room for what the reverse sweep does there; return the bytes."""
+    def free(self, wanted: int, identity: int | None = None) -> int:
+        """Let go of some of what is held, before a node if one is given: the reverse sweep needs room to work there.
+
+        Returns how many bytes that gave.
+        """
         with self.lock:
             before = self.held_bytes()
-            self._rewind(identity)
+            if identity is not None:
+                self._rewind(identity)
             goal = before - wanted
             total = self._drop_slabs(before, goal)
             if total > goal:
@@ -414,29 +425,21 @@ class Ledger:
         del self._ids[now:], self._times[now + 1 :]
         del self._boundaries[bisect_right(self._boundaries, now) :]
 
-    def _reserve(self) -> int:
-        """Return how much of the budget states may not take: the reverse sweep has to keep the values of some steps.
-
-        How many steps it keeps follows from how many there are, so it is looked at again when there are more.
-        """
-        steps, reserve = self._reserved
-        if self._now > steps + steps // 8:
+    def _choose_block(self) -> None:
+        """Guess how many steps the reverse sweep will keep at once; that follows from how many there are."""
+        if self._now > self._looked_at + self._looked_at // 8:
             state, tape, workspace = self._sizes()
-            reserve = workspace + state + 2 * tape
-            room = self.limit - reserve
-            self._block = _block(self._now, room, state, tape) if state + tape < room else 1
-            reserve += tape * self._block
-            self._reserved = self._now, reserve
-        return reserve
+            room = self.limit - workspace - tape
+            self._block = smallest_block(self._now, room, state, tape) if state + tape < room else 1
+            self._looked_at = self._now
 
     def _sizes(self) -> tuple[int, int, int]:
         """Return what the state after a step takes, what its derivative needs, and what it takes to run it."""
-        plan = self._newest
-        if plan is None:
+        if self._newest is None:
             return 1, 1, 0
-        results = set(plan.fragment.outputs[: plan.fragment.results])
-        state = sum(nbytes(plan.shapes[slot], plan.dtypes[slot]) for slot in results)
-        return max(1, state), max(1, plan.output_bytes), plan.peak_bytes
+        steps = {entry.made for entry in self._held.values()}
+        state = sum(entry.nbytes for entry in self._held.values()) // max(1, len(steps))
+        return max(1, state), max(1, state + self._slab_size), self._newest.peak_bytes
 
     def _drop_slabs(self, total: int, goal: int) -> int:
         """Let slabs go, oldest first, but not the newest one: the reverse sweep begins with it."""
@@ -496,13 +499,15 @@ class Ledger:
 
     def _stretches(self, by_references: bool) -> _Stretches:
         now = self._now
+        known = _references(self._waiting()) if by_references else {}
         entries: list[Held] = []
         last: list[int] = []
-        for entry in self._held.values():
+        for key, entry in self._held.items():
             if entry.made < now and entry.is_alive() and not is_kept(entry.node()):  # type: ignore[arg-type]
                 is_new = entry.made >= now - 1
                 entries.append(entry)
-                last.append(now if is_new or (by_references and entry.is_referenced()) else entry.last)
+                is_wanted = is_new or (by_references and entry.is_referenced(known.get(key, 0)))
+                last.append(now if is_wanted else entry.last)
         made = np.array([entry.made for entry in entries], np.int64)
         return _Stretches(entries, made, np.array(last, np.int64), np.array([entry.nbytes for entry in entries]))
 
@@ -530,9 +535,10 @@ class Ledger:
             self._rewind(identity)
             return freed
 
-    def _drop_slab(self, slab: Slab | PieceSlab) -> int:
+    def _drop_slab(self, slab: Slab) -> int:
         freed = slab.drop()
         if freed:
+            self._slab_size = freed
             self.has_dropped = True
             STATISTICS.slabs_dropped += 1
         return freed
@@ -568,12 +574,36 @@ class _Stretches(NamedTuple):
         return _Stretches(list(compress(self.entries, left)), self.made[left], self.last[left], self.nbytes[left])
 
 
-def _block(steps: int, room: int, state: int, tape: int) -> int:
-    """Return how many steps' values to leave room for: no more than needed to run each gap between states once."""
-    rest = room * room - 4 * tape * state * steps
-    if rest < 0:  # gaps are run more than once, whatever the block
-        return block_plan(steps, room, state, tape).block
-    return max(1, ceil((room - sqrt(rest)) / (2 * tape)))
+def _references(pieces: Iterable[Piece]) -> dict[int, int]:
+    """Count how often the nodes of pieces that wait refer to the nodes at their inputs and to their outputs."""
+    known: dict[int, int] = {}
+    for piece in pieces:
+        plan = piece.site.plan
+        outputs = [reference() for reference in piece.outputs]
+        counts = _reference_counts(plan, tuple([node is not None for node in outputs]))
+        for slot, operand in enumerate(piece.inputs):
+            known[operand.id] = known.get(operand.id, 0) + counts[slot] + 1
+        for slot, node in zip(plan.fragment.outputs, outputs, strict=False):
+            if node is not None:
+                known[node.id] = known.get(node.id, 0) + counts[slot]
+    return known
+
+
+def _reference_counts(plan: Plan, alive: tuple[bool, ...]) -> list[int]:
+    """Count, for every slot of a plan, how often the nodes that outputs keep alive refer to it."""
+    counts: list[int] | None = plan.derivatives.get(("references", alive))
+    if counts is None:
+        fragment = plan.fragment
+        first = len(fragment.dtypes)
+        counts = [0] * (first + len(fragment.body))
+        wanted = set(compress(fragment.outputs, alive))
+        for slot in reversed(range(first, len(counts))):
+            if slot in wanted:
+                for operand in fragment.body[slot - first].operands:
+                    counts[operand] += 1
+                    wanted.add(operand)
+        plan.derivatives["references", alive] = counts
+    return counts
 
 
 def slab_bytes(call: Call) -> int:

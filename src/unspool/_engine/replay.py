@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.ledger import TINY
 from unspool._engine.numpy_backend import owned
-from unspool._engine.planning import nbytes
+from unspool._engine.planning import UNCOUNTED, nbytes
 from unspool._engine.sizes import format_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
 from unspool._graph import _next_id as next_id
 from unspool.checkpoint.binomial import checkpoints
-from unspool.checkpoint.planner import BlockPlan, block_plan
+from unspool.checkpoint.planner import BlockPlan, block_plan, smallest_block
 from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 
 _by_id = attrgetter("id")
+
+# Units among which the narrowest state is looked for.
+_WINDOW = 32
 
 # Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
 _MOST_MARKS = 1 << 14
@@ -159,16 +162,16 @@ class Need:
         What the frame above holds all the time: its results, and what its chains stack up.
     """
 
-    __slots__ = ("fixed", "state", "step", "steps", "tape", "workspace")
+    __slots__ = ("_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
 
     def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
         self.steps = len(frame.order)
         self.fixed = fixed
-        self.state = self.tape = 0
-        self.workspace = workspace
+        self.tape = 0
         left = dict(frame.uses)
         live: dict[int, int] = {}
-        current = 0
+        current = busiest = 0
+        self._widths: list[int] = []
         for unit in frame.order:
             for node in outputs_of(unit):
                 size = nbytes(node.shape, node.dtype)
@@ -177,15 +180,23 @@ class Need:
                     current += size
                 if above.uses.get(node.id):
                     self.tape += size
-            before = current
+            # While it runs, what it reads is there too.
+            busiest = max(busiest, current + workspace_of(unit))
             for operand in unit.inputs:
                 left[operand.id] -= 1
                 if not left[operand.id]:
                     current -= live.pop(operand.id, 0)
-            self.state = max(self.state, current)
-            # While it runs, what it reads is there too.
-            self.workspace = max(self.workspace, workspace_of(unit) + before - current)
+            self._widths.append(current)
+        # Between two steps of a loop the state is narrower than inside of one, so there is a choice where to save it.
+        self._window = max(1, min(_WINDOW, self.steps // 8))
+        self.state = max(map(min, _windows(self._widths, self._window)), default=0)
+        self.workspace = max(workspace, busiest - self.state)
         self.step = max(1, -(-self.tape // max(1, self.steps)))
+
+    def narrowest(self, position: int) -> int:
+        """Return the position, at or a little before one, after which the state is narrowest."""
+        first = max(0, position - self._window + 1)
+        return min(range(position, first - 1, -1), key=self._widths.__getitem__)
 
     def overhead(self) -> int:
         """Return what is there beside what is kept: the state that was reached, what was read last, the workspace."""
@@ -223,6 +234,8 @@ class Replay:
     ----------
     runs, distinct : int
         Units that ran below the highest level, and how many different ones.
+    kernels : int
+        How many kernels that were.
     seconds : float
         The time they took.
     need : Need or None
@@ -230,7 +243,7 @@ class Replay:
     """
 
     def __init__(self, ledger: Ledger, targets: Sequence[Node], marks: Sequence[int], limit: int | None) -> None:
-        self.runs = 0
+        self.runs = self.kernels = 0
         self.seconds = 0.0
         self.need: Need | None = None
         self._ledger = ledger
@@ -258,8 +271,7 @@ class Replay:
         while missing := [t for t in self._targets.values() if t.value is None]:
             if self._limit is not None and self.need is None:
                 self.need = self.survey(missing)
-                if self._ledger.is_strict and self.need.steps and self.need.least() > self._limit:
-                    raise _too_little(self._limit, self.need.least(), self.need)
+                self._begin(self.need, self._limit)
             self._push(missing, None)
             while self._frames:
                 frame = self._frames[-1]
@@ -268,6 +280,18 @@ class Replay:
                     self._frames.pop()
                 elif self._advance(frame, frame.order[frame.position]):
                     frame.position += 1
+
+    def _begin(self, need: Need, limit: int) -> None:
+        """See that the work can be done within the budget, and make room for what it takes at least."""
+        if not need.steps:
+            return
+        if need.least() > limit and self._ledger.is_strict:
+            raise _too_little(limit, need.least(), need)
+        room = limit - need.overhead()
+        block = need.step * smallest_block(need.steps, room, max(1, need.state), need.step)
+        wanted = self._base + min(need.tape, max(block, need.state + need.step)) - room
+        if wanted > 0:
+            self._base -= self._ledger.free(wanted)
 
     def survey(self, targets: Sequence[Node]) -> Need:
         """Tell what the levels below the highest one take if nothing is held of them.
@@ -320,6 +344,7 @@ class Replay:
         del arguments
         if len(self._frames) > 1:
             self.runs += 1
+            self.kernels += kernels_of(unit)
             self.seconds += perf_counter() - started
             self._ran.add(unit.id)
         self._after(frame, unit.inputs)
@@ -509,15 +534,17 @@ class Replay:
             room += self._reclaim(frame.order[-1].id, frame.level, need.tape - room)
         if frame.level:
             room //= 2  # the other half is for the frames below
-        if need.tape <= room or need.steps == 1:
+        if need.tape <= room:
             return
         least = need.state + need.step
         if least > room:
             room += self._give_up(least - room, frame)
+        if need.steps == 1:
+            return
         plan = need.plan(room + need.overhead())
-        blocks = -(-need.steps // plan.block)
-        frame.tape_from = need.steps - plan.block
-        frame.saves = {need.steps - (blocks - b) * plan.block - 1 for b in checkpoints(blocks, plan.slots)}
+        bounds = plan.bounds(need.steps)
+        frame.tape_from = bounds[-2]
+        frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
 
     def _reclaim(self, identity: int, level: int, wanted: int) -> int:
         """Let go what the reverse sweep has passed: what stands after a node. Return how many bytes that gave."""
@@ -577,6 +604,19 @@ def workspace_of(unit: Node) -> int:
     if unit.op.name == "chain":
         return unit.params["chain"].plan.peak_bytes  # type: ignore[no-any-return]
     return nbytes(unit.shape, unit.dtype)
+
+
+def _windows(widths: list[int], size: int) -> Iterator[list[int]]:
+    """Yield stretches of a list that cover it."""
+    for first in range(0, len(widths) - size + 1, max(1, size // 2)):
+        yield widths[first : first + size]
+
+
+def kernels_of(unit: Node) -> int:
+    """Return how many kernels running a unit takes."""
+    if type(unit) is Call:
+        return unit.plan.kernels
+    return int(unit.op.name not in UNCOUNTED)
 
 
 def _waited_for(frame: Frame) -> Sequence[Node]:

@@ -24,6 +24,7 @@ from unspool._graph import Node
 from unspool._ops.leaf import LEAF_OPS
 
 if TYPE_CHECKING:
+    from unspool._engine.ledger import Slab
     from unspool._engine.matching import Site
 
 # Pieces that may wait before folding begins, and pieces that are left waiting then.
@@ -32,16 +33,19 @@ FOLD_AFTER = 10
 
 
 class Piece:
-    """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly."""
+    """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly.
 
-    __slots__ = ("__weakref__", "extra", "inputs", "is_placed", "newest", "outputs", "site")
+    ``slab`` is there if the ledger had to look at it before it was folded.
+    """
+
+    __slots__ = ("__weakref__", "extra", "inputs", "newest", "outputs", "site", "slab")
 
     site: Site
     inputs: tuple[Node, ...]
     outputs: list[ref[Node]]
     extra: tuple[Any, ...]
     newest: int
-    is_placed: bool
+    slab: Slab | None
 
 
 class FoldQueue:
@@ -63,7 +67,7 @@ class FoldQueue:
         piece.inputs = inputs
         piece.outputs = [*map(ref, outputs)]
         piece.extra = extra
-        piece.is_placed = False
+        piece.slab = None
         # An output that is older than an input may be what that input is made from: the piece computed again what an
         # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
         newest = -1

@@ -20,7 +20,16 @@ from unspool.checkpoint._counting import at_least, least_advances, least_advance
 from unspool.checkpoint.binomial import reach, repeats, split
 from unspool.errors import ArgumentError, BudgetError
 
-__all__ = ["BlockPlan", "block_plan", "disk_cost", "disk_period", "disk_tail", "least_budget", "mixed_evaluations"]
+__all__ = [
+    "BlockPlan",
+    "block_plan",
+    "disk_cost",
+    "disk_period",
+    "disk_tail",
+    "least_budget",
+    "mixed_evaluations",
+    "smallest_block",
+]
 
 # The exact table takes time in steps² and memory in steps.
 _MOST_MIXED = 400
@@ -131,6 +140,35 @@ def _most_advanced(count: int, slots: int) -> int:
         else:
             first, count, slots = first + distance, count - distance, slots - 1
     return first
+
+
+def smallest_block(steps: int, room: int, state: int, tape: int) -> int:
+    """Return the fewest steps to tape at once with which every step is run again no more than once.
+
+    While a loop runs, memory that is left for blocks is lost for states, and states that were dropped do not come back.
+    So no more is left than is needed. Where a step has to run more often, it is the block of `block_plan`.
+
+    Parameters
+    ----------
+    steps, room, state, tape : int
+        As in `block_plan`.
+
+    Returns
+    -------
+    int
+        At least 1.
+
+    Examples
+    --------
+    >>> smallest_block(10_000, room=1000, state=1, tape=20)
+    14
+    >>> smallest_block(100, room=1000, state=1, tape=20)
+    1
+    """
+    rest = room * room - 4 * tape * state * steps
+    if rest >= 0:
+        return max(1, math.ceil((room - math.sqrt(rest)) / (2 * tape)))
+    return block_plan(steps, max(room, state), state, tape).block
 
 
 def mixed_evaluations(steps: int, units: int, tape_units: int) -> int:
