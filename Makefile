@@ -2,7 +2,7 @@
 #
 #   make demo     run the power-iteration example
 #   make test     format, lint, types and the whole test suite, as CI does
-#   make bench    measure overhead, loops, linear algebra and memory beside other libraries and hold them to their bars
+#   make bench    measure overhead, loops, linear algebra, schedules and memory, beside other libraries, and hold them to their bars
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
 
@@ -34,7 +34,7 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: $(VENV)/.bench
-	@missed=0; for script in overhead loops linalg memory; do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed
+	@missed=0; for script in overhead loops linalg schedules memory; do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed
 
 fix: $(VENV)/.test
 	@$(BIN)/ruff format --quiet .

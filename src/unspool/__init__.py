@@ -67,6 +67,9 @@ from unspool._engine.budget import (
     plan_memory,
     set_memory,
 )
+from unspool._engine.public_engine import (
+    Engine,
+)
 from unspool._engine.stats import (
     EngineStats,
     clear_caches,
@@ -332,9 +335,10 @@ complex128 = _dtypes.COMPLEX128
 newaxis = None
 
 __all__ = [
-    "Dim",
-    "EngineStats",
     "Checkpointed",
+    "Dim",
+    "Engine",
+    "EngineStats",
     "Implicit",
     "Tape",
     "Tensor",

@@ -9,6 +9,7 @@ from unspool._engine.default import default_engine
 from unspool._graph import Node
 
 if TYPE_CHECKING:
+    from unspool._engine.engine import Evaluator
     from unspool._tensor import Tensor
 
 
@@ -35,12 +36,17 @@ def eval(*trees: Any, bindings: Mapping[Tensor, Any] | None = None) -> Any:
     >>> us.eval(loss, {"gradient": loss.grad(x)})
     (array(5.), {'gradient': array([2., 4.])})
     """
+    return evaluate_with(default_engine(), trees, bindings)
+
+
+def evaluate_with(engine: Evaluator, trees: tuple[Any, ...], bindings: Mapping[Tensor, Any] | None) -> Any:
+    """Compute the tensors in some structures together, by an engine; see `eval`."""
     import optree
 
     leaves: list[Any]
     leaves, structure = optree.tree_flatten(trees, none_is_leaf=True)  # type: ignore[arg-type]
     tensors = [leaf for leaf in leaves if isinstance(leaf, Node)]
-    values = iter(default_engine().evaluate(tensors, bindings))
+    values = iter(engine.evaluate(tensors, bindings))
     filled = [next(values) if isinstance(leaf, Node) else leaf for leaf in leaves]
     results: tuple[Any, ...] = optree.tree_unflatten(structure, filled)  # type: ignore[assignment]
     return results[0] if len(results) == 1 else results

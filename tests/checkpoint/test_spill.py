@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from unspool.checkpoint import spill
+from unspool.checkpoint._own_directory import LOCK
 from unspool.checkpoint.spill import SpillHandle, SpillStore
 from unspool.errors import ArgumentError, DTypeError, SpillError, UnspoolError
 
@@ -37,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[SpillStore]:
 
 
 def files_in(store: SpillStore) -> list[str]:
-    return sorted(path.name for path in store.path.iterdir() if path.name != spill._LOCK)
+    return sorted(path.name for path in store.path.iterdir() if path.name != LOCK)
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -580,7 +581,7 @@ def test_a_process_killed_while_spilling_leaves_nothing_to_the_next(
     done = run(SPILLING + DYING + killed + "\nstore.put({'x': np.zeros(1000)})", tmp_path)
     assert done.returncode == -signal.SIGKILL, done.stderr
     (leftover,) = tmp_path.iterdir()
-    assert sorted(path.name for path in leftover.iterdir()) == sorted([*left, spill._LOCK])
+    assert sorted(path.name for path in leftover.iterdir()) == sorted([*left, LOCK])
     with SpillStore(tmp_path) as store:
         assert list(tmp_path.iterdir()) == [store.path]
         handle = store.put({"x": np.ones(3)})
@@ -621,108 +622,6 @@ def test_stores_of_one_process_leave_each_other_alone(tmp_path: Path) -> None:
         with SpillStore(tmp_path) as second:
             assert second.path != first.path
         assert first.get(handle)["x"].tolist() == [1.0, 1.0, 1.0]
-
-
-def leftover_name(host: str | None = None, pid: int = 1) -> str:
-    return f"unspool-spill-{spill._host() if host is None else host}-{pid}-{'0' * 16}"
-
-
-def make_leftover(path: Path) -> None:
-    path.mkdir()
-    (path / "owner.lock").touch()
-    (path / "00000000.safetensors").write_bytes(b"old")
-
-
-def test_a_leftover_is_removed_even_if_its_process_id_is_in_use_again(tmp_path: Path) -> None:
-    make_leftover(tmp_path / leftover_name(pid=os.getpid()))
-    with SpillStore(tmp_path) as store:
-        assert list(tmp_path.iterdir()) == [store.path]
-
-
-def test_a_directory_whose_owner_was_killed_before_it_had_a_lock_is_removed_if_empty(tmp_path: Path) -> None:
-    empty, other = tmp_path / leftover_name(), tmp_path / leftover_name(pid=2)
-    empty.mkdir()
-    other.mkdir()
-    (other / "thesis.txt").touch()
-    with SpillStore(tmp_path) as store:
-        assert set(tmp_path.iterdir()) == {store.path, other}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "unspool-spill",
-        f"{leftover_name()}.bak",
-        f"my-{leftover_name()}",
-        leftover_name().replace("-1-", "--"),
-        leftover_name(host="0123abcd"),
-    ],
-    ids=["short", "suffix", "prefix", "no process", "another machine"],
-)
-def test_directories_that_are_not_surely_ours_are_left_alone(tmp_path: Path, name: str) -> None:
-    make_leftover(tmp_path / name)
-    SpillStore(tmp_path).close()
-    assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["00000000.safetensors", "owner.lock"]
-
-
-def test_links_and_files_with_such_a_name_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "spill").mkdir()
-    make_leftover(tmp_path / "precious")
-    (tmp_path / "spill" / leftover_name()).symlink_to(tmp_path / "precious")
-    (tmp_path / "spill" / leftover_name(pid=2)).write_bytes(b"a file")
-    SpillStore(tmp_path / "spill").close()
-    assert len(list((tmp_path / "precious").iterdir())) == 2
-    assert len(list((tmp_path / "spill").iterdir())) == 2
-
-
-def test_leftovers_of_another_user_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_leftover(tmp_path / leftover_name())
-    another = os.geteuid() + 1
-    monkeypatch.setattr(os, "geteuid", lambda: another)
-    SpillStore(tmp_path).close()
-    assert len(list((tmp_path / leftover_name()).iterdir())) == 2
-
-
-def test_a_leftover_of_something_else_keeps_what_is_not_a_file(tmp_path: Path) -> None:
-    make_leftover(tmp_path / leftover_name())
-    (tmp_path / leftover_name() / "inner").mkdir()
-    SpillStore(tmp_path).close()
-    assert [path.name for path in (tmp_path / leftover_name()).iterdir()] == ["inner"]
-
-
-@pytest.mark.parametrize("moment", ["before the lock is made", "before it is held"])
-def test_a_directory_that_a_neighbour_takes_for_a_leftover_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    calls = []
-
-    def tidied_first(real: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any) -> Any:
-            if not calls:
-                calls.append(None)
-                spill._remove_leftovers(tmp_path)
-            return real(*arguments)
-
-        return wrapped
-
-    name, owner = ("open", os) if moment == "before the lock is made" else ("_try_lock", spill)
-    monkeypatch.setattr(owner, name, tidied_first(getattr(owner, name)))
-    with SpillStore(tmp_path) as store:
-        assert calls and list(tmp_path.iterdir()) == [store.path]
-        assert store.get(store.put({"x": np.ones(1)}))["x"].tolist() == [1.0]
-
-
-def test_where_there_are_no_locks_a_store_works_and_leftovers_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    make_leftover(tmp_path / leftover_name())
-    monkeypatch.setattr(spill.fcntl, "flock", unsupported)
-    with SpillStore(tmp_path) as store:
-        assert store.get(store.put({"x": np.ones(1)}))["x"].tolist() == [1.0]
-    assert [path.name for path in tmp_path.iterdir()] == [leftover_name()]
 
 
 def test_others_cannot_look_into_the_directory(store: SpillStore) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import unspool as us
 from unspool._engine.default import default_engine
-from unspool._engine.engine import Engine
+from unspool._engine.engine import Evaluator
 from unspool._fragments.call import Projection, link_of
 from unspool._graph import live_node_count
 
@@ -27,7 +27,7 @@ A = np.array([[1.0, 0.25, -0.5], [0.75, -1.0, 0.5], [0.25, 1.5, 1.0]])
 
 
 @contextmanager
-def folding(after: int) -> Iterator[Engine]:
+def folding(after: int) -> Iterator[Evaluator]:
     """Fold pieces so many evaluations after they ran."""
     engine = default_engine()
     before = engine.queue.after, engine.queue.most

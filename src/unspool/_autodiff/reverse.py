@@ -74,12 +74,17 @@ def _sweep(
             before = arrived.get(output.id)
             arrived[output.id] = seed if before is None else accumulate(before, seed)
     found: dict[int, Any] = {}
+    levels = default_engine().levels
+    floor = levels.floor(order[-1]) if order else 0
     with origin_scope() as origin:
         # The hot loop of every gradient: a node with a tuple of rules, which is nearly every node, costs no call but
         # those of its rules.
         while order:
             node = order.pop()
             key = node.id
+            if key < floor:
+                floor = levels.floor(node)
+                _begin_level(arrived)
             ct = arrived.pop(key, None)
             if ct is None:
                 continue
@@ -117,6 +122,15 @@ def _sweep(
                         arrived[key] = contribution if before is None else accumulate(before, contribution)
     found.update((key, arrived[key]) for key in wanted if key not in found and key in arrived)
     return found
+
+
+def _begin_level(arrived: dict[int, Any]) -> None:
+    """Begin a level: what a gradient contributes is one level, what the loop it was taken of contributes another."""
+    contributions = [c for c in arrived.values() if c is not None]
+    latest = youngest([p for c in contributions for p in (c if type(c) is list else (c,))])
+    if latest is not None:
+        as_tensor(latest)
+    default_engine().levels.mark()
 
 
 def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) -> None:

@@ -12,7 +12,6 @@ from unspool._engine.buffers import POOL_LIMIT
 from unspool._engine.default import default_engine
 from unspool._engine.guard import Guard
 from unspool._engine.ledger import Ledger
-from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_backend import POOL
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan, MemoryReport
@@ -21,6 +20,7 @@ from unspool._engine.statistics import STATISTICS
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from unspool._tensor import Tensor
@@ -105,7 +105,7 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         ledger.set_limit(self.budget)
         ledger.make_room()
         POOL.set_limit(min(POOL_LIMIT, self.budget // _POOL_SHARE))
-        self._started = _counters(ledger)
+        self._started = counters(ledger)
         return self
 
     def __exit__(
@@ -153,36 +153,11 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         return [(seconds - start, size) for seconds, size in self._timeline]
 
     def _make_report(self) -> MemoryReport:
-        ledger = default_engine().ledger
-        done = {name: value - self._started[name] for name, value in _counters(ledger).items()}
-        need, guard = ledger.need, ledger.guard
-        store = None if guard is None else guard.store
-        steps, evaluations = done["steps"], done["steps"]
-        if steps and done["kernels"]:
-            evaluations += round(steps * done["kernels_again"] / done["kernels"])
-        else:  # a loop that was recorded, and not run before its gradient
-            steps, evaluations = done["distinct"], done["runs"]
-        plan = None if need is None else need.plan(self.budget)
-        return MemoryReport(
-            budget=self.budget,
-            peak=ledger.peak,
-            predicted_peak=None if need is None else need.predicted_peak(self.budget),
-            steps=steps,
-            evaluations=evaluations,
-            optimal_factor=None if plan is None else plan.factor,
-            slots=None if plan is None else plan.slots,
-            block=None if plan is None else plan.block,
-            disk_period=None if guard is None or store is None else guard.period,
-            evictions=done["evictions"],
-            slabs_dropped=done["slabs_dropped"],
-            spilled_bytes=0 if store is None else store.written,
-            read_bytes=0 if store is None else store.read,
-            rebuild_seconds=done["seconds"],
-            metadata_bytes=ledger.metadata_bytes(),
-        )
+        return report_since(default_engine().ledger, self._started, self.budget)
 
 
-def _counters(ledger: Ledger) -> dict[str, Any]:
+def counters(ledger: Ledger) -> dict[str, Any]:
+    """Return what a ledger has counted so far, by name."""
     return {
         "steps": ledger.steps,
         "kernels": ledger.kernels,
@@ -193,6 +168,43 @@ def _counters(ledger: Ledger) -> dict[str, Any]:
         "slabs_dropped": STATISTICS.slabs_dropped,
         "seconds": ledger.seconds,
     }
+
+
+def report_since(ledger: Ledger, started: Mapping[str, Any], budget: int) -> MemoryReport:
+    """Return what keeping to a budget took since the counters had the values ``started``."""
+    done = {name: value - started[name] for name, value in counters(ledger).items()}
+    need, guard = ledger.need, ledger.guard
+    store = None if guard is None else guard.store
+    steps, evaluations = done["steps"], done["steps"]
+    if steps and done["kernels"]:
+        evaluations += round(steps * done["kernels_again"] / done["kernels"])
+    else:  # a loop that was recorded, and not run before its gradient
+        steps, evaluations = done["distinct"], done["runs"]
+    plan = None if need is None else need.plan(budget)
+    return MemoryReport(
+        budget=budget,
+        # A budget that may be exceeded is not watched closely enough to tell.
+        peak=ledger.peak if ledger.is_strict else None,
+        predicted_peak=None if need is None else need.predicted_peak(budget),
+        steps=steps,
+        evaluations=evaluations,
+        optimal_factor=None if plan is None else plan.factor,
+        slots=None if plan is None else plan.slots,
+        block=None if plan is None else plan.block,
+        disk_period=None if guard is None or store is None else guard.period,
+        evictions=done["evictions"],
+        slabs_dropped=done["slabs_dropped"],
+        spilled_bytes=0 if store is None else store.written,
+        read_bytes=0 if store is None else store.read,
+        rebuild_seconds=done["seconds"],
+        metadata_bytes=ledger.metadata_bytes(),
+    )
+
+
+def limit_memory(ledger: Ledger, budget: str | int | float | None) -> None:
+    """Give a ledger its budget; ``None`` for half of the memory that is available, exceeded rather than refused."""
+    ledger.set_limit(parse_bytes(budget))
+    ledger.is_strict = budget is not None
 
 
 def set_memory(budget: str | int | float | None) -> None:
@@ -210,9 +222,7 @@ def set_memory(budget: str | int | float | None) -> None:
     >>> us.set_memory("4GB")
     >>> us.set_memory(None)
     """
-    ledger = default_engine().ledger
-    ledger.set_limit(available_bytes() // 2 if budget is None else parse_bytes(budget))
-    ledger.is_strict = budget is not None
+    limit_memory(default_engine().ledger, budget)
 
 
 def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryPlan:

@@ -11,6 +11,7 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 import contextvars
+import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,6 @@ from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.identity import ALIAS
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -34,9 +34,9 @@ from unspool._engine.repeated import run_repeated
 from unspool._engine.replay import Levels, Replay
 from unspool._engine.sealing import FoldQueue, Piece, describe_piece
 from unspool._engine.statistics import STATISTICS
+from unspool._engine.structure import can_be_sealed, structure_of
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node
-from unspool._ops.leaf import PLACEHOLDER
 from unspool._tensor import Tensor
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
@@ -45,27 +45,33 @@ _LARGEST_PIECE = 512
 # Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
 _SMALLEST_LOOP = 2000
 
-# A node with more inputs than this gathers the steps of a loop.
-_MOST_INPUTS = 64
-
 # Structures of pieces that are remembered: those seen once, and those that have a plan.
 _MOST_STRUCTURES = 1 << 14
 _MOST_DESCRIPTIONS = 1 << 11
 
 
-class Engine:
+class Evaluator:
     """Evaluates tensors; the default one serves ``eval()``, ``float()`` and everything else that computes."""
 
     def __init__(self) -> None:
         self.statistics = STATISTICS
         self.plans = PlanCache(self.statistics)
         self.sites = Sites()
-        self.queue = FoldQueue(self._on_fold, self._on_stay)
-        self.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
         self.levels = Levels()
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._described: OrderedDict[tuple[Any, ...], tuple[Site, list[int]]] = OrderedDict()
+        self._hold_nothing()
+
+    def _hold_nothing(self) -> None:
+        self.queue = FoldQueue(self._on_fold, self._on_stay)
+        self.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
+
+    def beside(self) -> Evaluator:
+        """Return one that knows the same programs, and counts and lets go what it holds by itself."""
+        other = copy.copy(self)
+        other._hold_nothing()
+        return other
 
     # -- values --
 
@@ -168,7 +174,7 @@ class Engine:
                 if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
                     self.statistics.kernel_calls += count
                     return
-            elif count <= _LARGEST_PIECE and _can_be_sealed(work.order) and self._run_described(work, missing, targets):
+            elif count <= _LARGEST_PIECE and can_be_sealed(work.order) and self._run_described(work, missing, targets):
                 return
         self.statistics.kernel_calls += count
         self.ledger.kernels += count
@@ -186,7 +192,7 @@ class Engine:
         """
         order = work.order
         kept = interpreter.kept_nodes(order, work.uses, targets)
-        structure, inputs = _structure(order, kept)
+        structure, inputs = structure_of(order, kept)
         if any(type(node) is Bundle for node in (*kept, *inputs)):
             return False
         known = self._described.get(structure)
@@ -271,7 +277,7 @@ class Engine:
 
         Others, like gradients, are not helped by that: they need what would have to go.
         """
-        if work.has_calls or len(work.order) > _LARGEST_PIECE or not _can_be_sealed(work.order):
+        if work.has_calls or len(work.order) > _LARGEST_PIECE or not can_be_sealed(work.order):
             return False
         ledger = self.ledger
         needed = interpreter.peak_bytes(work)
@@ -369,31 +375,3 @@ def hand_out(value: Any) -> Any:
     if value.flags.writeable:
         value.setflags(write=False)
     return value
-
-
-def _can_be_sealed(order: list[Node]) -> bool:
-    """Whether a piece may be described and run by a plan."""
-    # An alias is an identity of its own, which a description would lose; a placeholder has no value to run on. What has
-    # very many inputs (a chain of steps, a stack of them) is not the body of a loop.
-    return len(order) > 1 and not any(
-        node.op is ALIAS or node.op is PLACEHOLDER or len(node.inputs) > _MOST_INPUTS for node in order
-    )
-
-
-def _structure(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], list[Node]]:
-    """Return what makes two pieces the same, and the nodes at the inputs of this one."""
-    position: dict[int, int] = {}
-    inputs: list[Node] = []
-    tokens: list[Any] = []
-    for i, node in enumerate(order):
-        for operand in node.inputs:
-            if operand.id not in position:
-                position[operand.id] = ~len(inputs)
-                inputs.append(operand)
-            tokens.append(position[operand.id])
-        tokens.append(node.op.code)
-        if node.params:
-            tokens.append(tuple(node.params.items()))
-        position[node.id] = i
-    tokens += [position[node.id] for node in kept]
-    return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs

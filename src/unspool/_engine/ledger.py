@@ -34,7 +34,7 @@ from unspool._fragments.residuals import kept_outputs
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
 from unspool.checkpoint.online import choose_removal
-from unspool.checkpoint.planner import smallest_block
+from unspool.checkpoint.planner import online_block
 from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -387,13 +387,13 @@ class Ledger:
             if total <= goal:
                 return
             self.place_waiting(_LEFT_WAITING)
-            spare = min(4 * step, self.limit // _MARGIN)
-            total = self._drop_slabs(self.held_bytes(), goal - spare)
-            if total > goal - spare:
-                self._choose_block()
-                total = self._drop_states(total, goal - spare, by_references=True)
-            if total > goal:
-                total = self._drop_states(total, goal, by_references=False)
+            enough = goal - min(4 * step, self.limit // _MARGIN)
+            self._choose_block()
+            total = self._drop_slabs(self.held_bytes(), enough, self._block)
+            total = self._drop_states(total, enough, self._now - self._block)
+            total = self._drop_slabs(total, goal, 1)
+            total = self._drop_states(total, goal, self._now)
+            total = self._drop_states(total, goal, self._now, by_references=False)
             self.noted = total
             if total > goal and self.is_strict:
                 raise _too_little(self.limit, total + workspace)
@@ -410,9 +410,8 @@ class Ledger:
             if identity is not None:
                 self._rewind(identity)
             goal = before - wanted
-            total = self._drop_slabs(before, goal)
-            if total > goal:
-                total = self._drop_states(total, goal, by_references=False)
+            total = self._drop_slabs(before, goal, 1)
+            total = self._drop_states(total, goal, self._now, by_references=False)
             self.noted = total
             return before - total
 
@@ -430,7 +429,7 @@ class Ledger:
         if self._now > self._looked_at + self._looked_at // 8:
             state, tape, workspace = self._sizes()
             room = self.limit - workspace - tape
-            self._block = smallest_block(self._now, room, state, tape) if state + tape < room else 1
+            self._block = online_block(self._now, room, state, tape) if state + tape < room else 1
             self._looked_at = self._now
 
     def _sizes(self) -> tuple[int, int, int]:
@@ -441,15 +440,20 @@ class Ledger:
         state = sum(entry.nbytes for entry in self._held.values()) // max(1, len(steps))
         return max(1, state), max(1, state + self._slab_size), self._newest.peak_bytes
 
-    def _drop_slabs(self, total: int, goal: int) -> int:
-        """Let slabs go, oldest first, but not the newest one: the reverse sweep begins with it."""
+    def _drop_slabs(self, total: int, goal: int, left: int) -> int:
+        """Let slabs go until what is held fits, oldest first, but not the newest ones: the reverse sweep begins there."""
         slabs = self._slabs
-        while total > goal and len(slabs) > 1:
+        while total > goal and len(slabs) > left:
             total -= self._drop_slab(slabs.popleft())
         return total
 
-    def _drop_states(self, total: int, goal: int, *, by_references: bool) -> int:
-        """Give up boundaries until what is held fits. What is referred to from elsewhere belongs to the newest state."""
+    def _drop_states(self, total: int, goal: int, newest: int, *, by_references: bool = True) -> int:
+        """Give up boundaries up to one until what is held fits.
+
+        What is referred to from elsewhere belongs to the newest state.
+        """
+        if total <= goal:
+            return total
         self._forget_dead()
         values = self._stretches(by_references)
         boundaries = self._boundaries
@@ -461,6 +465,7 @@ class Ledger:
                 alone = end - first == 1
                 freed = np.bincount(first[alone], weights=values.nbytes[alone], minlength=len(line))
                 freed[[0, -1]] = 0  # the start costs nothing, and the newest state is where the loop goes on
+                freed[line > newest] = 0
                 if not freed.any():
                     break
                 gone = self._choose(line, freed)
@@ -477,17 +482,16 @@ class Ledger:
 
     def _choose(self, line: Any, freed: Any) -> int:
         """Return which boundary to give up. The reverse sweep keeps the values of a block of steps, so blocks count."""
-        block = self._block
-        if block == 1:
-            return choose_removal(line, self._now, freed=freed, times=self._times)
+        block = self._block - self._block // 8  # it has a little less room
         close = np.flatnonzero((line[2:] - line[:-2] <= block) & (freed[1:-1] > 0))
         if len(close):
             return int(close[0]) + 1  # the steps around it fit into one block, which is run once whether it is there or not
-        gaps = -(-np.diff(line, append=max(self._now, line[-1] + 1)) // block)
-        places = np.concatenate(([0], np.cumsum(gaps)))
-        clock = np.asarray(self._times)[np.append(line, self._now)]
-        times = np.interp(np.arange(places[-1] + 1), places, clock)
-        return choose_removal(places[:-1], int(places[-1]), freed=freed, times=times)
+        # Behind the last one that may go lies the newest block, whose values are there.
+        count = int(np.flatnonzero(freed)[-1]) + 2
+        line, freed = line[:count], freed[:count]
+        places = np.concatenate(([0], np.cumsum(-(-np.diff(line) // block))))
+        times = np.interp(np.arange(places[-1] + 1), places, np.asarray(self._times)[line])
+        return choose_removal(places, int(places[-1]) + 1, freed=freed, times=np.append(times, times[-1]))
 
     def _forget_dead(self) -> None:
         """Forget the beginning of the line if the graph it belonged to has died: the line starts later then."""

@@ -13,8 +13,8 @@ Nothing in the graph changes: rebuilding is a schedule of (run, let go), and val
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from time import perf_counter
@@ -29,7 +29,7 @@ from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
 from unspool._graph import _next_id as next_id
 from unspool.checkpoint.binomial import checkpoints
-from unspool.checkpoint.planner import BlockPlan, block_plan, smallest_block
+from unspool.checkpoint.planner import BlockPlan, block_plan
 from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 
 _by_id = attrgetter("id")
+
+# Units that a branch off the way to a missing value may have to be run along.
+_BRANCH = 16
 
 # Units among which the narrowest state is looked for.
 _WINDOW = 32
@@ -76,6 +79,11 @@ class Levels:
         """Return the level of a node."""
         return bisect_right(self.marks, node.id)
 
+    def floor(self, node: Node) -> int:
+        """Return the id at which the level of a node begins."""
+        level = self.of(node)
+        return self.marks[level - 1] if level else 0
+
 
 class Frame:
     """Nodes of one level that run in order.
@@ -101,6 +109,7 @@ class Frame:
     """
 
     __slots__ = (
+        "_reads",
         "chain",
         "level",
         "live",
@@ -130,17 +139,33 @@ class Frame:
         self.saves: set[int] = set()
         self.tape_from = 0
         self.chain: ChainRun | None = None
+        self._reads: dict[int, tuple[list[int], list[Node]]] | None = None
+
+    def reads(self, level: int, level_of: Callable[[Node], int]) -> tuple[list[int], list[Node]]:
+        """Return the units of a lower level that are read here, in the order of their ids, and the ids."""
+        if self._reads is None:
+            found: dict[int, dict[int, Node]] = {}
+            for unit in self.order:
+                for operand in unit.inputs:
+                    source = unit_of(operand)
+                    if source.inputs:
+                        found.setdefault(level_of(source), {})[source.id] = source
+            self._reads = {}
+            for number, units in found.items():
+                keys = sorted(units)
+                self._reads[number] = keys, [units[key] for key in keys]
+        return self._reads.get(level, ([], []))
 
 
 class Saved:
-    """A state that was saved on the way: the id after which it stands, its level, and the values it holds, by id."""
+    """A state that was saved on the way: the id after which it stands, the values, by id, and the frame it is for."""
 
-    __slots__ = ("after", "keys", "level")
+    __slots__ = ("after", "keys", "owner")
 
-    def __init__(self, after: int, keys: list[int], level: int) -> None:
+    def __init__(self, after: int, keys: list[int], owner: Frame) -> None:
         self.after = after
         self.keys = keys
-        self.level = level
+        self.owner = owner
 
 
 class Need:
@@ -257,6 +282,8 @@ class Replay:
         self._base = ledger.held_bytes()
         self._frames: list[Frame] = []
         self._saved: list[Saved] = []
+        self._has_one_level_below = False
+        self._lowest = 0
         self._ran: set[int] = set()
 
     @property
@@ -276,10 +303,23 @@ class Replay:
             while self._frames:
                 frame = self._frames[-1]
                 if frame.position == len(frame.order):
-                    self._unpin(frame.recent)
-                    self._frames.pop()
+                    self._pop()
                 elif self._advance(frame, frame.order[frame.position]):
                     frame.position += 1
+
+    def _pop(self) -> None:
+        """End a frame: what was kept for it goes."""
+        frame = self._frames.pop()
+        self._unpin(frame.recent)
+        self._forget([saved for saved in self._saved if saved.owner is frame])
+
+    def _forget(self, gone: Sequence[Saved]) -> None:
+        """Let go of states that were saved."""
+        if gone:
+            self._saved = [saved for saved in self._saved if saved not in gone]
+            for saved in gone:
+                for key in saved.keys:
+                    self._drop_reason(key)
 
     def _begin(self, need: Need, limit: int) -> None:
         """See that the work can be done within the budget, and make room for what it takes at least."""
@@ -287,9 +327,7 @@ class Replay:
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(limit, need.least(), need)
-        room = limit - need.overhead()
-        block = need.step * smallest_block(need.steps, room, max(1, need.state), need.step)
-        wanted = self._base + min(need.tape, max(block, need.state + need.step)) - room
+        wanted = self._base + need.overhead() + need.state + need.step - limit
         if wanted > 0:
             self._base -= self._ledger.free(wanted)
 
@@ -316,6 +354,8 @@ class Replay:
             frame = Frame(_ordered(list(levels[level].values())), level)
             needs.append(Need(frame, above, workspace))
             above = Frame(above.order + frame.order, level)
+        self._has_one_level_below = len(needs) == 1
+        self._lowest = min(levels, default=0)
         if not needs:
             return Need(Frame([], 0), spine, workspace, fixed)
         main = max(needs, key=lambda need: need.tape)
@@ -471,7 +511,7 @@ class Replay:
         keys = list(frame.live)
         for key in keys:
             self._add_reason(key)
-        self._saved.append(Saved(unit.id, keys, frame.level))
+        self._saved.append(Saved(unit.id, keys, self._frames[-2]))
 
     def _note_peak(self, workspace: int) -> None:
         self._ledger.note_peak(self._base + self._nbytes + workspace)
@@ -484,7 +524,7 @@ class Replay:
             for node in missing:
                 above.pinned.append(node.id)
                 self._add_reason(node.id)
-        frame = self._frame_for(missing)
+        frame = self._frame_for(missing, above)
         if not frame.order:
             return  # all of it was on disk
         for key in frame.uses:
@@ -495,20 +535,42 @@ class Replay:
             self._plan(frame, above, self._limit)
         self._frames.append(frame)
 
-    def _frame_for(self, missing: Sequence[Node]) -> Frame:
+    def _frame_for(self, missing: Sequence[Node], above: Frame | None = None) -> Frame:
         """Return the frame of the highest level among missing nodes: all that they are made from and is not there."""
         stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
         level = max((self._level(unit) for unit in stack), default=0)
         found: dict[int, Node] = {}
+        self._collect(stack, level, found)
+        if above is not None and len(found) > 1:
+            self._widen(found, level, above)
+        return Frame(_ordered(list(found.values())), level)
+
+    def _collect(
+        self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
+    ) -> bool:
+        """Find units that are not there, down to what is there, known or of a lower level; too many are given up."""
         while stack:
             unit = stack.pop()
-            if unit.id in found or self._level(unit) < level:
+            if unit.id in found or unit.id in known or self._level(unit) < level:
                 continue
+            if len(found) == most:
+                return False
             found[unit.id] = unit
             for operand in unit.inputs:
                 if self._find(operand) is None and self._from_disk(operand) is None:
                     stack.append(unit_of(operand))
-        return Frame(_ordered(list(found.values())), level)
+        return True
+
+    def _widen(self, found: dict[int, Node], level: int, above: Frame) -> None:
+        """Add what the frame above will read too and what can be had on the way: branches off the same steps."""
+        keys, units = above.reads(level, self._level)
+        for unit in units[bisect_left(keys, min(found)) : bisect_left(keys, max(found))]:
+            if unit.id not in found and any(
+                above.uses.get(node.id) and self._find(node) is None for node in outputs_of(unit)
+            ):
+                branch: dict[int, Node] = {}
+                if self._collect([unit], level, branch, found, _BRANCH):
+                    found.update(branch)
 
     def _level(self, node: Node) -> int:
         return bisect_right(self._marks, node.id)
@@ -523,7 +585,7 @@ class Replay:
             self._add_reason(key)
             self._values[key] = value
             self._nbytes += value.nbytes
-        self._saved.append(Saved(node.id, list(fresh), self._level(node)))
+        self._saved.append(Saved(node.id, list(fresh), self._frames[-1]))
         return self._values[node.id]
 
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
@@ -531,8 +593,8 @@ class Replay:
         need = Need(frame, above, workspace_of(above.order[above.position]))
         room = limit - self._base - self._nbytes - need.overhead()
         if need.tape > room:
-            room += self._reclaim(frame.order[-1].id, frame.level, need.tape - room)
-        if frame.level:
+            room += self._reclaim(frame.order[-1].id, above, need.tape - room)
+        if frame.level > self._lowest:
             room //= 2  # the other half is for the frames below
         if need.tape <= room:
             return
@@ -546,21 +608,18 @@ class Replay:
         frame.tape_from = bounds[-2]
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
 
-    def _reclaim(self, identity: int, level: int, wanted: int) -> int:
+    def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
         """Let go what the reverse sweep has passed: what stands after a node. Return how many bytes that gave."""
         before = self._base + self._nbytes
-        passed = [saved for saved in self._saved if saved.level == level and saved.after >= identity]
-        if passed:
-            self._saved = [saved for saved in self._saved if saved.level != level or saved.after < identity]
-            for saved in passed:
-                for key in saved.keys:
-                    self._drop_reason(key)
-        if self._guard is not None and not level:
-            self._guard.forget_after(identity)
-        waiting = {operand.id for frame in self._frames for operand in _waited_for(frame)}
-        for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
-            if before - self._base - self._nbytes < wanted:
-                self._base -= self._ledger.drop_after(identity, waiting, protect)
+        self._forget([saved for saved in self._saved if saved.owner is above and saved.after >= identity])
+        if len(self._frames) == 1 and self._has_one_level_below:
+            # Nobody else comes back to what is held.
+            if self._guard is not None:
+                self._guard.forget_after(identity)
+            waiting = {operand.id for frame in self._frames for operand in _waited_for(frame)}
+            for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
+                if before - self._base - self._nbytes < wanted:
+                    self._base -= self._ledger.drop_after(identity, waiting, protect)
         return before - self._base - self._nbytes
 
     def _give_up(self, wanted: int, frame: Frame) -> int:
@@ -569,10 +628,7 @@ class Replay:
         self._base -= self._ledger.free(wanted, frame.order[0].id)
         while before - self._base - self._nbytes < wanted and len(self._saved) > 1:
             # Every other one: the gaps between those that are left grow evenly.
-            gone, self._saved = self._saved[-2::-2], self._saved[::-2][::-1]
-            for saved in gone:
-                for key in saved.keys:
-                    self._drop_reason(key)
+            self._forget(self._saved[-2::-2])
         return before - self._base - self._nbytes
 
     def _references(self, held: Held) -> int:

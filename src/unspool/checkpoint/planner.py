@@ -28,7 +28,7 @@ __all__ = [
     "disk_tail",
     "least_budget",
     "mixed_evaluations",
-    "smallest_block",
+    "online_block",
 ]
 
 # The exact table takes time in steps² and memory in steps.
@@ -142,11 +142,13 @@ def _most_advanced(count: int, slots: int) -> int:
     return first
 
 
-def smallest_block(steps: int, room: int, state: int, tape: int) -> int:
-    """Return the fewest steps to tape at once with which every step is run again no more than once.
+def online_block(steps: int, room: int, state: int, tape: int) -> int:
+    """Return how many of the newest steps of a running loop to keep the tapes of, states being kept of the others.
 
-    While a loop runs, memory that is left for blocks is lost for states, and states that were dropped do not come back.
-    So no more is left than is needed. Where a step has to run more often, it is the block of `block_plan`.
+    As long as blocks of that length fit beside a state for each block of all steps, every step is run again no more
+    than once, and those of the newest block not at all; so the longest such block is best. The loop will go on, and
+    states that were dropped do not come back: it is looked at as if it had twice as many steps already, if that can be.
+    Where steps have to run more often, it is the block of `block_plan`.
 
     Parameters
     ----------
@@ -160,14 +162,15 @@ def smallest_block(steps: int, room: int, state: int, tape: int) -> int:
 
     Examples
     --------
-    >>> smallest_block(10_000, room=1000, state=1, tape=20)
-    14
-    >>> smallest_block(100, room=1000, state=1, tape=20)
-    1
+    >>> online_block(100, room=1000, state=1, tape=20)
+    49
+    >>> online_block(10_000, room=1000, state=1, tape=20)
+    36
     """
-    rest = room * room - 4 * tape * state * steps
-    if rest >= 0:
-        return max(1, math.ceil((room - math.sqrt(rest)) / (2 * tape)))
+    for horizon in (2 * steps, steps):
+        rest = room * room - 4 * tape * state * horizon
+        if rest >= 0:
+            return max(1, int((room + math.sqrt(rest)) / (2 * tape)))
     return block_plan(steps, max(room, state), state, tape).block
 
 

@@ -4,45 +4,33 @@ A spilled file is a value only for the process that wrote it. So nothing here is
 lives in memory, knows the file and the checksum of what was written, and reading compares. A file that is missing, cut,
 changed or exchanged is a `SpillError`; it is never a wrong number.
 
-Each store has a subdirectory of its own and holds a lock on a file in it for as long as it lives. The system drops the
-lock when the process dies, however it dies. That is how a later store knows leftovers from the files of a neighbour. A
-process id alone would not do: ids are used again, and containers that share a directory do not see each other's.
+Each store has a subdirectory of its own. `_own_directory` makes and removes it, and removes what killed processes left.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import json
 import os
-import platform
-import re
-import secrets
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from unspool._dtypes import COMPLEX, SUPPORTED, DType, real_dtype
+from unspool.checkpoint._own_directory import discard, dispose, make_own_directory, remove_leftovers
 from unspool.errors import ArgumentError, DTypeError, SpillError
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = ["SpillHandle", "SpillStore"]
 
 Array: TypeAlias = np.ndarray[Any, DType]
-
-_LOCK: Final = "owner.lock"
-_NAME: Final = re.compile(r"unspool-spill-(?P<host>[0-9a-f]{8})-[0-9]+-[0-9a-f]{16}")
 
 
 class _Layout(NamedTuple):
@@ -147,10 +135,10 @@ class SpillStore:
             raise ArgumentError(
                 f"the spill directory {parent} {'is not a directory' if parent.exists() else 'does not exist'}"
             )
-        _remove_leftovers(parent)
+        remove_leftovers(parent)
         self._owner = os.getpid()
-        self.path, lock = _make_own_directory(parent)
-        self._dispose = weakref.finalize(self, _dispose, self.path, lock, self._owner)
+        self.path, lock = make_own_directory(parent)
+        self._dispose = weakref.finalize(self, dispose, self.path, lock, self._owner)
         self.written = 0
         self.read = 0
         self.seconds_writing = 0.0
@@ -193,7 +181,7 @@ class SpillStore:
                 handle = SpillHandle(file, _write(file, tensors, metadata), checksum, layouts)
                 self._live.add(handle)
             except BaseException:
-                _discard(file)
+                discard(file)
                 raise
             self.written += handle.nbytes
             self.seconds_writing += time.perf_counter() - started
@@ -231,7 +219,7 @@ class SpillStore:
         with self._lock:
             if handle in self._live:
                 self._live.discard(handle)
-                _discard(handle.file)
+                discard(handle.file)
 
     def close(self) -> None:
         """Remove all files and the subdirectory; a second call does nothing."""
@@ -338,8 +326,8 @@ def _write(file: Path, tensors: Sequence[Array], metadata: dict[str, str]) -> in
         _sync(file.parent)
         return file.stat().st_size
     except BaseException as error:
-        _discard(partial)
-        _discard(file)
+        discard(partial)
+        discard(file)
         if isinstance(error, OSError | SafetensorError):
             raise SpillError(f"writing the spilled file {file} failed: {error}") from error
         raise
@@ -381,99 +369,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _discard(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
-
-
-# --- the store's own directory, and those of the dead ----------------------------------------------------------------
-
-
-def _host() -> str:
-    return hashlib.sha256(platform.node().encode(), usedforsecurity=False).hexdigest()[:8]
-
-
-def _make_own_directory(parent: Path) -> tuple[Path, int]:
-    """Make a directory, and hold the lock that says that its owner lives; return both."""
-    try:
-        for _ in range(100):
-            path = parent / f"unspool-spill-{_host()}-{os.getpid()}-{secrets.token_hex(8)}"
-            path.mkdir(mode=0o700)
-            # Until the lock is held this looks like a leftover. A store that starts just then removes it: try again.
-            with suppress(FileNotFoundError):
-                lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-                if _try_lock(lock) is not False and (path / _LOCK).exists():
-                    return path, lock
-                os.close(lock)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise ArgumentError(f"the spill directory {parent} is not writable") from error
-        raise SpillError(f"no directory can be made in the spill directory {parent}: {error}") from error
-    raise SpillError(f"directories made in the spill directory {parent} vanish at once")
-
-
-def _try_lock(descriptor: int) -> bool | None:
-    """Lock an open file for as long as it is open: True, or False if another has it; None where there are no locks."""
-    if sys.platform == "win32":
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Remove what dead processes of this user left on this machine, and nothing else.
-
-    Locks of other machines cannot be trusted on every network file system, so their directories are theirs.
-    """
-    found: list[os.DirEntry[str]] = []
-    with suppress(OSError), os.scandir(parent) as entries:
-        found.extend(entries)
-    for entry in found:
-        name = _NAME.fullmatch(entry.name)
-        if name is not None and name["host"] == _host() and entry.is_dir(follow_symlinks=False):
-            _remove_if_dead(Path(entry.path))
-
-
-def _remove_if_dead(path: Path) -> None:
-    if sys.platform == "win32":
-        return
-    try:
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        # The owner was killed before it had made its lock, or is about to. Only an empty directory is removed by this.
-        with suppress(OSError):
-            path.rmdir()
-        return
-    except OSError:
-        return
-    try:
-        if os.fstat(lock).st_uid == os.geteuid() and _try_lock(lock):
-            _remove(path)
-    finally:
-        os.close(lock)
-
-
-def _remove(path: Path) -> None:
-    """Remove a directory of ours; the lock goes last, so that what is left if this is cut short is still recognised."""
-    with suppress(OSError):
-        for entry in tuple(os.scandir(path)):
-            if entry.name != _LOCK:
-                _discard(Path(entry.path))
-        _discard(path / _LOCK)
-        path.rmdir()
-
-
-def _dispose(path: Path, lock: int, owner: int) -> None:
-    os.close(lock)
-    if os.getpid() == owner:  # a forked process has a copy of the store, but the files are not its own
-        _remove(path)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""What makes two pieces the same, and which may be described at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unspool._autodiff.identity import ALIAS
+from unspool._graph import Node
+from unspool._ops.leaf import PLACEHOLDER
+
+# A node with more inputs than this gathers the steps of a loop.
+_MOST_INPUTS = 64
+
+
+def can_be_sealed(order: list[Node]) -> bool:
+    """Whether a piece may be described and run by a plan."""
+    # An alias is an identity of its own, which a description would lose; a placeholder has no value to run on. What has
+    # very many inputs (a chain of steps, a stack of them) is not the body of a loop.
+    return len(order) > 1 and not any(
+        node.op is ALIAS or node.op is PLACEHOLDER or len(node.inputs) > _MOST_INPUTS for node in order
+    )
+
+
+def structure_of(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], list[Node]]:
+    """Return what makes two pieces the same, and the nodes at the inputs of this one."""
+    position: dict[int, int] = {}
+    inputs: list[Node] = []
+    tokens: list[Any] = []
+    for i, node in enumerate(order):
+        for operand in node.inputs:
+            if operand.id not in position:
+                position[operand.id] = ~len(inputs)
+                inputs.append(operand)
+            tokens.append(position[operand.id])
+        tokens.append(node.op.code)
+        if node.params:
+            tokens.append(tuple(node.params.items()))
+        position[node.id] = i
+    tokens += [position[node.id] for node in kept]
+    return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs

@@ -1,0 +1,272 @@
+"""Whole programs under a memory budget: the same bits, less memory, little more work.
+
+Each program of `tests.engine.budgets` runs under budgets from "everything fits" to the least that works.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unspool as us
+from tests.engine.budgets import (
+    PLENTY,
+    PROGRAMS,
+    Outcome,
+    Program,
+    budgets_for,
+    cases,
+    gradient_only,
+    least_budget,
+    least_working,
+    make_programs,
+    outcome,
+    reference,
+    same_bits,
+    settle,
+    within,
+)
+from tests.test_random_programs import KINDS, Reference, program_of, run
+
+
+@pytest.fixture(autouse=True)
+def _settle() -> Iterator[None]:
+    settle()
+    yield
+    settle()
+
+
+# --- the same bits ---------------------------------------------------------------------------------------------------
+
+
+@cases({})
+def test_gradients_loss_and_held_values_are_the_same_under_every_budget(name: str) -> None:
+    for budget in budgets_for(name):
+        same_bits(within(PROGRAMS[name], budget).values(), reference(name).values())
+
+
+@cases({})
+def test_a_second_gradient_is_the_same_as_the_first(name: str) -> None:
+    program = PROGRAMS[name]
+
+    def twice(program: Program) -> Outcome:
+        leaves = program.leaves()
+        loss = program.run(*leaves).loss
+        first = us.eval(loss.grad(leaves))
+        return Outcome([*first, *us.eval(loss.grad(leaves))], None, [])
+
+    for factor in (4, 1):
+        found = within(program, factor * least_budget(name, twice), twice).gradients
+        same_bits(found, [*reference(name).gradients, *reference(name).gradients])
+
+
+@cases({})
+def test_held_values_are_right_before_the_gradient_too(name: str) -> None:
+    def values_first(program: Program) -> Outcome:
+        leaves = program.leaves()
+        run = program.run(*leaves)
+        held, loss = [tensor.eval() for tensor in run.held], run.loss.eval()
+        return Outcome(us.eval(run.loss.grad(leaves)), loss, held)
+
+    for factor in (4, 1):
+        found = within(PROGRAMS[name], factor * least_budget(name, values_first), values_first)
+        same_bits(found.values(), reference(name).values())
+
+
+@cases({})
+def test_other_inputs_in_between_change_nothing(name: str) -> None:
+    program = PROGRAMS[name]
+    other = program._replace(arrays=tuple(0.9 * array for array in program.arrays))
+    outcome(other)
+    expected = outcome(other)
+    reference(name)
+    budget = 2 * max(least_budget(name), least_working(lambda size: within(other, size)))
+    with us.memory(budget):
+        first, between, last = outcome(program), outcome(other), outcome(program)
+    same_bits(first.values(), reference(name).values())
+    same_bits(between.values(), expected.values())
+    same_bits(last.values(), reference(name).values())
+
+
+def hessian_product(program: Program) -> Outcome:
+    """Return the product of the Hessian with a vector."""
+    tangents = [0.1 * np.cos(array) for array in program.arrays]
+    found = us.hvp(lambda *leaves: program.run(*leaves).loss, program.leaves(), tangents)
+    return Outcome(us.eval(list(found)), None, [])
+
+
+def second_gradient(program: Program) -> Outcome:
+    """Return the gradient of a function of the gradient."""
+    leaves = program.leaves()
+    slopes = program.run(*leaves).loss.grad(leaves)
+    size = sum((us.sum(us.real(us.conj(slope) * slope)) for slope in slopes), us.tensor(0.0))
+    return Outcome(us.eval(size.grad(leaves)), size.eval(), [])
+
+
+@pytest.mark.parametrize("compute", [hessian_product, second_gradient])
+@cases({})
+def test_second_derivatives_are_the_same_under_every_budget(name: str, compute: Callable[[Program], Outcome]) -> None:
+    program = PROGRAMS[name]
+    compute(program)
+    expected = compute(program)
+    least = least_working(lambda size: within(program, size, compute))
+    for budget in (PLENTY, 4 * least, 2 * least, least):
+        same_bits(within(program, budget, compute).gradients, expected.gradients)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@cases({})
+def test_the_peak_stays_within_the_budget(name: str) -> None:
+    for budget in budgets_for(name):
+        assert within(PROGRAMS[name], budget).report.peak <= budget
+
+
+@cases({})
+def test_the_peak_of_loop_and_gradient_stays_within_the_budget(name: str) -> None:
+    for budget in budgets_for(name, gradient_only):
+        assert within(PROGRAMS[name], budget, gradient_only).report.peak <= budget
+
+
+@cases({})
+def test_the_peak_is_reported_when_everything_fits(name: str) -> None:
+    leaf = PROGRAMS[name].arrays[0].nbytes
+    assert within(PROGRAMS[name], PLENTY).report.peak > 10 * leaf
+
+
+@cases({})
+def test_the_peak_never_rises_when_the_budget_falls(name: str) -> None:
+    peaks = [within(PROGRAMS[name], budget, gradient_only).report.peak for budget in budgets_for(name, gradient_only)]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+@cases({})
+def test_the_predicted_peak_is_near_the_measured_one_and_within_the_budget(name: str) -> None:
+    for budget in budgets_for(name, gradient_only)[2:]:
+        report = within(PROGRAMS[name], budget, gradient_only).report
+        if report.predicted_peak is not None:
+            assert 0.9 * report.peak <= report.predicted_peak <= budget
+
+
+@cases({})
+def test_the_least_budget_is_a_fraction_of_what_storing_everything_takes(name: str) -> None:
+    # 60 steps that keep two to five arrays each: a handful of states and one step is far below half of that.
+    leaf = PROGRAMS[name].arrays[0].nbytes
+    tracemalloc.start()
+    try:
+        base = tracemalloc.get_traced_memory()[0]
+        outcome(PROGRAMS[name])
+        everything = tracemalloc.get_traced_memory()[1] - base
+    finally:
+        tracemalloc.stop()
+    assert everything > 20 * leaf
+    assert least_budget(name, gradient_only) < everything / 2
+
+
+# Arrays so large that the objects of Python beside them do not count: traced memory is the memory of arrays.
+LARGE = make_programs(160)
+
+
+@cases({})
+def test_traced_memory_stays_within_the_budget(name: str) -> None:
+    program = LARGE[name]
+    gradient_only(program)
+    least = least_working(lambda budget: within(program, budget, gradient_only))
+    for budget in (4 * least, 2 * least, least):
+        settle()
+        tracemalloc.start()
+        try:
+            with us.memory(budget):
+                leaves = program.leaves()
+                tracemalloc.reset_peak()
+                # Leaves belong to the user.
+                base = tracemalloc.get_traced_memory()[0]
+                us.eval(program.run(*leaves).loss.grad(leaves))
+            traced = tracemalloc.get_traced_memory()[1] - base
+        finally:
+            tracemalloc.stop()
+        assert traced <= 1.1 * budget
+
+
+# --- work ------------------------------------------------------------------------------------------------------------
+
+
+def kernels(compute: Callable[[], Any]) -> int:
+    """Return how many kernels something runs."""
+    before = us.engine_stats().kernel_calls
+    compute()
+    return us.engine_stats().kernel_calls - before
+
+
+@cases({})
+def test_nothing_is_rebuilt_when_everything_fits(name: str) -> None:
+    program = PROGRAMS[name]
+    reference(name)
+    alone = kernels(lambda: outcome(program))
+    with us.memory(PLENTY) as scope:
+        assert kernels(lambda: outcome(program)) == alone
+    report = scope.report()
+    assert report.evictions == report.slabs_dropped == 0
+    assert report.evaluations == report.steps
+
+
+@cases({})
+def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> None:
+    program = PROGRAMS[name]
+    reference(name)
+    alone = kernels(lambda: outcome(program))
+    enough = int(1.1 * within(program, PLENTY).report.peak)
+    with us.memory(enough) as scope:
+        assert kernels(lambda: outcome(program)) == alone
+    assert scope.report().factor == 1.0
+
+
+@pytest.mark.parametrize("share", [2, 3, 4])
+@cases({}, ["plain", "growing", "truncated", "noisy", "turning", "summed", "recurrent"])
+def test_the_recompute_factor_is_within_15_percent_of_the_optimum(name: str, share: int) -> None:
+    everything = within(PROGRAMS[name], PLENTY, gradient_only).report.peak
+    report = within(PROGRAMS[name], everything // share, gradient_only).report
+    assert report.factor <= 1.15 * report.optimal_factor
+
+
+# --- random programs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_programs_are_the_same_under_random_budgets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The arrays of these programs are so small that the engine would not let them go.
+    for module in ("_engine.ledger", "_engine.replay", "_engine.engine"):
+        monkeypatch.setattr(f"unspool.{module}.TINY", 0)
+    monkeypatch.setattr("unspool._engine.matching.LARGE", 1)
+    us.clear_caches()
+    arrays = KINDS[kind].leaves
+
+    @settings(max_examples=40)
+    @given(program_of(kind), st.sampled_from([1.0, 1.2, 2.0, 5.0]))
+    def check(program: tuple[list[Any], int], share: float) -> None:
+        steps, times = program
+        values = Reference(steps, 3 * times, arrays)
+
+        def differentiated() -> list[Any]:
+            leaves = [us.tensor(array) for array in arrays]
+            loss = run(steps, 3 * times, leaves, values)
+            return [*us.eval(loss.grad(leaves)), loss.eval()]
+
+        def limited(budget: int) -> list[Any]:
+            with us.memory(budget):
+                return differentiated()
+
+        differentiated()
+        expected = differentiated()
+        least = least_working(limited, 100)
+        same_bits(limited(int(share * least)), expected)
+
+    check()
+    us.clear_caches()
