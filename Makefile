@@ -2,7 +2,7 @@
 #
 #   make demo     run the power-iteration example
 #   make test     format, lint, types and the whole test suite, as CI does
-#   make bench    measure overhead, loops, linear algebra, schedules and memory, beside other libraries, and hold them to their bars
+#   make bench    measure overhead, loops, linear algebra, schedules and memory, and hold them to their bars
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
 

@@ -26,7 +26,7 @@ import harness
 from harness import Bar
 
 if TYPE_CHECKING:
-    from unspool.checkpoint.online import Rule
+    from unspool.checkpoint.online import OnlineSchedule, Rule
 
 PACKAGES = {"unspool": "unspool"}
 
@@ -53,6 +53,16 @@ class Ratios:
 # --- counting --------------------------------------------------------------------------------------------------------
 
 
+def evaluations(schedule: OnlineSchedule, steps: int) -> float:
+    """Return how often a step runs in all if the loop ends now: at first, on the way back, and to be reversed.
+
+    The last step has just run, so it need not run again to be reversed.
+    """
+    from unspool.checkpoint import online
+
+    return 2 * steps - 1 + online.sweep_cost(schedule.positions, steps, slots=schedule.slots)
+
+
 def online_ratios(slots: int, longest: int, rule: Rule) -> Ratios:
     """Stop a loop after every number of steps and compare its evaluations with the optimum for that number."""
     from unspool.checkpoint import binomial, online
@@ -61,8 +71,7 @@ def online_ratios(slots: int, longest: int, rule: Rule) -> Ratios:
     ratios = []
     for steps in range(1, longest + 1):
         schedule.advance()
-        evaluations = 2 * steps - 1 + online.sweep_cost(schedule.positions, steps, slots=slots)
-        ratios.append(evaluations / (steps + binomial.advances(steps, slots)))
+        ratios.append(evaluations(schedule, steps) / (steps + binomial.advances(steps, slots)))
     worst = max(ratios)
     return Ratios(worst, 1 + ratios.index(worst), statistics.fmean(ratios))
 
@@ -74,7 +83,7 @@ def online_factor(steps: int, slots: int) -> float:
     schedule = online.OnlineSchedule(slots)
     for _ in range(steps):
         schedule.advance()
-    return (2 * steps - 1 + online.sweep_cost(schedule.positions, steps, slots=slots)) / steps
+    return evaluations(schedule, steps) / steps
 
 
 def wrong_counts(longest: int) -> tuple[int, int]:

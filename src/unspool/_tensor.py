@@ -193,7 +193,7 @@ class Tensor(Node):
 
     def _scalar(self, what: str) -> Any:
         value = self.value
-        if value is None:
+        while value is None:
             default_engine().compute((self,))
             value = self.value
         try:

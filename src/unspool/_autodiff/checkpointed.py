@@ -8,12 +8,11 @@ gradient the bits that `Unrolled` gives it.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
-from unspool._autodiff.checkpointed_run import Machine, Saved, bodies_of, run_known, run_unknown
+from unspool._autodiff.checkpointed_run import KeptOnce, Stepper, bodies_of, run_known, run_unknown
 from unspool._autodiff.iterate import Adjoint, Run, loop_of
 from unspool._autodiff.loop import take_values
 from unspool._engine.default import default_engine
@@ -21,6 +20,7 @@ from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer
 from unspool._engine.sizes import format_bytes, parse_bytes
 from unspool.checkpoint import binomial
+from unspool.checkpoint._counting import at_least
 from unspool.checkpoint.planner import BlockPlan, block_plan
 from unspool.errors import ArgumentError, BudgetError
 
@@ -77,7 +77,7 @@ class Checkpointed(Adjoint):
         if (slots is None) == (memory is None):
             given = "neither" if slots is None else f"slots={slots!r} and memory={memory!r}"
             raise ArgumentError(f"us.Checkpointed takes either slots or memory, got {given}")
-        self.slots = None if slots is None else _as_slots(slots)
+        self.slots = None if slots is None else at_least(slots, 1, "slots")
         self.memory = None if memory is None else parse_bytes(memory)
 
     def __eq__(self, other: object) -> bool:
@@ -130,12 +130,12 @@ class Checkpointed(Adjoint):
         inputs = [*traced.constants, *traced.initial]
         bodies = bodies_of(loop_of(step, most or 0, inputs, keep=False), inputs)
         values = default_engine().evaluate(inputs)
-        machine = Machine(bodies, values)
+        stepper = Stepper(bodies, values)
         if step.condition is None:
-            found = run_quietly(run_known, machine, self, True)
+            found = run_quietly(run_known, stepper, self, True)
         else:
-            found = run_quietly(run_unknown, machine, self, step.condition, most)
-        checkpoints = Checkpoints(bodies.of_length(found.steps), self, Saved(found.kept, values))
+            found = run_quietly(run_unknown, stepper, self, step.condition, most)
+        checkpoints = Checkpoints(bodies.of_length(found.steps), self, KeptOnce(found.kept, values))
         observer = current_observer()
         if observer is not None:
             observer.after(place_checkpointed(checkpoints, inputs), values, (*found.final, *found.outputs))
@@ -154,13 +154,3 @@ class Checkpointed(Adjoint):
         inputs: Sequence[Tensor] = [*constants, *initial]
         bodies = bodies_of(loop_of(step, steps, inputs, keep=False), inputs)
         return outputs_of(place_checkpointed(Checkpoints(bodies, self), inputs))
-
-
-def _as_slots(slots: Any) -> int:
-    try:
-        count = operator.index(slots)
-    except TypeError:
-        raise ArgumentError(f"slots is an integer, got {slots!r}") from None
-    if count < 1:
-        raise ArgumentError(f"slots is at least 1, since the initial state takes one, got {count}")
-    return count

@@ -18,7 +18,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.checkpointed_adjoint import AdjointStretch, Reverser, run_fragment
-from unspool._autodiff.checkpointed_run import Bodies, Machine, Saved, go_back, run_known
+from unspool._autodiff.checkpointed_run import Bodies, KeptOnce, Stepper, go_back, run_known
 from unspool._autodiff.checkpointed_second import pull_reversal, push_reversal
 from unspool._autodiff.checkpointed_tangent import push_steps
 from unspool._autodiff.loop import LOOP, Loop, loop_output
@@ -45,7 +45,7 @@ class Checkpoints:
 
     __slots__ = ("_key", "bodies", "saved", "strategy")
 
-    def __init__(self, bodies: Bodies, strategy: Checkpointed, saved: Saved | None = None) -> None:
+    def __init__(self, bodies: Bodies, strategy: Checkpointed, saved: KeptOnce | None = None) -> None:
         self.bodies = bodies
         self.strategy = strategy
         self.saved = saved
@@ -279,10 +279,10 @@ def _infer_reversed(*inputs: Node, reversal: Reversal) -> list[tuple[Any, Any]]:
 def _kernel_reversed(*arrays: Any, reversal: Reversal) -> tuple[Any, ...]:
     checkpoints, stretches = reversal.checkpoints, reversal.stretches
     given, arriving, rest = reversal.grouped(arrays)
-    machine = Machine(checkpoints.bodies, given)
+    stepper = Stepper(checkpoints.bodies, given)
     kept = None if checkpoints.saved is None else checkpoints.saved.take(given)
     if kept is None:
-        kept = run_known(machine, checkpoints.strategy, False).kept
+        kept = run_known(stepper, checkpoints.strategy, False).kept
     constants, left = [], list(rest)
     for stretch in stretches:
         constants.append(left[: stretch.constants])
@@ -290,7 +290,7 @@ def _kernel_reversed(*arrays: Any, reversal: Reversal) -> tuple[Any, ...]:
     carries = checkpoints.loop.carries
     carry = [x for x, (at, _) in zip(arriving, reversal.arriving, strict=True) if at < carries]
     reverser = Reverser(stretches, constants, carry, arriving[len(carry) :])
-    go_back(machine, kept, reverser.take)
+    go_back(stepper, kept, reverser.take)
     found = run_fragment(reversal.finish, [*reverser.carry, *reverser.terms])
     return tuple(map(np.asarray, found))
 

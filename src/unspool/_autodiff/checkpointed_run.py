@@ -17,9 +17,10 @@ from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop import Loop, apply_fragment, stand_ins
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import Runner, advance_until
+from unspool._autodiff.operators import derived
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
 from unspool.checkpoint import binomial
@@ -57,16 +58,11 @@ def bodies_of(loop: Loop, inputs: Sequence[Node]) -> Bodies:
 def _without_outputs(body: Fragment, shapes: tuple[Any, ...], carries: int) -> Fragment:
     if len(body.outputs) == carries:
         return body
-    plan = body_plan(body, shapes)
-    key = ("bare", carries)
-    if plan is not None and key in plan.derivatives:
-        found: Fragment = plan.derivatives[key]
-        return found
     inputs = stand_ins(body, shapes)
-    made = capture(inputs, apply_fragment(body, inputs)[:carries]).fragment
-    if plan is not None:
-        plan.derivatives[key] = made
-    return made
+    bare: Fragment = derived(
+        body, inputs, ("bare", carries), lambda: capture(inputs, apply_fragment(body, inputs)[:carries]).fragment
+    )
+    return bare
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
@@ -93,7 +89,7 @@ class Kept(NamedTuple):
     records: dict[int, Rows]
 
 
-class Saved:
+class KeptOnce:
     """What one run keeps, until it is used up; good for the arrays that it ran on, and no others."""
 
     __slots__ = ("_arrays", "_kept")
@@ -124,7 +120,7 @@ class Saved:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-class Machine:
+class Stepper:
     """Makes steps of a loop from any of its states.
 
     Parameters
@@ -178,28 +174,28 @@ class SavingRun(NamedTuple):
     kept: Kept
 
 
-def run_known(machine: Machine, strategy: Checkpointed, show: bool) -> SavingRun:
+def run_known(stepper: Stepper, strategy: Checkpointed, show: bool) -> SavingRun:
     """Run a loop to its known end, saving states where the binomial schedule wants them; ``show`` its outputs or not.
 
     The last block runs with its record: it is the first to be reversed.
     """
-    loop = machine.bodies.loop
-    plan = strategy.plan(loop.steps, *machine.sizes())
+    loop = stepper.bodies.loop
+    plan = strategy.plan(loop.steps, *stepper.sizes())
     bounds = range(loop.steps + 1) if plan.block == 1 else plan.bounds(loop.steps)
     last = len(bounds) - 2
     outputs = _Outputs(loop.stacked if show else 0)
-    state = machine.initial
+    state = stepper.initial
     states: dict[int, State] = {0: state} if last else {}
-    shown = machine.runner(loop) if outputs.count else None
+    shown = stepper.runner(loop) if outputs.count else None
     done = 0
     for position in (*binomial.checkpoints(last + 1, plan.slots), last):
         if position > done:
             steps = bounds[position] - bounds[done]
-            state = machine.advance(state, steps) if shown is None else _shown(shown, state, steps, outputs)
+            state = stepper.advance(state, steps) if shown is None else _shown(shown, state, steps, outputs)
             done = position
             if position < last:
                 states[position] = state
-    runner = machine.runner(machine.bodies.recorded)
+    runner = stepper.runner(stepper.bodies.recorded)
     runner.restart(state, bounds[-1] - bounds[last])
     runner.advance(bounds[-1] - bounds[last])
     rows = runner.stacked()
@@ -219,18 +215,18 @@ def _shown(runner: Runner, state: State, steps: int, outputs: _Outputs) -> State
     return state
 
 
-def run_unknown(machine: Machine, strategy: Checkpointed, condition: Fragment, most: int | None) -> SavingRun:
+def run_unknown(stepper: Stepper, strategy: Checkpointed, condition: Fragment, most: int | None) -> SavingRun:
     """Run a loop until its condition holds, dropping the saved state that will be missed least when there is no room.
 
     Every block runs with its record, since it may be the last. Records of more than one block are kept as long as the
     loop may still fit as a whole.
     """
-    loop = machine.bodies.recorded
-    watched = joined(loop.body, condition, tuple([np.shape(x) for x in (*machine.constants, *machine.initial)]))
-    block, slots, whole = strategy.open_plan(*machine.sizes())
+    loop = stepper.bodies.recorded
+    watched = joined(loop.body, condition, tuple([np.shape(x) for x in (*stepper.constants, *stepper.initial)]))
+    block, slots, whole = strategy.open_plan(*stepper.sizes())
     schedule = OnlineSchedule(slots)
-    outputs = _Outputs(machine.bodies.loop.stacked)
-    state = machine.initial
+    outputs = _Outputs(stepper.bodies.loop.stacked)
+    state = stepper.initial
     states: dict[int, State] = {}
     records: dict[int, Rows] = {}
     done = number = 0
@@ -242,7 +238,7 @@ def run_unknown(machine: Machine, strategy: Checkpointed, condition: Fragment, m
         count = block if most is None else min(block, most - done)
         if number < whole:
             # The loop may end soon: room grows as it is needed.
-            runner = machine.runner(loop, watched, state)
+            runner = stepper.runner(loop, watched, state)
             stopped = advance_until(runner, count)
         else:
             records.clear()
@@ -294,7 +290,7 @@ class _Outputs:
 # --- going back ------------------------------------------------------------------------------------------------------
 
 
-def go_back(machine: Machine, kept: Kept, reverse: Callable[[Rows, int], bool]) -> None:
+def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int], bool]) -> None:
     """Hand the records of all blocks to a function, the last one first, and forget them.
 
     ``reverse(rows, steps)`` says whether it needs the block before. Its rows are overwritten afterwards.
@@ -308,7 +304,7 @@ def go_back(machine: Machine, kept: Kept, reverse: Callable[[Rows, int], bool]) 
     for action in _actions(sorted(states), first, kept.slots):
         match action:
             case binomial.Advance(start, stop):
-                state = machine.advance(state, bounds[stop] - bounds[start])
+                state = stepper.advance(state, bounds[stop] - bounds[start])
             case binomial.Save(number):
                 states[number] = state
             case binomial.Restore(number):
@@ -317,7 +313,7 @@ def go_back(machine: Machine, kept: Kept, reverse: Callable[[Rows, int], bool]) 
                 del states[number]
             case binomial.Reverse(number):
                 steps = bounds[number + 1] - bounds[number]
-                rows, state = machine.record(state, steps), []
+                rows, state = stepper.record(state, steps), []
                 if not reverse(rows, steps):
                     return
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import optree
 
 from unspool._autodiff.tape_arithmetic import Arithmetic, Machine, Rational, holds_fractions
-from unspool._autodiff.tape_checkpoint import Ledger, Plan, ValueStore, Watcher, make_plan
+from unspool._autodiff.tape_checkpoint import ByteCounter, DropPlan, ValueStore, Watcher, plan_drops
 from unspool._autodiff.tape_entries import Entries, numbers
 from unspool._autodiff.tape_interpreter import Interpreter, add_cotangents, add_slots
 from unspool._autodiff.walk import is_differentiable
@@ -120,7 +120,7 @@ class Tape:
         bound = self._bind(given)
         sizes = solve_sizes([(node, bound[node.id].shape) for node in given])
         self._interpreter = Interpreter(self._arithmetic, sizes)
-        self._store = ValueStore(self._nodes, self._inputs, self._interpreter, bound, Ledger(watch))
+        self._store = ValueStore(self._nodes, self._inputs, self._interpreter, bound, ByteCounter(watch))
         self._entries = Entries(self._nodes, self._store.shapes, self._arithmetic)
         self._store.settle(plan)
         self._active: set[int] = set()
@@ -326,11 +326,11 @@ class Tape:
 
     # -- how it is done --
 
-    def _plan(self, checkpoint: CheckpointConfig | None = None, *pinned: int) -> Plan:
+    def _plan(self, checkpoint: CheckpointConfig | None = None, *pinned: int) -> DropPlan:
         config = self._checkpoint if checkpoint is None else as_config(checkpoint)
-        return make_plan(config, self._nodes, self._inputs, self._outputs.union(pinned))
+        return plan_drops(config, self._nodes, self._inputs, self._outputs.union(pinned))
 
-    def _sweep(self, positions: Iterable[int], cotangents: list[Any], plan: Plan) -> None:
+    def _sweep(self, positions: Iterable[int], cotangents: list[Any], plan: DropPlan) -> None:
         """Take the steps of the given nodes, whose ids fall."""
         self._store.settle(plan)
         for position, known in self._store.walk_back(plan, self._reached(positions, cotangents)):

@@ -1,6 +1,6 @@
 """What a tape holds: the values of its nodes, of which those inside checkpoint segments are dropped and rebuilt.
 
-A `Plan` says which values are dropped and when. A `ValueStore` follows it: forwards it drops a value after its last
+A `DropPlan` says which values are dropped and when. A `ValueStore` follows it: forwards it drops a value after its last
 use, backwards it computes those of a segment again when the sweep arrives there. A rebuild runs the same kernels on the
 same values in the same order, so it gives the same bits. Rebuilt values live beside the store and belong to one sweep:
 a sweep that fails leaves nothing behind.
@@ -20,7 +20,7 @@ from unspool._autodiff.tape_arithmetic import frozen
 from unspool._autodiff.tape_interpreter import Interpreter
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
-from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
+from unspool._ops.leaf import LEAF_OPS
 from unspool.checkpoint.segments import CheckpointConfig, segment_of
 
 
@@ -47,7 +47,7 @@ class TapeEvent:
 Watcher: TypeAlias = Callable[[TapeEvent], None]
 
 
-class Ledger:
+class ByteCounter:
     """Counts the bytes of arrays from the moment they are entered until Python frees them.
 
     It holds no array: each is entered with a weak reference. So it measures what really happened, and a reference
@@ -74,20 +74,20 @@ class Ledger:
             self._watch(TapeEvent(action, node, self._live_bytes))
 
     def _freed(self, key: int, size: int) -> Callable[[Any], None]:
-        # Weak: arrays may live longer than their tape, and must not keep the ledger and its watcher.
+        # Weak: arrays may live longer than their tape, and must not keep the counter and its watcher.
         weak_self = weakref.ref(self)
 
         def callback(_: Any) -> None:
-            ledger = weak_self()
-            if ledger is not None:
-                del ledger._entries[key]
-                ledger._live_bytes -= size
+            counter = weak_self()
+            if counter is not None:
+                del counter._entries[key]
+                counter._live_bytes -= size
 
         return callback
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DropPlan:
     """Which values are dropped, after which node, and with which others they are rebuilt.
 
     Attributes
@@ -108,16 +108,16 @@ class Plan:
     last_used: dict[int, list[int]]
 
 
-def make_plan(
+def plan_drops(
     config: CheckpointConfig, nodes: Sequence[Node], inputs: Sequence[Sequence[int]], pinned: Collection[int]
-) -> Plan:
+) -> DropPlan:
     """Return the plan of a configuration.
 
     In a segment everything is dropped but leaves, pinned nodes, values that `unspool.keep` holds, and what is used
     outside.
     """
     segments = segment_of(config, len(nodes))
-    stays = [_is_leaf(node) or is_kept(node) for node in nodes]
+    stays = [node.op in LEAF_OPS or is_kept(node) for node in nodes]
     for position in pinned:
         stays[position] = True
     last_use = list(range(len(nodes)))
@@ -125,7 +125,7 @@ def make_plan(
         for operand in operands:
             last_use[operand] = consumer
             stays[operand] = stays[operand] or segments[operand] != segments[consumer]
-    plan = Plan(segments, [False] * len(nodes), [[] for _ in {*segments} - {None}], {})
+    plan = DropPlan(segments, [False] * len(nodes), [[] for _ in {*segments} - {None}], {})
     for position, segment in enumerate(segments):
         if segment is not None and not stays[position]:
             plan.is_dropped[position] = True
@@ -149,14 +149,14 @@ class ValueStore:
         inputs: Sequence[Sequence[int]],
         interpreter: Interpreter,
         bound: dict[int, Any],
-        ledger: Ledger,
+        counter: ByteCounter,
     ) -> None:
         self.shapes: list[tuple[Any, ...]] = [()] * len(nodes)
         self._nodes = nodes
         self._inputs = inputs
         self._interpreter = interpreter
         self._values = bound
-        self._ledger = ledger
+        self._counter = counter
         for position, node in enumerate(nodes):
             if node.id in bound:
                 self._enter(position, bound)
@@ -168,7 +168,7 @@ class ValueStore:
         self._interpreter.evaluate([node], self._values, own)
         return own[node.id]
 
-    def settle(self, plan: Plan) -> None:
+    def settle(self, plan: DropPlan) -> None:
         """Hold what a plan keeps, and nothing else.
 
         What is missing is computed, and what is to be dropped goes after its last use. On an empty store this is the
@@ -180,13 +180,13 @@ class ValueStore:
             if is_wanted[position]:
                 self._interpreter.run((node,), self._values)
                 self._enter(position, self._values)
-                self._ledger.tell("forward", position)
+                self._counter.tell("forward", position)
             if plan.rebuilt and not plan.is_dropped[position]:
                 self._let_go_of_larger_arrays(node, kept)
             for dead in plan.last_used.get(position, ()):
                 self._drop(dead, self._values)
 
-    def walk_back(self, plan: Plan, positions: Iterable[int]) -> Iterator[tuple[int, Mapping[int, Any]]]:
+    def walk_back(self, plan: DropPlan, positions: Iterable[int]) -> Iterator[tuple[int, Mapping[int, Any]]]:
         """Yield positions, which fall, each with the values that its derivative rules may look at.
 
         The values of a segment are rebuilt when the walk enters it, and dropped when it leaves.
@@ -203,11 +203,11 @@ class ValueStore:
                     self._rebuild(plan.rebuilt[segment], position, known)
                 inside = segment
             yield position, known
-            self._ledger.tell("reverse", position)
+            self._counter.tell("reverse", position)
         if inside is not None:
             self._leave(plan.rebuilt[inside], rebuilt)
 
-    def _wanted(self, plan: Plan) -> list[bool]:
+    def _wanted(self, plan: DropPlan) -> list[bool]:
         """Return for each node whether it has to be computed: it is missing, and is kept or leads to one that is."""
         wanted = [not dropped for dropped in plan.is_dropped]
         for position in range(len(wanted) - 1, -1, -1):
@@ -224,7 +224,7 @@ class ValueStore:
                 break
             self._interpreter.run((self._nodes[position],), known)
             self._enter(position, known)
-            self._ledger.tell("rebuild", position)
+            self._counter.tell("rebuild", position)
 
     def _leave(self, positions: Sequence[int], rebuilt: dict[int, Any]) -> None:
         for position in positions:
@@ -232,23 +232,23 @@ class ValueStore:
 
     def _drop(self, position: int, values: dict[int, Any]) -> None:
         if values.pop(self._nodes[position].id, None) is not None:
-            self._ledger.tell("drop", position)
+            self._counter.tell("drop", position)
 
     def _enter(self, position: int, values: Mapping[int, Any]) -> None:
         value = values[self._nodes[position].id]
         self.shapes[position] = tuple(p.shape for p in value) if isinstance(value, tuple) else tuple(value.shape)
-        self._ledger.enter(value)
+        self._counter.enter(value)
 
     def _let_go_of_larger_arrays(self, node: Node, kept: set[int]) -> None:
         """Copy a kept value that would hold a much larger array alive; ``kept`` has the ids of arrays that stay."""
         value = self._values[node.id]
-        if not _is_leaf(node):
+        if node.op not in LEAF_OPS:
             parts = value if isinstance(value, tuple) else (value,)
             copies = tuple(part if id(_owner(part)) in kept else _compact(part) for part in parts)
             if any(copy is not part for copy, part in zip(copies, parts, strict=True)):
                 value = copies if isinstance(value, tuple) else copies[0]
                 self._values[node.id] = value
-                self._ledger.enter(value)
+                self._counter.enter(value)
         kept.update(id(_owner(part)) for part in (value if isinstance(value, tuple) else (value,)))
 
 
@@ -268,7 +268,3 @@ def _owner(array: Any) -> Any:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
-
-
-def _is_leaf(node: Node) -> bool:
-    return node.op is TENSOR or node.op is PLACEHOLDER or node.op is CONSTANT

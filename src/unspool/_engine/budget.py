@@ -99,11 +99,12 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         self._before = (ledger.limit, ledger.is_strict, ledger.guard, ledger.timeline, ledger.peak, POOL.limit)
         ledger.guard = Guard(self._verify, store) if self._verify or store is not None else None
         ledger.is_strict = True
-        ledger.peak = 0
         ledger.need = None
         ledger.timeline = self._timeline = []
         ledger.set_limit(self.budget)
         ledger.make_room()
+        ledger.peak = 0  # not what was held before
+        self._timeline.clear()
         POOL.set_limit(min(POOL_LIMIT, self.budget // _POOL_SHARE))
         self._started = counters(ledger)
         return self
@@ -197,7 +198,7 @@ def report_since(ledger: Ledger, started: Mapping[str, Any], budget: int) -> Mem
         spilled_bytes=0 if store is None else store.written,
         read_bytes=0 if store is None else store.read,
         rebuild_seconds=done["seconds"],
-        metadata_bytes=ledger.metadata_bytes(),
+        metadata_bytes=steps * ledger.record_bytes(),
     )
 
 
@@ -251,7 +252,7 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
     ...     y = us.sin(y)
     >>> plan = us.plan_memory(us.sum(y), x, memory="1MB")
     >>> plan.fits, plan.steps, plan.factor > 1
-    (True, 51, True)
+    (True, 50, True)
     """
     from unspool._autodiff import trees
     from unspool._autodiff.functional import gradient_of

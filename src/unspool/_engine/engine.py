@@ -37,7 +37,9 @@ from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import can_be_sealed, structure_of
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Bundle, Node
+from unspool._ops.leaf import PLACEHOLDER
 from unspool._tensor import Tensor
+from unspool.errors import BudgetError
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 _LARGEST_PIECE = 512
@@ -79,9 +81,12 @@ class Evaluator:
         """Return the values of the targets as read-only arrays, computing each node that needs it once."""
         if bindings:
             return self._evaluate_bound(targets, bindings)
-        missing = {t.id: t for t in targets if t.value is None}
-        if missing:
+        while missing := {t.id: t for t in targets if t.value is None}:
             self.compute(tuple(missing.values()))
+            # Looked at once: another thread may let values go at any time.
+            values = [t.value for t in targets]
+            if not any(value is None for value in values):
+                return [hand_out(value) for value in values]
         return [hand_out(t.value) for t in targets]
 
     def compute(self, missing: Sequence[Node]) -> None:
@@ -266,8 +271,10 @@ class Evaluator:
     def _is_too_large(self, work: Pass) -> bool:
         """Whether a pass does not fit the budget, by what all its nodes together take."""
         ledger = self.ledger
-        if not (ledger.is_strict or ledger.has_dropped):
+        if not (ledger.is_strict or ledger.has_dropped or ledger.noted > ledger.limit // 2):
             return False
+        if any(node.op is PLACEHOLDER for node in work.order):
+            return False  # it has no value, which the pass finds
         if ledger.noted + sum([bytes_of(n) for n in work.order if type(n) is not Projection]) <= ledger.limit:
             return False
         return ledger.held_bytes() + interpreter.peak_bytes(work) > ledger.limit
@@ -283,7 +290,10 @@ class Evaluator:
         needed = interpreter.peak_bytes(work)
         before = ledger.noted
         work.order.clear()  # what is referred to counts as wanted
-        ledger.make_room(needed=needed)
+        try:
+            ledger.make_room(needed=needed)
+        except BudgetError:
+            return False
         return ledger.noted < before and ledger.noted + needed <= ledger.limit
 
     def _enter_calls(self, calls: Sequence[Call]) -> None:
@@ -292,8 +302,6 @@ class Evaluator:
         for call in calls:
             ledger.noted += call.plan.output_bytes
             ledger.enter(call)
-        if ledger.noted > ledger.limit:
-            ledger.make_room()
 
     def _loose_step(self, work: Pass, missing: Sequence[Node]) -> tuple[list[ref[Node]], list[int]]:
         """Return the nodes of a pass that may be worth letting go later, and what it reads.
@@ -314,8 +322,6 @@ class Evaluator:
         ledger.noted += step.nbytes
         ledger.steps += 1
         ledger.enter(step)
-        if ledger.noted > ledger.limit:
-            ledger.make_room()
 
     def _on_fold(self, call: Call, piece: Piece) -> None:
         if piece.slab is None:

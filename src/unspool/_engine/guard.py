@@ -52,6 +52,7 @@ class Guard:
         self._files: dict[int, SpillHandle] = {}
         self._nodes: dict[SpillHandle, list[ref[Node]]] = {}
         self._steps: list[int] = []
+        self._is_full = False
 
     # -- digests --
 
@@ -95,8 +96,7 @@ class Guard:
             handle = self.store.put(arrays)
         except SpillError as error:
             warnings.warn(f"no more states go to disk, they are computed again: {error}", SpillWarning, stacklevel=2)
-            self._steps.append(-1)
-            self._full = True
+            self._is_full = True
             return
         for node in nodes:
             self._files.setdefault(node.id, handle)
@@ -104,10 +104,8 @@ class Guard:
         insort(self._steps, step)
         self._choose_period(times, slots)
 
-    _full = False
-
     def _is_near(self, step: int) -> bool:
-        if self._full:
+        if self._is_full:
             return True
         i = bisect_left(self._steps, step)
         return any(abs(step - near) < self.period for near in self._steps[max(0, i - 1) : i + 1])

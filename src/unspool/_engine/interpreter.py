@@ -114,7 +114,7 @@ def peak_bytes(work: Pass) -> int:
             now += size
             peak = max(peak, now)
         for source in sources_of(node):
-            if source.id in left:
+            if source.id in left and type(source) is not Call:
                 left[source.id] -= 1
                 if not left[source.id]:
                     now -= alive.pop(source.id, 0)

@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import compress, islice
+from itertools import compress
 from sys import getrefcount, getsizeof
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -191,6 +191,7 @@ class Ledger:
         self.seconds = 0.0
         self.need: Need | None = None
         self._newest: Plan | None = None
+        self._newest_call: ref[Call] | None = None
         self.guard: Guard | None = None
         self.timeline: list[tuple[float, int]] | None = None
         self._waiting = waiting
@@ -239,6 +240,7 @@ class Ledger:
 
     def _place_call(self, call: Call) -> None:
         now = self._now
+        self._newest_call = ref(call)
         held = self._held
         self._latest = set()
         for operand in call.inputs:
@@ -255,7 +257,7 @@ class Ledger:
             self._slabs.append(Slab(call))
         self._end_step(call.id, call.plan.seconds)
 
-    def _place_loose(self, step: Loose) -> None:
+    def _place_loose(self, step: Loose, seconds: float = 0.0) -> None:
         now = self._now
         self._latest = set()
         for key in step.read:
@@ -270,7 +272,7 @@ class Ledger:
                 self._held[node.id] = Held(node, now)
                 self._latest.add(node.id)
                 identity = node.id
-        self._end_step(identity, 0.0)
+        self._end_step(identity, seconds)
 
     def place_waiting(self, left: int) -> None:
         """Place pieces that wait to be folded on the line, all but the newest."""
@@ -292,7 +294,7 @@ class Ledger:
                 entry = self._held.get(operand.id)
                 if entry is not None:
                     entry.last = self._now
-            self._place_loose(step)
+            self._place_loose(step, piece.site.plan.seconds)
             self._line.append(step)
             piece.slab = Slab(piece)
             self._slabs.append(piece.slab)
@@ -300,6 +302,7 @@ class Ledger:
     def fold_piece(self, slab: Slab, call: Call) -> None:
         """Note that a piece was folded that had been placed on the line before."""
         slab.move_to(call)
+        self._newest_call = ref(call)
         for operand in call.inputs:
             entry = self._held.get(operand.id)
             if entry is not None:
@@ -347,13 +350,10 @@ class Ledger:
             if len(timeline) > _MOST_SAMPLES:
                 del timeline[1::2]
 
-    def metadata_bytes(self) -> int:
-        """Estimate the bytes of the records of all steps that are alive, by those of the newest ones."""
-        with self.lock:
-            self._look_at_arrived()
-            calls = [step() for step in islice(reversed(self._line), 16) if type(step) is not Loose]
-            sizes = [_record_bytes(call) for call in calls if call is not None]
-            return len(self._line) * sum(sizes) // len(sizes) if sizes else 0
+    def record_bytes(self) -> int:
+        """Return the bytes of the record of one step, as far as is known: those of the newest call."""
+        call = None if self._newest_call is None else self._newest_call()
+        return 0 if call is None else _record_bytes(call)
 
     def add_replay(self, work: Replay) -> None:
         """Note what an evaluation within the budget did."""

@@ -73,19 +73,7 @@ class Engine:
         return self._evaluator.ledger.limit
 
     def eval(self, *trees: Any, bindings: Mapping[Tensor, Any] | None = None) -> Any:
-        """Compute tensors together, as `unspool.eval` does, by this engine.
-
-        Parameters
-        ----------
-        *trees : pytree of Tensor
-            Tensors, or nested tuples, lists and dicts of them. Other leaves are returned as they are.
-        bindings : dict of Tensor to array_like, optional
-            Values for the placeholders they depend on.
-
-        Returns
-        -------
-        pytree of numpy.ndarray
-            The structure of the argument, or a tuple of structures if several were given. Arrays are read-only.
+        """Compute tensors together; takes and returns what `unspool.eval` does.
 
         Raises
         ------

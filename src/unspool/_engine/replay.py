@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _by_id = attrgetter("id")
 
-# Units that a branch off the way to a missing value may have to be run along.
+# The most units of a branch that is run along the way, or late.
 _BRANCH = 16
 
 # Units among which the narrowest state is looked for.
@@ -187,7 +187,7 @@ class Need:
         What the frame above holds all the time: its results, and what its chains stack up.
     """
 
-    __slots__ = ("_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
+    __slots__ = ("_tapes", "_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
 
     def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
         self.steps = len(frame.order)
@@ -197,14 +197,18 @@ class Need:
         live: dict[int, int] = {}
         current = busiest = 0
         self._widths: list[int] = []
+        self._tapes: list[int] = []
         for unit in frame.order:
+            tape = 0
             for node in outputs_of(unit):
                 size = nbytes(node.shape, node.dtype)
                 if frame.uses.get(node.id):
                     live[node.id] = size
                     current += size
                 if above.uses.get(node.id):
-                    self.tape += size
+                    tape += size
+            self.tape += tape
+            self._tapes.append(tape)
             # While it runs, what it reads is there too.
             busiest = max(busiest, current + workspace_of(unit))
             for operand in unit.inputs:
@@ -217,6 +221,15 @@ class Need:
         self.state = max(map(min, _windows(self._widths, self._window)), default=0)
         self.workspace = max(workspace, busiest - self.state)
         self.step = max(1, -(-self.tape // max(1, self.steps)))
+
+    def tail(self, room: int) -> int:
+        """Return the position from which on what the frame above reads fits into some room; the last unit always."""
+        position = self.steps - 1
+        room -= self._tapes[position]
+        while position and room >= self._tapes[position - 1]:
+            position -= 1
+            room -= self._tapes[position]
+        return position
 
     def narrowest(self, position: int) -> int:
         """Return the position, at or a little before one, after which the state is narrowest."""
@@ -283,7 +296,6 @@ class Replay:
         self._frames: list[Frame] = []
         self._saved: list[Saved] = []
         self._has_one_level_below = False
-        self._lowest = 0
         self._ran: set[int] = set()
 
     @property
@@ -338,13 +350,15 @@ class Replay:
         """
         spine = self._frame_for(targets)
         levels: dict[int, dict[int, Node]] = {}
+        inside = {unit.id for unit in spine.order}
         stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs]
         while stack:
             unit = stack.pop()
             level = self._level(unit)
-            if unit.inputs and level < spine.level and unit.id not in levels.setdefault(level, {}):
+            if unit.inputs and unit.id not in inside and unit.id not in levels.setdefault(level, {}):
                 levels[level][unit.id] = unit
                 stack += [unit_of(operand) for operand in unit.inputs]
+        levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
         stacks = max((nbytes(unit.shape, unit.dtype) for unit in spine.order if unit.op.name == "chain"), default=0)
         fixed = stacks + sum(nbytes(target.shape, target.dtype) for target in targets)
@@ -355,7 +369,6 @@ class Replay:
             needs.append(Need(frame, above, workspace))
             above = Frame(above.order + frame.order, level)
         self._has_one_level_below = len(needs) == 1
-        self._lowest = min(levels, default=0)
         if not needs:
             return Need(Frame([], 0), spine, workspace, fixed)
         main = max(needs, key=lambda need: need.tape)
@@ -536,14 +549,18 @@ class Replay:
         self._frames.append(frame)
 
     def _frame_for(self, missing: Sequence[Node], above: Frame | None = None) -> Frame:
-        """Return the frame of the highest level among missing nodes: all that they are made from and is not there."""
+        """Return a frame for missing nodes of one level: all that they are made from and is not there.
+
+        If something waits for them it is the lowest level among them, so that what is kept is kept for who waits.
+        """
         stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
-        level = max((self._level(unit) for unit in stack), default=0)
+        levels = [self._level(unit) for unit in stack]
+        level = 0 if not levels else max(levels) if above is None else min(levels)
         found: dict[int, Node] = {}
-        self._collect(stack, level, found)
+        self._collect([unit for unit, other in zip(stack, levels, strict=True) if other == level], level, found)
         if above is not None and len(found) > 1:
             self._widen(found, level, above)
-        return Frame(_ordered(list(found.values())), level)
+        return Frame(_just_in_time(_ordered(list(found.values()))), level)
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
@@ -577,7 +594,7 @@ class Replay:
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
-        found = None if self._guard is None else self._guard.fetch(node)
+        found = None if self._guard is None or not self._frames else self._guard.fetch(node)
         if found is None:
             return None
         fresh = {key: value for key, value in found.items() if key not in self._values}
@@ -594,8 +611,8 @@ class Replay:
         room = limit - self._base - self._nbytes - need.overhead()
         if need.tape > room:
             room += self._reclaim(frame.order[-1].id, above, need.tape - room)
-        if frame.level > self._lowest:
-            room //= 2  # the other half is for the frames below
+        if not self._has_one_level_below:
+            room //= 2  # the other half is for frames of other levels
         if need.tape <= room:
             return
         least = need.state + need.step
@@ -605,7 +622,7 @@ class Replay:
             return
         plan = need.plan(room + need.overhead())
         bounds = plan.bounds(need.steps)
-        frame.tape_from = bounds[-2]
+        frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
 
     def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
@@ -712,6 +729,61 @@ def _ordered(units: list[Node]) -> list[Node]:
             if not waiting[reader.id]:
                 ready.append(reader)
     return order
+
+
+def _just_in_time(order: list[Node]) -> list[Node]:
+    """Move small branches that are made from lower levels alone to just before what reads them.
+
+    A term of the loss for each step, say: all of them would be there at once otherwise. Those that single steps of
+    chains read are left out; they are computed when the step comes.
+    """
+    inside = {unit.id: unit for unit in order}
+    small = _small_branches(order, inside)
+    arranged: dict[int, Node] = {}
+    late: set[int] = set()
+    for unit in order:
+        if unit.id in small:
+            continue
+        operands: Sequence[Node] = unit.inputs
+        if unit.op.name == "chain":
+            fixed = len(unit.params["chain"].carried) + len(unit.params["chain"].constant)
+            late.update(unit_of(operand).id for operand in operands[fixed:])
+            operands = operands[:fixed]
+        _arrange(operands, inside, small, arranged)
+        arranged[unit.id] = unit
+    for unit in reversed(order):  # what only late ones read is late
+        if unit.id in late and unit.id in small:
+            late.update(unit_of(operand).id for operand in unit.inputs)
+    _arrange([unit for unit in order if unit.id not in late], inside, small, arranged)
+    return list(arranged.values())
+
+
+def _small_branches(order: list[Node], inside: Container[int]) -> set[int]:
+    """Return units that are made, inside a frame, from few others, and from no call or chain."""
+    sizes: dict[int, int] = {}
+    for unit in order:
+        sources = {unit_of(operand).id for operand in unit.inputs}
+        sizes[unit.id] = 1 + sum(sizes[source] for source in sources if source in inside)
+        if type(unit) is Call or unit.op.name == "chain":
+            sizes[unit.id] = _BRANCH + 1
+    return {key for key, size in sizes.items() if size <= _BRANCH}
+
+
+def _arrange(
+    nodes: Sequence[Node], inside: dict[int, Node], small: Container[int], arranged: dict[int, Node]
+) -> None:
+    """Append those of some nodes that are small branches, after what they are made from."""
+    stack = [unit_of(node) for node in reversed(nodes)]
+    while stack:
+        unit = stack[-1]
+        if unit.id in arranged or unit.id not in small or unit.id not in inside:
+            stack.pop()
+            continue
+        waiting = [s for s in map(unit_of, unit.inputs) if s.id in inside and s.id not in arranged]
+        if waiting:
+            stack += waiting
+        else:
+            arranged[unit.id] = stack.pop()
 
 
 def _size(value: Any) -> int:

@@ -84,12 +84,17 @@ def least_advances_of_many(steps: NDArray[np.float64], slots: NDArray[np.float64
     return work
 
 
-def at_least(value: int, least: int, name: str) -> int:
-    """Return an argument as an integer; raise `ArgumentError` if it is none, or too small."""
+def integer(value: int, name: str) -> int:
+    """Return an argument as an integer; raise `ArgumentError` if it is none."""
     try:
-        number = operator.index(value)
+        return operator.index(value)
     except TypeError:
         raise ArgumentError(f"{name} is an integer, got {value!r}") from None
+
+
+def at_least(value: int, least: int, name: str) -> int:
+    """Return an argument as an integer; raise `ArgumentError` if it is none, or too small."""
+    number = integer(value, name)
     if number < least:
         raise ArgumentError(f"{name} is at least {least}, got {number}")
     return number

@@ -6,11 +6,11 @@ counts. This module only does arithmetic with ids. `unspool.Tape` and the gradie
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from unspool.checkpoint._counting import at_least, integer
 from unspool.errors import ArgumentError
 
 
@@ -34,8 +34,8 @@ class CheckpointSegment:
     end_node: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start_node", _integer("start_node", self.start_node))
-        object.__setattr__(self, "end_node", _integer("end_node", self.end_node))
+        object.__setattr__(self, "start_node", integer(self.start_node, "start_node"))
+        object.__setattr__(self, "end_node", integer(self.end_node, "end_node"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class CheckpointConfig:
         >>> [(s.start_node, s.end_node) for s in CheckpointConfig.uniform(11, 3, balanced=True).segments]
         [(0, 2), (3, 6), (7, 10)]
         """
-        nodes, count = _count("num_nodes", num_nodes), _count("num_segments", num_segments)
+        nodes, count = at_least(num_nodes, 0, "num_nodes"), at_least(num_segments, 0, "num_segments")
         if not 0 < count <= nodes:
             return cls()
         if balanced:
@@ -106,7 +106,7 @@ class CheckpointConfig:
         >>> CheckpointConfig.uniform(8, 2).should_checkpoint(7), CheckpointConfig().should_checkpoint(7)
         (True, False)
         """
-        node = _integer("node_id", node_id)
+        node = integer(node_id, "node_id")
         return any(segment.start_node <= node <= segment.end_node for segment in self.segments)
 
     def validate(self, num_nodes: int | None = None) -> None:
@@ -125,7 +125,7 @@ class CheckpointConfig:
             ...
         unspool.errors.ArgumentError: segments[0], nodes 0 to 10, goes beyond the last of 10 nodes, which is node 9
         """
-        nodes = None if num_nodes is None else _count("num_nodes", num_nodes)
+        nodes = None if num_nodes is None else at_least(num_nodes, 0, "num_nodes")
         for position, segment in enumerate(self.segments):
             what = f"segments[{position}], nodes {segment.start_node} to {segment.end_node},"
             if segment.start_node < 0:
@@ -154,7 +154,7 @@ def plan_recomputation(num_nodes: int, config: CheckpointConfig) -> list[bool]:
     >>> plan_recomputation(5, CheckpointConfig([CheckpointSegment(1, 3)]))
     [False, True, True, True, False]
     """
-    nodes = _count("num_nodes", num_nodes)
+    nodes = at_least(num_nodes, 0, "num_nodes")
     plan = [False] * nodes
     for segment in as_config(config).segments:
         for node in range(max(segment.start_node, 0), min(segment.end_node + 1, nodes)):
@@ -175,7 +175,7 @@ def segment_of(config: CheckpointConfig, num_nodes: int) -> list[int | None]:
     >>> segment_of(CheckpointConfig([CheckpointSegment(5, 6), CheckpointSegment(1, 2), CheckpointSegment(2, 4)]), 8)
     [None, 0, 0, 0, 0, 1, 1, None]
     """
-    nodes = _count("num_nodes", num_nodes)
+    nodes = at_least(num_nodes, 0, "num_nodes")
     as_config(config).validate(nodes)
     numbers: list[int | None] = [None] * nodes
     number, last = -1, -1
@@ -195,17 +195,3 @@ def as_config(config: Any) -> CheckpointConfig:
     if not isinstance(config, CheckpointConfig):
         raise ArgumentError(f"expected a CheckpointConfig, got {config!r}")
     return config
-
-
-def _integer(name: str, given: Any) -> int:
-    try:
-        return operator.index(given)
-    except TypeError:
-        raise ArgumentError(f"{name} has to be an integer, got {given!r}") from None
-
-
-def _count(name: str, given: Any) -> int:
-    number = _integer(name, given)
-    if number < 0:
-        raise ArgumentError(f"{name} has to be 0 or more, got {number}")
-    return number

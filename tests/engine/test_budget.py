@@ -1,0 +1,494 @@
+"""`us.memory`, `us.set_memory` and `us.plan_memory`: scopes of a budget, its errors, its report, threads, depth."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from tests.engine.budgets import (
+    PLENTY,
+    PROGRAMS,
+    CountedOp,
+    Run,
+    cases,
+    gradient_only,
+    least_budget,
+    least_working,
+    matrix,
+    outcome,
+    reference,
+    same_bits,
+    settle,
+    within,
+)
+from unspool._engine.default import default_engine
+from unspool._engine.memory import available_bytes
+from unspool.errors import ArgumentError, BudgetError
+
+
+@pytest.fixture(autouse=True)
+def _settle() -> Iterator[None]:
+    settle()
+    yield
+    settle()
+
+
+def budget_in_force() -> tuple[int, bool]:
+    ledger = default_engine().ledger
+    return ledger.limit, ledger.is_strict
+
+
+# --- scopes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_sets_the_budget_and_sets_it_back() -> None:
+    before = budget_in_force()
+    with us.memory("3MB"):
+        assert budget_in_force() == (3_000_000, True)
+    assert budget_in_force() == before
+
+
+def test_blocks_inside_each_other_restore_the_one_around() -> None:
+    with us.memory("3MB"):
+        with us.memory("1MiB"):
+            assert budget_in_force() == (1 << 20, True)
+        assert budget_in_force() == (3_000_000, True)
+
+
+def test_an_exception_inside_restores_the_budget() -> None:
+    before = budget_in_force()
+    with pytest.raises(ZeroDivisionError), us.memory("3MB"):
+        _ = 1 / 0
+    assert budget_in_force() == before
+
+
+def test_a_budget_that_is_refused_inside_restores_the_one_before() -> None:
+    before = budget_in_force()
+    with pytest.raises(BudgetError), us.memory(1000):
+        outcome(PROGRAMS["plain"])
+    assert budget_in_force() == before
+
+
+def held_program() -> us.Tensor:
+    """Return a tensor that holds a value, at the end of a loop whose step is known."""
+    x = us.tensor(matrix(64, 0))
+    y = x
+    for _ in range(20):
+        y = us.tanh(y @ x)
+        float(us.sum(y))
+    return y
+
+
+def test_a_budget_below_what_is_held_already_leaves_the_one_before_in_force() -> None:
+    held_program()
+    tensor = held_program()
+    before = budget_in_force()
+    scope = us.memory(1000)
+    with pytest.raises(BudgetError), scope:
+        tensor.eval()
+    assert budget_in_force() == before
+
+
+def test_a_budget_that_was_refused_at_its_start_can_be_entered_again() -> None:
+    held_program()
+    tensor = held_program()
+    scope = us.memory(1000)
+    with pytest.raises(BudgetError), scope:
+        (tensor @ tensor).eval()
+    with pytest.raises(BudgetError), scope:
+        (tensor @ tensor).eval()
+
+
+def test_a_small_program_is_not_refused_because_of_what_an_earlier_one_took() -> None:
+    held_program()
+    held_program()
+    settle()
+    with us.memory(10_000):
+        np.testing.assert_array_equal(us.sum(us.ones(10)).eval(), 10.0)
+
+
+def test_a_budget_is_entered_again_after_it_was_left() -> None:
+    scope = us.memory(PLENTY)
+    for _ in range(2):
+        with scope:
+            same_bits(outcome(PROGRAMS["plain"]).values()[:1], reference("plain").values()[:1])
+    assert scope.report().steps == 61
+
+
+def test_a_budget_cannot_be_entered_inside_itself() -> None:
+    with us.memory("3MB") as scope:
+        with pytest.raises(ArgumentError, match="in use already"), scope:
+            pass
+        assert budget_in_force() == (3_000_000, True)
+
+
+def test_set_memory_holds_until_it_is_set_again() -> None:
+    us.set_memory("3MB")
+    assert budget_in_force() == (3_000_000, True)
+    with us.memory("1MB"):
+        assert budget_in_force() == (1_000_000, True)
+    assert budget_in_force() == (3_000_000, True)
+    us.set_memory(None)
+    assert budget_in_force() == (available_bytes() // 2, False)
+
+
+def test_set_memory_inside_a_block_holds_until_the_block_ends() -> None:
+    before = budget_in_force()
+    with us.memory("3MB"):
+        us.set_memory("2MB")
+        assert budget_in_force() == (2_000_000, True)
+    assert budget_in_force() == before
+
+
+def test_a_program_under_set_memory_has_the_same_bits() -> None:
+    us.set_memory(2 * least_budget("plain"))
+    same_bits(outcome(PROGRAMS["plain"]).values(), reference("plain").values())
+
+
+def test_a_share_is_of_the_available_memory() -> None:
+    assert us.memory(0.25).budget == int(0.25 * available_bytes())
+
+
+@pytest.mark.parametrize("budget", [0, -1, 0.0, 1.5, "2XB", "", "-1GB", True, [], object()])
+def test_what_is_not_an_amount_of_memory_is_refused(budget: Any) -> None:
+    for refused in (us.memory, us.set_memory):
+        with pytest.raises(ArgumentError, match="amount of memory"):
+            refused(budget)
+    x = us.ones(3)
+    with pytest.raises(ArgumentError, match="amount of memory"):
+        us.sum(x * x).grad(x, memory=budget)
+    with pytest.raises(ArgumentError, match="amount of memory"):
+        us.plan_memory(us.sum(x * x), x, memory=budget)
+
+
+def test_other_arguments_are_checked(tmp_path: Any) -> None:
+    with pytest.raises(ArgumentError, match="verify is one of 'off', 'hash', got 'meta'"):
+        us.memory("1GB", verify="meta")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="spill, where to, was not given"):
+        us.memory("1GB", spill_limit="1GB")
+    with pytest.raises(ArgumentError, match="amount of memory"):
+        us.memory("1GB", spill=tmp_path, spill_limit="much")
+
+
+def test_a_spill_directory_that_does_not_exist_is_refused_and_changes_nothing(tmp_path: Any) -> None:
+    before = budget_in_force()
+    scope = us.memory("1GB", spill=tmp_path / "nowhere")
+    with pytest.raises(ArgumentError, match="does not exist"), scope:
+        pass
+    assert budget_in_force() == before
+
+
+# --- a budget that cannot work ---------------------------------------------------------------------------------------
+
+
+@cases({})
+def test_the_least_budget_that_errors_name_works(name: str) -> None:
+    least = least_budget(name)
+    same_bits(within(PROGRAMS[name], least).values(), reference(name).values())
+
+
+@cases({})
+def test_the_least_budget_is_not_more_than_storing_everything_takes(name: str) -> None:
+    reference(name)
+    everything = within(PROGRAMS[name], PLENTY).report.peak
+    assert least_budget(name) <= everything
+
+
+@cases({})
+def test_an_error_comes_before_the_gradient_is_worked_on_and_nothing_is_lost(name: str) -> None:
+    reference(name)
+    leaves = PROGRAMS[name].leaves()
+    run = PROGRAMS[name].run(*leaves)
+    run.loss.eval()
+    before = us.engine_stats().kernel_calls
+    with pytest.raises(BudgetError, match="least that works") as caught:
+        run.loss.grad(leaves, memory=PROGRAMS[name].arrays[0].nbytes)
+    assert us.engine_stats().kernel_calls == before
+    assert caught.value.least > PROGRAMS[name].arrays[0].nbytes
+    del caught
+    same_bits([run.loss.eval()], [reference(name).loss])
+    same_bits([tensor.eval() for tensor in run.held], reference(name).held)
+    same_bits(us.eval(run.loss.grad(leaves)), reference(name).gradients)
+
+
+@cases({})
+def test_a_gradient_with_the_budget_that_the_error_named_works(name: str) -> None:
+    reference(name)
+    leaves = PROGRAMS[name].leaves()
+    run = PROGRAMS[name].run(*leaves)
+
+    def gradients(budget: int) -> Any:
+        return us.eval(run.loss.grad(leaves, memory=budget))
+
+    same_bits(gradients(least_working(gradients)), reference(name).gradients)
+
+
+def test_a_budget_error_is_a_memory_error_and_names_numbers() -> None:
+    reference("plain")
+    with pytest.raises(MemoryError, match=r"memory budget of 1.00 kB.*[0-9]+ bytes"), us.memory(1000):
+        outcome(PROGRAMS["plain"])
+
+
+def test_a_loop_goes_on_after_an_error_in_it() -> None:
+    reference("plain")
+    leaves = PROGRAMS["plain"].leaves()
+    with pytest.raises(BudgetError), us.memory(1000):
+        PROGRAMS["plain"].run(*leaves)
+    run = PROGRAMS["plain"].run(*leaves)
+    same_bits(us.eval(run.loss.grad(leaves)), reference("plain").gradients)
+
+
+# --- plans and reports -----------------------------------------------------------------------------------------------
+
+
+def sines(steps: int, size: int = 1000) -> tuple[us.Tensor, us.Tensor]:
+    x = us.tensor(np.linspace(0.1, 1.0, size))
+    y = x
+    for _ in range(steps):
+        y = us.sin(y)
+    return us.sum(y), x
+
+
+def test_a_plan_counts_the_steps_and_computes_nothing() -> None:
+    loss, x = sines(50)
+    before = us.engine_stats().kernel_calls
+    plan = us.plan_memory(loss, x, memory="100kB")
+    assert us.engine_stats().kernel_calls == before
+    assert plan.steps == pytest.approx(50, abs=1)
+    assert plan.state_bytes == 8000
+    assert plan.factor > 1.0
+    assert plan.fits
+
+
+def test_a_plan_of_what_fits_rebuilds_nothing() -> None:
+    loss, x = sines(50)
+    plan = us.plan_memory(loss, x, memory="100MB")
+    assert (plan.fits, plan.factor) == (True, 1.0)
+
+
+def test_a_plan_below_the_least_budget_does_not_fit() -> None:
+    loss, x = sines(50)
+    least = us.plan_memory(loss, x, memory="100kB").least_budget
+    assert us.plan_memory(loss, x, memory=least).fits
+    assert not us.plan_memory(loss, x, memory=least - 1).fits
+    assert us.plan_memory(loss, x, memory=least - 1).factor is None
+
+
+def test_the_least_budget_of_a_plan_works() -> None:
+    loss, x = sines(50)
+    expected = loss.grad(x).eval()
+    least = us.plan_memory(loss, x, memory="100kB").least_budget
+    loss, x = sines(50)
+    same_bits([loss.grad(x, memory=least).eval()], [expected])
+
+
+@pytest.mark.parametrize("share", [1, 2, 4])
+def test_a_plan_predicts_what_the_report_says(share: int) -> None:
+    loss, x = sines(200)
+    budget = share * us.plan_memory(loss, x, memory="1MB").least_budget
+    plan = us.plan_memory(loss, x, memory=budget)
+    with us.memory(budget) as scope:
+        loss.grad(x).eval()
+    report = scope.report()
+    assert plan.predicted_peak <= budget
+    assert report.peak <= plan.predicted_peak <= report.peak / 0.9
+    assert report.factor == pytest.approx(plan.factor, rel=0.15)
+
+
+def test_plans_of_falling_budgets_rise_in_work_and_fall_in_memory() -> None:
+    loss, x = sines(300)
+    least = us.plan_memory(loss, x, memory="1MB").least_budget
+    plans = [us.plan_memory(loss, x, memory=int(least * share)) for share in (100, 30, 10, 5, 3, 2, 1.5, 1)]
+    factors = [plan.factor for plan in plans]
+    peaks = [plan.predicted_peak for plan in plans]
+    assert factors == sorted(factors)
+    assert peaks == sorted(peaks, reverse=True)
+
+
+def test_a_report_is_data_and_a_table() -> None:
+    report = within(PROGRAMS["plain"], 2 * least_budget("plain")).report
+    table, data = str(report), report.asdict()
+    assert data["budget"] == 2 * least_budget("plain")
+    assert data["evaluations"] >= data["steps"] == 61
+    assert data["evictions"] > 0
+    assert data["rebuild_seconds"] > 0
+    assert data["metadata_bytes"] > 0
+    assert "recompute factor" in table and "measured peak" in table
+
+
+def test_a_report_can_be_read_inside_the_block_and_stays_afterwards() -> None:
+    with us.memory(2 * least_budget("plain")) as scope:
+        outcome(PROGRAMS["plain"])
+        inside = scope.report()
+    assert inside.peak == scope.report().peak
+    outcome(PROGRAMS["plain"])
+    assert inside.evaluations == scope.report().evaluations
+
+
+def test_the_timeline_rises_to_the_peak_and_never_above_it() -> None:
+    with us.memory(2 * least_budget("plain", gradient_only)) as scope:
+        gradient_only(PROGRAMS["plain"])
+    seconds, sizes = zip(*scope.timeline(), strict=True)
+    assert list(seconds) == sorted(seconds) and seconds[0] == 0.0
+    assert max(sizes) == scope.report().peak
+
+
+# --- the user's code -------------------------------------------------------------------------------------------------
+
+
+def test_python_code_of_the_user_runs_once_a_step() -> None:
+    calls: list[str] = []
+    double = us.op(
+        "double_in_python",
+        kernel=lambda x: 2.0 * x,
+        vjp=(lambda ct, out, x: calls.append("rule") or 2.0 * ct,),
+        needs=(),
+        replace=True,
+    )
+
+    def step(a: us.Tensor, x: us.Tensor) -> us.Tensor:
+        calls.append("step")
+        return us.tanh(a @ x) + 0.25 * double(x)
+
+    def program(a: us.Tensor, x: us.Tensor) -> Run:
+        for _ in range(50):
+            x = step(a, x)
+            float(us.sum(x))
+        return Run(us.sum(x * x))
+
+    arrays = matrix(32, 0), matrix(32, 1)
+    counts = []
+    for budget in (PLENTY, PLENTY, 200_000):
+        calls.clear()
+        leaves = [us.tensor(array) for array in arrays]
+        with us.memory(budget) as scope:
+            us.eval(program(*leaves).loss.grad(leaves))
+        counts.append((calls.count("step"), calls.count("rule")))
+    assert scope.report().evictions > 0
+    assert counts[1] == counts[2]
+    assert counts[2][0] == 50
+
+
+def test_a_traced_function_is_not_called_again() -> None:
+    calls = []
+
+    @us.fragment
+    def step(a: us.Tensor, x: us.Tensor) -> us.Tensor:
+        calls.append(None)
+        return us.tanh(a @ x) + 0.5 * x
+
+    def gradient(budget: int) -> Any:
+        a, x = us.tensor(matrix(32, 0)), us.tensor(matrix(32, 1))
+        with us.memory(budget):
+            y = x
+            for _ in range(50):
+                y = step(a, y)
+            return us.sum(y * y).grad(a).eval()
+
+    expected = gradient(PLENTY)
+    assert len(calls) == 1
+    same_bits([gradient(least_working(gradient))], [expected])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("share", [1, 2, 4])
+def test_the_reported_factor_is_how_often_an_op_of_a_step_ran(share: int) -> None:
+    sine = CountedOp("counted_sine")
+
+    def gradient(budget: int) -> Any:
+        a, x = us.tensor(matrix(32, 0)), us.tensor(matrix(32, 1))
+        sine.runs = 0
+        with us.memory(budget) as scope:
+            for _ in range(100):
+                x = us.tanh(a @ sine.apply(x)) * x
+                x.eval()
+            us.sum(x * x).grad(a).eval()
+        return scope.report()
+
+    gradient(PLENTY)
+    least = least_working(gradient)
+    report = gradient(share * least)
+    assert report.steps == pytest.approx(100, abs=2)
+    assert sine.runs / 100 == pytest.approx(report.factor, rel=0.1)
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+def in_threads(work: Callable[[int], Any], count: int = 2) -> list[Any]:
+    """Run a function of the thread's number in threads that start together; return what it returned or raised."""
+    results: list[Any] = [None] * count
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            results[number] = work(number)
+        except BaseException as error:  # shown by the assertion that follows
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("share", [8, 3])
+@pytest.mark.parametrize(
+    "names",
+    [("plain", "summed"), ("plain", "plain"), ("noisy", "traced"), ("sweep", "turning"), ("growing", "silent")],
+    ids="-".join,
+)
+def test_threads_with_loops_of_their_own_share_a_budget(names: tuple[str, str], share: int) -> None:
+    expected = [reference(name) for name in names]
+    budget = share * sum(least_budget(name) for name in names)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with us.memory(budget):
+            found = in_threads(lambda k: [outcome(PROGRAMS[names[k]]) for _ in range(3)])
+    finally:
+        sys.setswitchinterval(before)
+    for results, wanted in zip(found, expected, strict=True):
+        assert not isinstance(results, BaseException), results
+        for result in results:
+            same_bits(result.values(), wanted.values())
+
+
+# --- depth -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_thousand_steps_need_no_recursion() -> None:
+    steps, size = 100_000, 64
+    array = np.linspace(0.5, 1.0, size)
+    a = us.tensor(array)
+    x = us.ones(size)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(300 + _depth())
+    try:
+        with us.memory(4 * steps * array.nbytes // 10) as scope:
+            for _ in range(steps):
+                x = us.cos(a * x)
+                x.eval()
+            slope = us.sum(x).grad(a).eval()
+    finally:
+        sys.setrecursionlimit(before)
+    # x = cos(a x): the loop has converged, so the implicit function theorem gives the derivative.
+    point = x.eval()
+    np.testing.assert_allclose(slope, -np.sin(array * point) * point / (1.0 + array * np.sin(array * point)), rtol=1e-10)
+    assert scope.report().evictions > 0
+
+
+def _depth() -> int:
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]
+    return depth

@@ -1,0 +1,279 @@
+"""Computing within a budget: how often steps run, that nothing recurses, and that values come out right in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from tests.engine.budgets import (
+    PLENTY,
+    PROGRAMS,
+    CountedOp,
+    cases,
+    gradient_only,
+    least_budget,
+    least_working,
+    matrix,
+    reference,
+    same_bits,
+    settle,
+)
+from unspool.checkpoint.binomial import factor
+
+
+@pytest.fixture(autouse=True)
+def _settle() -> Iterator[None]:
+    settle()
+    yield
+    settle()
+
+
+STEPS = 120
+UNIT = matrix(32, 0).nbytes
+
+
+class Loop:
+    """A loop over an op that counts its runs: one run is one evaluation of a step."""
+
+    def __init__(self, name: str, look: Callable[[us.Tensor], Any], wrap: Callable[[Any], Any] = lambda f: f) -> None:
+        self.sine = CountedOp(name)
+        self._look = look
+        self._step = wrap(lambda a, x: us.tanh(a @ self.sine.apply(x)) + 0.3 * x)
+
+    def gradient(self, budget: int) -> Any:
+        """Return the gradient under a budget; the counter starts at zero."""
+        a, x = us.tensor(matrix(32, 0)), us.tensor(matrix(32, 1))
+        self.sine.runs = 0
+        with us.memory(budget) as self.scope:
+            for _ in range(STEPS):
+                x = self._step(a, x)
+                self._look(x)
+            return us.sum(x * x).grad(a).eval()
+
+
+def loops() -> dict[str, Loop]:
+    return {
+        "looked at": Loop("looked_at", lambda x: x.eval()),
+        "not looked at": Loop("not_looked_at", lambda x: None),
+        "traced": Loop("traced", lambda x: None, us.fragment),
+        "traced and looked at": Loop("traced_looked_at", lambda x: x.eval(), us.fragment),
+    }
+
+
+EACH_LOOP = pytest.mark.parametrize("kind", loops())
+
+
+@EACH_LOOP
+def test_each_step_runs_once_when_everything_fits(kind: str) -> None:
+    loop = loops()[kind]
+    for _ in range(2):
+        loop.gradient(PLENTY)
+        assert loop.sine.runs == STEPS
+
+
+@EACH_LOOP
+def test_a_budget_that_is_just_enough_rebuilds_nothing(kind: str) -> None:
+    loop = loops()[kind]
+    loop.gradient(PLENTY)
+    loop.gradient(PLENTY)
+    peak = loop.scope.report().peak
+    assert peak > STEPS * UNIT
+    loop.gradient(int(1.1 * peak))
+    assert loop.sine.runs == STEPS
+
+
+@EACH_LOOP
+def test_evaluations_stay_near_the_binomial_optimum(kind: str) -> None:
+    loop = loops()[kind]
+    expected = loop.gradient(PLENTY)
+    least = least_working(loop.gradient)
+    for share in (1.5, 2, 3, 4, 6):
+        budget = int(share * least)
+        same_bits([loop.gradient(budget)], [expected])
+        # What remains beside the least budget holds states; no schedule with one slot for each does better without
+        # keeping values of steps, and those take room for more than one state each.
+        slots = (budget - least) // UNIT + 2
+        assert loop.sine.runs <= 1.15 * STEPS * factor(STEPS, slots)
+
+
+@EACH_LOOP
+def test_more_memory_never_costs_more_work(kind: str) -> None:
+    loop = loops()[kind]
+    loop.gradient(PLENTY)
+    least = least_working(loop.gradient)
+    runs = []
+    for share in (1, 1.5, 2, 3, 5, 10, 100):
+        loop.gradient(int(share * least))
+        runs.append(loop.sine.runs)
+    # The forward sweep does not know how many steps there are: a few percent either way.
+    assert all(more <= 1.05 * less for less, more in zip(runs, runs[1:], strict=False))
+    assert runs[-1] == STEPS
+
+
+def test_the_last_value_costs_nothing_and_an_early_one_its_way() -> None:
+    sine = CountedOp("early")
+    a, x = us.tensor(matrix(32, 0)), us.tensor(matrix(32, 1))
+    states = []
+    with us.memory(20 * UNIT) as scope:
+        for _ in range(STEPS):
+            x = us.tanh(a @ sine.apply(x)) + 0.3 * x
+            x.eval()
+            states.append(x)
+        assert scope.report().evictions > 0
+        sine.runs = 0
+        states[-1].eval()
+        assert sine.runs == 0
+        values = [state.eval() for state in states[::10]]
+        assert sine.runs <= STEPS
+        assert scope.report().peak <= 20 * UNIT
+    expected = matrix(32, 1)
+    for k in range(STEPS):
+        expected = np.tanh(matrix(32, 0) @ np.sin(expected)) + 0.3 * expected
+        if k % 10 == 0:
+            np.testing.assert_allclose(values[k // 10], expected, rtol=1e-12)
+
+
+@cases({})
+def test_gradients_for_one_leaf_at_a_time_are_the_same(name: str) -> None:
+    budget = 2 * least_budget(name)
+    with us.memory(budget):
+        leaves = PROGRAMS[name].leaves()
+        loss = PROGRAMS[name].run(*leaves).loss
+        found = [loss.grad(leaf).eval() for leaf in leaves]
+    same_bits(found, reference(name).gradients)
+
+
+@cases({})
+def test_a_gradient_asked_for_outside_of_the_block_is_the_same(name: str) -> None:
+    reference(name)
+    leaves = PROGRAMS[name].leaves()
+    with us.memory(least_budget(name)):
+        loss = PROGRAMS[name].run(*leaves).loss
+    same_bits(us.eval(loss.grad(leaves)), reference(name).gradients)
+
+
+@cases({})
+def test_a_loop_outside_and_a_gradient_inside_a_block_are_the_same(name: str) -> None:
+    reference(name)
+    leaves = PROGRAMS[name].leaves()
+    loss = PROGRAMS[name].run(*leaves).loss
+    loss.eval()
+
+    def gradient(budget: int) -> Any:
+        with us.memory(budget):
+            return us.eval(loss.grad(leaves))
+
+    same_bits(gradient(least_working(gradient)), reference(name).gradients)
+
+
+def test_two_losses_of_one_loop() -> None:
+    program = PROGRAMS["plain"]
+
+    def gradients(budget: int) -> list[Any]:
+        with us.memory(budget):
+            a, x = program.leaves()
+            final, middle = program.run(a, x).held
+            one, other = us.sum(us.sin(final)), us.sum(us.cos(middle) * final)
+            return us.eval([*one.grad([a, x]), *other.grad([a, x])])
+
+    gradients(PLENTY)
+    expected = gradients(PLENTY)
+    least = least_working(gradients)
+    for budget in (4 * least, least):
+        same_bits(gradients(budget), expected)
+
+
+def test_a_jacobian_reads_a_loop_several_times() -> None:
+    def jacobian(budget: int) -> Any:
+        with us.memory(budget):
+            a = us.tensor(matrix(32, 0))
+
+            def final(x: us.Tensor) -> us.Tensor:
+                for _ in range(60):
+                    x = us.tanh(a @ x) + 0.3 * us.sin(x)
+                    x.eval()
+                return x[:3]
+
+            return us.jacrev(final)(us.tensor(matrix(32, 1)[:, 0])).eval()
+
+    jacobian(PLENTY)
+    expected = jacobian(PLENTY)
+    same_bits([jacobian(least_working(jacobian))], [expected])
+
+
+def test_a_third_derivative_along_a_loop() -> None:
+    def third(budget: int) -> Any:
+        with us.memory(budget):
+            t = us.tensor(0.3)
+            x = us.tensor(matrix(32, 1))
+            for _ in range(30):
+                x = us.sin(t * x) + us.cos(x)
+                x.eval()
+            slope = us.sum(x)
+            for _ in range(3):
+                slope = slope.grad(t)
+            return slope.eval()
+
+    third(PLENTY)
+    expected = third(PLENTY)
+    least = least_working(third)
+    for budget in (3 * least, least):
+        same_bits([third(budget)], [expected])
+
+
+def test_loops_one_after_the_other_in_one_block() -> None:
+    names = ("plain", "growing", "summed", "turning")
+    for name in names:
+        reference(name)
+    budget = 2 * max(least_budget(name, gradient_only) for name in names)
+    with us.memory(budget) as scope:
+        for _ in range(2):
+            for name in names:
+                same_bits(gradient_only(PROGRAMS[name]).gradients, reference(name).gradients)
+    assert scope.report().peak <= budget
+
+
+def test_nested_loops() -> None:
+    def gradient(budget: int) -> Any:
+        with us.memory(budget):
+            a, x = us.tensor(matrix(32, 0)), us.tensor(matrix(32, 1))
+            for _ in range(8):
+                y = x
+                for _ in range(8):
+                    y = us.tanh(a @ y) + 0.1 * y
+                    float(us.sum(y))
+                x = x + 0.5 * y
+                x.eval()
+            return us.eval(us.sum(x * x).grad([a]))
+
+    gradient(PLENTY)
+    expected = gradient(PLENTY)
+    least = least_working(gradient)
+    for budget in (4 * least, 2 * least, least):
+        same_bits(gradient(budget), expected)
+
+
+def test_an_error_in_a_kernel_that_runs_again_is_the_users_and_the_engine_goes_on() -> None:
+    calls = []
+
+    def kernel(x: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 130:
+            raise FloatingPointError("no more")
+        return np.sin(x)
+
+    sine = CountedOp("fails_later", kernel)
+    a = us.tensor(matrix(32, 0))
+    with us.memory(20 * UNIT):
+        x = us.tensor(matrix(32, 1))
+        for _ in range(STEPS):
+            x = us.tanh(a @ sine.apply(x)) + 0.3 * x
+            x.eval()
+        slope = us.sum(x * x).grad(a)
+        with pytest.raises(us.errors.KernelError, match="no more"):
+            slope.eval()
+        assert np.all(np.isfinite(slope.eval()))
