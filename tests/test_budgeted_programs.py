@@ -179,7 +179,7 @@ def test_the_least_budget_is_a_fraction_of_what_storing_everything_takes(name: s
 
 
 # Arrays so large that the objects of Python beside them do not count: traced memory is the memory of arrays.
-LARGE = make_programs(160)
+LARGE = make_programs(96)
 
 
 @cases({})
@@ -256,7 +256,7 @@ def test_random_programs_are_the_same_under_random_budgets(kind: str, monkeypatc
     us.clear_caches()
     arrays = KINDS[kind].leaves
 
-    @settings(max_examples=40)
+    @settings(max_examples=30)
     @given(program_of(kind), st.sampled_from([1.0, 1.2, 2.0, 5.0]))
     def check(program: tuple[list[Any], int], share: float) -> None:
         steps, times = program

@@ -14,7 +14,7 @@ from unspool._autodiff import trees
 from unspool._autodiff.functional import gradient_of
 from unspool._engine.budget import memory as memory_scope
 from unspool._engine.default import default_engine
-from unspool._engine.ledger import TINY
+from unspool._engine.held import TINY
 from unspool._fragments.call import Projection, link_of
 from unspool._graph import Bundle, Node, ancestors
 from unspool._ops.hints import is_kept

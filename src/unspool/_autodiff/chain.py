@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._tensor import Tensor
 
-# Fewer steps than this are placed as calls, and more than this as several chains: what a chain stacks up stays small, and
-# products of stacks are multiplied in blocks of one size, whatever the memory.
+# Fewer steps than this are placed as calls, and more than this as several chains: what a chain stacks up stays small,
+# and products of stacks are multiplied in blocks of one size, whatever the memory.
 SHORTEST = 4
 LONGEST = 256
 

@@ -174,7 +174,8 @@ def counters(ledger: Ledger) -> dict[str, Any]:
 def report_since(ledger: Ledger, started: Mapping[str, Any], budget: int) -> MemoryReport:
     """Return what keeping to a budget took since the counters had the values ``started``."""
     done = {name: value - started[name] for name, value in counters(ledger).items()}
-    need, guard = ledger.need, ledger.guard
+    need = ledger.need if ledger.need is not None and ledger.need.steps else None
+    guard = ledger.guard
     store = None if guard is None else guard.store
     steps, evaluations = done["steps"], done["steps"]
     if steps and done["kernels"]:

@@ -23,15 +23,17 @@ import numpy as np
 
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
+from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
-from unspool._engine.ledger import TINY, Ledger, Loose
+from unspool._engine.ledger import Ledger
+from unspool._engine.levels import Levels
 from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_backend import POOL, clear_caches, owned
 from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated
-from unspool._engine.replay import Levels, Replay
+from unspool._engine.replay import Replay
 from unspool._engine.sealing import FoldQueue, Piece, describe_piece
 from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import can_be_sealed, structure_of
@@ -262,7 +264,7 @@ class Evaluator:
         """Compute values within the budget: what was let go is run again just before it is needed."""
         ledger = self.ledger
         with ledger.lock:
-            ledger.place_waiting(0)
+            ledger.place_waiting()
             work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.limit)
             run_quietly(work.run)
             ledger.add_replay(work)

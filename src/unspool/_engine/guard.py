@@ -20,7 +20,7 @@ from unspool.checkpoint.planner import disk_period
 from unspool.errors import RebuildError, SpillError
 
 if TYPE_CHECKING:
-    from unspool._engine.ledger import Held
+    from unspool._engine.held import Held
     from unspool.checkpoint.spill import SpillHandle, SpillStore
 
 

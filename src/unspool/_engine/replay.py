@@ -3,261 +3,47 @@
 A derivative reads the values of a loop from the last step to the first. Running everything that is missing first would
 hold it all at once. So work is split by *level*: what a sweep built is one level above what it differentiated. The
 nodes of the highest level run in order; when one of them needs a value of a lower level that is not there, the way from
-the values that are there to the missing one is run, as a *frame*, and the node goes on. While a frame runs it keeps what
-the frame above will need next (the last block of steps, taped), and states on the way from which later frames can start
-(where, `unspool.checkpoint` knows). A frame may itself need values of a lower level; that is how second derivatives run.
+the values that are there to the missing one is run, as a *frame*, and the node goes on. While a frame runs it keeps
+what the frame above will need next (the last block of steps, taped), and states on the way from which later frames can
+start (where, `unspool.checkpoint` knows). A frame may itself need values of a lower level; that is how second
+derivatives run.
 
 Nothing in the graph changes: rebuilding is a schedule of (run, let go), and values of a replay belong to it alone.
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
-from operator import attrgetter
+from collections.abc import Container, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from unspool._engine.frames import (
+    BRANCH,
+    Frame,
+    Saved,
+    just_in_time,
+    kernels_of,
+    ordered,
+    outputs_of,
+    unit_of,
+    waited_for,
+    workspace_of,
+)
+from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
-from unspool._engine.ledger import TINY
+from unspool._engine.need import Need
 from unspool._engine.numpy_backend import owned
-from unspool._engine.planning import UNCOUNTED, nbytes
+from unspool._engine.planning import nbytes
 from unspool._engine.sizes import format_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
-from unspool._graph import _next_id as next_id
 from unspool.checkpoint.binomial import checkpoints
-from unspool.checkpoint.planner import BlockPlan, block_plan
 from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
-    from unspool._autodiff.chain import ChainRun
-    from unspool._engine.ledger import Held, Ledger
-
-
-_by_id = attrgetter("id")
-
-# The most units of a branch that is run along the way, or late.
-_BRANCH = 16
-
-# Units among which the narrowest state is looked for.
-_WINDOW = 32
-
-# Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
-_MOST_MARKS = 1 << 14
-
-
-class Levels:
-    """Where in the order of ids sweeps began: what was made after a mark is one level above what was there before."""
-
-    def __init__(self) -> None:
-        self.marks: list[int] = []
-        self._thread = threading.local()
-
-    @contextmanager
-    def sweep(self) -> Iterator[None]:
-        """Begin a level for a derivative sweep; a sweep inside another one (a rule that transposes) begins none."""
-        if getattr(self._thread, "is_sweeping", False):
-            yield
-            return
-        self.mark()
-        self._thread.is_sweeping = True
-        try:
-            yield
-        finally:
-            self._thread.is_sweeping = False
-
-    def mark(self) -> None:
-        """Begin a level."""
-        self.marks.append(next_id())
-        if len(self.marks) > _MOST_MARKS:
-            self.marks = self.marks[_MOST_MARKS // 2 :]
-
-    def of(self, node: Node) -> int:
-        """Return the level of a node."""
-        return bisect_right(self.marks, node.id)
-
-    def floor(self, node: Node) -> int:
-        """Return the id at which the level of a node begins."""
-        level = self.of(node)
-        return self.marks[level - 1] if level else 0
-
-
-class Frame:
-    """Nodes of one level that run in order.
-
-    Attributes
-    ----------
-    order : list of Node
-        Calls and other nodes; the outputs of a call are not among them.
-    position : int
-        The one to run next.
-    uses : dict
-        How often each node is still read by them, by id; also those that are not made here.
-    live : set of id
-        What was made here and is still read here.
-    taped : set of id
-        What frames below made and kept because it is read here.
-    pinned, recent : list of id
-        What the node to run next waits for, and what the one before it waited for.
-    saves : set of int
-        Positions after which the state is saved for later frames.
-    tape_from : int
-        From this position on, what the frame above reads is kept for it.
-    """
-
-    __slots__ = (
-        "_reads",
-        "chain",
-        "level",
-        "live",
-        "order",
-        "pinned",
-        "position",
-        "recent",
-        "saves",
-        "tape_from",
-        "taped",
-        "uses",
-    )
-
-    def __init__(self, order: list[Node], level: int) -> None:
-        self.order = order
-        self.level = level
-        self.position = 0
-        self.uses: dict[int, int] = {}
-        uses = self.uses
-        for node in order:
-            for operand in node.inputs:
-                uses[operand.id] = uses.get(operand.id, 0) + 1
-        self.live: set[int] = set()
-        self.taped: set[int] = set()
-        self.pinned: list[int] = []
-        self.recent: list[int] = []
-        self.saves: set[int] = set()
-        self.tape_from = 0
-        self.chain: ChainRun | None = None
-        self._reads: dict[int, tuple[list[int], list[Node]]] | None = None
-
-    def reads(self, level: int, level_of: Callable[[Node], int]) -> tuple[list[int], list[Node]]:
-        """Return the units of a lower level that are read here, in the order of their ids, and the ids."""
-        if self._reads is None:
-            found: dict[int, dict[int, Node]] = {}
-            for unit in self.order:
-                for operand in unit.inputs:
-                    source = unit_of(operand)
-                    if source.inputs:
-                        found.setdefault(level_of(source), {})[source.id] = source
-            self._reads = {}
-            for number, units in found.items():
-                keys = sorted(units)
-                self._reads[number] = keys, [units[key] for key in keys]
-        return self._reads.get(level, ([], []))
-
-
-class Saved:
-    """A state that was saved on the way: the id after which it stands, the values, by id, and the frame it is for."""
-
-    __slots__ = ("after", "keys", "owner")
-
-    def __init__(self, after: int, keys: list[int], owner: Frame) -> None:
-        self.after = after
-        self.keys = keys
-        self.owner = owner
-
-
-class Need:
-    """What it takes to run units of a lower level for a frame that reads them, in bytes.
-
-    Attributes
-    ----------
-    steps : int
-        How many units there are.
-    state : int
-        The widest state between two of them.
-    tape : int
-        All that the frame above reads.
-    step : int
-        What it reads of one unit, on average.
-    workspace : int
-        What computing takes: the widest unit of both.
-    fixed : int
-        What the frame above holds all the time: its results, and what its chains stack up.
-    """
-
-    __slots__ = ("_tapes", "_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
-
-    def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
-        self.steps = len(frame.order)
-        self.fixed = fixed
-        self.tape = 0
-        left = dict(frame.uses)
-        live: dict[int, int] = {}
-        current = busiest = 0
-        self._widths: list[int] = []
-        self._tapes: list[int] = []
-        for unit in frame.order:
-            tape = 0
-            for node in outputs_of(unit):
-                size = nbytes(node.shape, node.dtype)
-                if frame.uses.get(node.id):
-                    live[node.id] = size
-                    current += size
-                if above.uses.get(node.id):
-                    tape += size
-            self.tape += tape
-            self._tapes.append(tape)
-            # While it runs, what it reads is there too.
-            busiest = max(busiest, current + workspace_of(unit))
-            for operand in unit.inputs:
-                left[operand.id] -= 1
-                if not left[operand.id]:
-                    current -= live.pop(operand.id, 0)
-            self._widths.append(current)
-        # Between two steps of a loop the state is narrower than inside of one, so there is a choice where to save it.
-        self._window = max(1, min(_WINDOW, self.steps // 8))
-        self.state = max(map(min, _windows(self._widths, self._window)), default=0)
-        self.workspace = max(workspace, busiest - self.state)
-        self.step = max(1, -(-self.tape // max(1, self.steps)))
-
-    def tail(self, room: int) -> int:
-        """Return the position from which on what the frame above reads fits into some room; the last unit always."""
-        position = self.steps - 1
-        room -= self._tapes[position]
-        while position and room >= self._tapes[position - 1]:
-            position -= 1
-            room -= self._tapes[position]
-        return position
-
-    def narrowest(self, position: int) -> int:
-        """Return the position, at or a little before one, after which the state is narrowest."""
-        first = max(0, position - self._window + 1)
-        return min(range(position, first - 1, -1), key=self._widths.__getitem__)
-
-    def overhead(self) -> int:
-        """Return what is there beside what is kept: the state that was reached, what was read last, the workspace."""
-        return self.fixed + self.workspace + 2 * self.state + self.step
-
-    def least(self) -> int:
-        """Return the smallest budget that works: room for the newest state, one state on the way, and one step."""
-        return self.overhead() + 2 * self.state + 2 * self.step
-
-    def plan(self, budget: int) -> BlockPlan:
-        """Return how many steps to keep at once, and how many states."""
-        room = budget - self.overhead()
-        if self.tape <= room:
-            return BlockPlan(self.steps, 1, 1.0)
-        # The state that the first step starts from is there already, and takes a slot; one step of a block is not counted.
-        state = max(1, self.state)
-        return block_plan(self.steps, max(room - self.step, state) + state, state, self.step)
-
-    def predicted_peak(self, budget: int) -> int:
-        """Return the most bytes that would be held at once."""
-        plan = self.plan(budget)
-        kept = self.tape if plan.block == self.steps else plan.block * self.step + (plan.slots - 1) * self.state
-        return self.overhead() + kept
+    from unspool._engine.held import Held
+    from unspool._engine.ledger import Ledger
 
 
 def survey(ledger: Ledger, targets: Sequence[Node], marks: Sequence[int]) -> Need:
@@ -365,7 +151,7 @@ class Replay:
         needs: list[Need] = []
         above = spine
         for level in sorted(levels, reverse=True):
-            frame = Frame(_ordered(list(levels[level].values())), level)
+            frame = Frame(ordered(list(levels[level].values())), level)
             needs.append(Need(frame, above, workspace))
             above = Frame(above.order + frame.order, level)
         self._has_one_level_below = len(needs) == 1
@@ -497,7 +283,8 @@ class Replay:
                     frame.taped.remove(key)
                     self._drop_reason(key)
         if frame.pinned:
-            # They stay until the next time: who goes through the steps forwards needs the state after the last one then.
+            # They stay until the next time: who goes through the steps forwards needs the state after the last one
+            # then.
             self._unpin(frame.recent)
             frame.pinned, frame.recent = frame.recent, frame.pinned
 
@@ -560,7 +347,7 @@ class Replay:
         self._collect([unit for unit, other in zip(stack, levels, strict=True) if other == level], level, found)
         if above is not None and len(found) > 1:
             self._widen(found, level, above)
-        return Frame(_just_in_time(_ordered(list(found.values()))), level)
+        return Frame(just_in_time(ordered(list(found.values()))), level)
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
@@ -586,7 +373,7 @@ class Replay:
                 above.uses.get(node.id) and self._find(node) is None for node in outputs_of(unit)
             ):
                 branch: dict[int, Node] = {}
-                if self._collect([unit], level, branch, found, _BRANCH):
+                if self._collect([unit], level, branch, found, BRANCH):
                     found.update(branch)
 
     def _level(self, node: Node) -> int:
@@ -633,7 +420,7 @@ class Replay:
             # Nobody else comes back to what is held.
             if self._guard is not None:
                 self._guard.forget_after(identity)
-            waiting = {operand.id for frame in self._frames for operand in _waited_for(frame)}
+            waiting = {operand.id for frame in self._frames for operand in waited_for(frame)}
             for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
                 if before - self._base - self._nbytes < wanted:
                     self._base -= self._ledger.drop_after(identity, waiting, protect)
@@ -654,138 +441,6 @@ class Replay:
         return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self._frames)
 
 
-def outputs_of(unit: Node) -> Iterator[Node]:
-    """Yield the nodes that running a unit gives values to: the outputs of a call that are alive, else itself."""
-    if type(unit) is not Call:
-        yield unit
-        return
-    for reference in unit.handles:
-        handle = None if reference is None else reference()
-        if handle is not None:
-            yield handle
-
-
-def unit_of(node: Node) -> Node:
-    """Return what has to run for the value of a node: the call it is an output of, or itself."""
-    return link_of(node)[0] if type(node) is Projection else node
-
-
-def workspace_of(unit: Node) -> int:
-    """Return how many bytes running a unit takes beside its inputs."""
-    if type(unit) is Call:
-        return unit.plan.peak_bytes
-    if unit.op.name == "chain":
-        return unit.params["chain"].plan.peak_bytes  # type: ignore[no-any-return]
-    return nbytes(unit.shape, unit.dtype)
-
-
-def _windows(widths: list[int], size: int) -> Iterator[list[int]]:
-    """Yield stretches of a list that cover it."""
-    for first in range(0, len(widths) - size + 1, max(1, size // 2)):
-        yield widths[first : first + size]
-
-
-def kernels_of(unit: Node) -> int:
-    """Return how many kernels running a unit takes."""
-    if type(unit) is Call:
-        return unit.plan.kernels
-    return int(unit.op.name not in UNCOUNTED)
-
-
-def _waited_for(frame: Frame) -> Sequence[Node]:
-    """Return what the node that a frame has reached reads; of a chain, what its next step reads."""
-    unit = frame.order[frame.position]
-    if frame.chain is None:
-        return unit.inputs if unit.op.name != "chain" else ()
-    chain = unit.params["chain"]
-    start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
-    return unit.inputs[start : start + len(chain.varying)]
-
-
-def _ordered(units: list[Node]) -> list[Node]:
-    """Return units in an order in which they can run: what has become possible last runs first.
-
-    So the tangent of a step runs right after the step, and what a chain stacked up is multiplied before the next chain.
-    """
-    if len(units) < 2:
-        return units
-    units.sort(key=_by_id, reverse=True)
-    inside = {unit.id: unit for unit in units}
-    readers: dict[int, list[Node]] = {}
-    waiting: dict[int, int] = {}
-    for unit in units:
-        sources = {unit_of(operand).id for operand in unit.inputs}
-        sources &= inside.keys()
-        waiting[unit.id] = len(sources)
-        for source in sources:
-            readers.setdefault(source, []).append(unit)
-    ready = [unit for unit in units if not waiting[unit.id]]
-    order: list[Node] = []
-    while ready:
-        unit = ready.pop()
-        order.append(unit)
-        for reader in reversed(readers.get(unit.id, ())):
-            waiting[reader.id] -= 1
-            if not waiting[reader.id]:
-                ready.append(reader)
-    return order
-
-
-def _just_in_time(order: list[Node]) -> list[Node]:
-    """Move small branches that are made from lower levels alone to just before what reads them.
-
-    A term of the loss for each step, say: all of them would be there at once otherwise. Those that single steps of
-    chains read are left out; they are computed when the step comes.
-    """
-    inside = {unit.id: unit for unit in order}
-    small = _small_branches(order, inside)
-    arranged: dict[int, Node] = {}
-    late: set[int] = set()
-    for unit in order:
-        if unit.id in small:
-            continue
-        operands: Sequence[Node] = unit.inputs
-        if unit.op.name == "chain":
-            fixed = len(unit.params["chain"].carried) + len(unit.params["chain"].constant)
-            late.update(unit_of(operand).id for operand in operands[fixed:])
-            operands = operands[:fixed]
-        _arrange(operands, inside, small, arranged)
-        arranged[unit.id] = unit
-    for unit in reversed(order):  # what only late ones read is late
-        if unit.id in late and unit.id in small:
-            late.update(unit_of(operand).id for operand in unit.inputs)
-    _arrange([unit for unit in order if unit.id not in late], inside, small, arranged)
-    return list(arranged.values())
-
-
-def _small_branches(order: list[Node], inside: Container[int]) -> set[int]:
-    """Return units that are made, inside a frame, from few others, and from no call or chain."""
-    sizes: dict[int, int] = {}
-    for unit in order:
-        sources = {unit_of(operand).id for operand in unit.inputs}
-        sizes[unit.id] = 1 + sum(sizes[source] for source in sources if source in inside)
-        if type(unit) is Call or unit.op.name == "chain":
-            sizes[unit.id] = _BRANCH + 1
-    return {key for key, size in sizes.items() if size <= _BRANCH}
-
-
-def _arrange(
-    nodes: Sequence[Node], inside: dict[int, Node], small: Container[int], arranged: dict[int, Node]
-) -> None:
-    """Append those of some nodes that are small branches, after what they are made from."""
-    stack = [unit_of(node) for node in reversed(nodes)]
-    while stack:
-        unit = stack[-1]
-        if unit.id in arranged or unit.id not in small or unit.id not in inside:
-            stack.pop()
-            continue
-        waiting = [s for s in map(unit_of, unit.inputs) if s.id in inside and s.id not in arranged]
-        if waiting:
-            stack += waiting
-        else:
-            arranged[unit.id] = stack.pop()
-
-
 def _size(value: Any) -> int:
     """Return the bytes of an array, or of several."""
     size: int = sum(part.nbytes for part in value) if type(value) is tuple else value.nbytes
@@ -795,8 +450,8 @@ def _size(value: Any) -> int:
 def _too_little(limit: int, least: int, need: Need) -> BudgetError:
     error = BudgetError(
         f"a memory budget of {format_bytes(limit)} is too small to run {need.steps} steps in reverse: a state takes "
-        f"{format_bytes(need.state)}, one step's values {format_bytes(need.tape / need.steps)}, beside what has to stay. "
-        f"The least that works is {least} bytes"
+        f"{format_bytes(need.state)}, one step's values {format_bytes(need.tape / need.steps)}, beside what has to stay.
+        " f"The least that works is {least} bytes"
     )
     error.least = least
     return error

@@ -24,7 +24,7 @@ from unspool._graph import Node
 from unspool._ops.leaf import LEAF_OPS
 
 if TYPE_CHECKING:
-    from unspool._engine.ledger import Slab
+    from unspool._engine.held import Slab
     from unspool._engine.matching import Site
 
 # Pieces that may wait before folding begins, and pieces that are left waiting then.

@@ -1,0 +1,236 @@
+"""Frames: what has to run for values that are missing, in the order in which it holds least.
+
+A *unit* is what runs at once: a call, or a node that is no output of a call. What has become possible last runs first,
+so the tangent of a step runs right after the step. Small branches run just before what reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from unspool._engine.planning import UNCOUNTED, nbytes
+from unspool._fragments.call import Call, Projection, link_of
+from unspool._graph import Node
+
+if TYPE_CHECKING:
+    from unspool._autodiff.chain import ChainRun
+
+_by_id = attrgetter("id")
+
+# The most units of a branch that is run along the way, or late.
+BRANCH = 16
+
+
+class Frame:
+    """Nodes of one level that run in order.
+
+    Attributes
+    ----------
+    order : list of Node
+        Calls and other nodes; the outputs of a call are not among them.
+    position : int
+        The one to run next.
+    uses : dict
+        How often each node is still read by them, by id; also those that are not made here.
+    live : set of id
+        What was made here and is still read here.
+    taped : set of id
+        What frames below made and kept because it is read here.
+    pinned, recent : list of id
+        What the node to run next waits for, and what the one before it waited for.
+    saves : set of int
+        Positions after which the state is saved for later frames.
+    tape_from : int
+        From this position on, what the frame above reads is kept for it.
+    """
+
+    __slots__ = (
+        "_reads",
+        "chain",
+        "level",
+        "live",
+        "order",
+        "pinned",
+        "position",
+        "recent",
+        "saves",
+        "tape_from",
+        "taped",
+        "uses",
+    )
+
+    def __init__(self, order: list[Node], level: int) -> None:
+        self.order = order
+        self.level = level
+        self.position = 0
+        self.uses: dict[int, int] = {}
+        uses = self.uses
+        for node in order:
+            for operand in node.inputs:
+                uses[operand.id] = uses.get(operand.id, 0) + 1
+        self.live: set[int] = set()
+        self.taped: set[int] = set()
+        self.pinned: list[int] = []
+        self.recent: list[int] = []
+        self.saves: set[int] = set()
+        self.tape_from = 0
+        self.chain: ChainRun | None = None
+        self._reads: dict[int, tuple[list[int], list[Node]]] | None = None
+
+    def reads(self, level: int, level_of: Callable[[Node], int]) -> tuple[list[int], list[Node]]:
+        """Return the units of a lower level that are read here, in the order of their ids, and the ids."""
+        if self._reads is None:
+            found: dict[int, dict[int, Node]] = {}
+            for unit in self.order:
+                for operand in unit.inputs:
+                    source = unit_of(operand)
+                    if source.inputs:
+                        found.setdefault(level_of(source), {})[source.id] = source
+            self._reads = {}
+            for number, units in found.items():
+                keys = sorted(units)
+                self._reads[number] = keys, [units[key] for key in keys]
+        return self._reads.get(level, ([], []))
+
+
+class Saved:
+    """A state that was saved on the way: the id after which it stands, the values, by id, and the frame it is for."""
+
+    __slots__ = ("after", "keys", "owner")
+
+    def __init__(self, after: int, keys: list[int], owner: Frame) -> None:
+        self.after = after
+        self.keys = keys
+        self.owner = owner
+
+
+# --- units -----------------------------------------------------------------------------------------------------------
+
+
+def outputs_of(unit: Node) -> Iterator[Node]:
+    """Yield the nodes that running a unit gives values to: the outputs of a call that are alive, else itself."""
+    if type(unit) is not Call:
+        yield unit
+        return
+    for reference in unit.handles:
+        handle = None if reference is None else reference()
+        if handle is not None:
+            yield handle
+
+
+def unit_of(node: Node) -> Node:
+    """Return what has to run for the value of a node: the call it is an output of, or itself."""
+    return link_of(node)[0] if type(node) is Projection else node
+
+
+def workspace_of(unit: Node) -> int:
+    """Return how many bytes running a unit takes beside its inputs."""
+    if type(unit) is Call:
+        return unit.plan.peak_bytes
+    if unit.op.name == "chain":
+        return unit.params["chain"].plan.peak_bytes  # type: ignore[no-any-return]
+    return nbytes(unit.shape, unit.dtype)
+
+
+def kernels_of(unit: Node) -> int:
+    """Return how many kernels running a unit takes."""
+    if type(unit) is Call:
+        return unit.plan.kernels
+    return int(unit.op.name not in UNCOUNTED)
+
+
+def waited_for(frame: Frame) -> Sequence[Node]:
+    """Return what the node that a frame has reached reads; of a chain, what its next step reads."""
+    unit = frame.order[frame.position]
+    if frame.chain is None:
+        return unit.inputs if unit.op.name != "chain" else ()
+    chain = unit.params["chain"]
+    start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
+    return unit.inputs[start : start + len(chain.varying)]
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def ordered(units: list[Node]) -> list[Node]:
+    """Return units in an order in which they can run: what has become possible last runs first.
+
+    So the tangent of a step runs right after the step, and what a chain stacked up is multiplied before the next chain.
+    """
+    if len(units) < 2:
+        return units
+    units.sort(key=_by_id, reverse=True)
+    inside = {unit.id: unit for unit in units}
+    readers: dict[int, list[Node]] = {}
+    waiting: dict[int, int] = {}
+    for unit in units:
+        sources = {unit_of(operand).id for operand in unit.inputs}
+        sources &= inside.keys()
+        waiting[unit.id] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(unit)
+    ready = [unit for unit in units if not waiting[unit.id]]
+    order: list[Node] = []
+    while ready:
+        unit = ready.pop()
+        order.append(unit)
+        for reader in reversed(readers.get(unit.id, ())):
+            waiting[reader.id] -= 1
+            if not waiting[reader.id]:
+                ready.append(reader)
+    return order
+
+
+def just_in_time(order: list[Node]) -> list[Node]:
+    """Move small branches that are made from lower levels alone to just before what reads them.
+
+    A term of the loss for each step, say: all of them would be there at once otherwise. Those that single steps of
+    chains read are left out; they are computed when the step comes.
+    """
+    inside = {unit.id: unit for unit in order}
+    small = _small_branches(order, inside)
+    arranged: dict[int, Node] = {}
+    late: set[int] = set()
+    for unit in order:
+        if unit.id in small:
+            continue
+        operands: Sequence[Node] = unit.inputs
+        if unit.op.name == "chain":
+            fixed = len(unit.params["chain"].carried) + len(unit.params["chain"].constant)
+            late.update(unit_of(operand).id for operand in operands[fixed:])
+            operands = operands[:fixed]
+        _arrange(operands, inside, small, arranged)
+        arranged[unit.id] = unit
+    for unit in reversed(order):  # what only late ones read is late
+        if unit.id in late and unit.id in small:
+            late.update(unit_of(operand).id for operand in unit.inputs)
+    _arrange([unit for unit in order if unit.id not in late], inside, small, arranged)
+    return list(arranged.values())
+
+
+def _small_branches(order: list[Node], inside: Container[int]) -> set[int]:
+    """Return units that are made, inside a frame, from few others, and from no call or chain."""
+    sizes: dict[int, int] = {}
+    for unit in order:
+        sources = {unit_of(operand).id for operand in unit.inputs}
+        sizes[unit.id] = 1 + sum(sizes[source] for source in sources if source in inside)
+        if type(unit) is Call or unit.op.name == "chain":
+            sizes[unit.id] = BRANCH + 1
+    return {key for key, size in sizes.items() if size <= BRANCH}
+
+
+def _arrange(nodes: Sequence[Node], inside: dict[int, Node], small: Container[int], arranged: dict[int, Node]) -> None:
+    """Append those of some nodes that are small branches, after what they are made from."""
+    stack = [unit_of(node) for node in reversed(nodes)]
+    while stack:
+        unit = stack[-1]
+        if unit.id in arranged or unit.id not in small or unit.id not in inside:
+            stack.pop()
+            continue
+        waiting = [s for s in map(unit_of, unit.inputs) if s.id in inside and s.id not in arranged]
+        if waiting:
+            stack += waiting
+        else:
+            arranged[unit.id] = stack.pop()

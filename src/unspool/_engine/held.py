@@ -1,0 +1,196 @@
+"""Records of what is held: a value, what a step keeps for derivatives, a step that is not a call.
+
+All refer to nodes weakly: a record keeps nothing alive. What refers to a node, and how often, tells whether somebody
+may still ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import compress
+from sys import getrefcount, getsizeof
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from unspool._fragments.call import Call
+from unspool._fragments.residuals import kept_outputs
+from unspool._graph import Node
+from unspool._ops.hints import is_kept
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+    from unspool._engine.sealing import Piece
+
+# Arrays of at most so many bytes are not worth letting go: the objects around them are larger.
+TINY = 256
+
+# References to a node inside `Held.is_referenced`: a variable and the argument of getrefcount.
+_OWN_REFERENCES = 2
+
+
+class Held:
+    """A value that is held: where on the line of steps it was made and last used, and how many tuples refer to it."""
+
+    __slots__ = ("last", "made", "nbytes", "node", "uses")
+
+    def __init__(self, node: Node, made: int) -> None:
+        self.node = ref(node)
+        self.nbytes: int = node.value.nbytes
+        self.made = made
+        self.last = made
+        self.uses = 0
+
+    def is_alive(self) -> bool:
+        """Whether there is something to let go."""
+        node = self.node()
+        return node is not None and node.value is not None
+
+    def is_referenced(self, known: int = 0) -> bool:
+        """Whether something refers to the node beside the steps that used it and some that are known.
+
+        That is a variable of the user's, or graph that may still run.
+        """
+        node = self.node()
+        return getrefcount(node) > _OWN_REFERENCES + self.uses + known
+
+
+class Loose:
+    """A step that is not a call: nodes whose values are held, and the nodes it read."""
+
+    __slots__ = ("nbytes", "nodes", "read")
+
+    def __init__(self, nodes: Iterable[Node], read: Iterable[int]) -> None:
+        self.nodes = [ref(node) for node in nodes]
+        self.nbytes = sum([node.value.nbytes for node in nodes if node.value is not None])
+        self.read = tuple(read)
+
+
+class Slab:
+    """What a step keeps for its derivatives: with its call or, while it is not folded, with its nodes."""
+
+    __slots__ = ("_call", "_nodes", "_piece", "identity", "nbytes")
+
+    def __init__(self, step: Call | Piece) -> None:
+        self._call: ref[Call] | None = None
+        self._piece: ref[Piece] | None = None
+        self._nodes: list[ref[Node]] = []
+        self.nbytes = self.identity = 0
+        if isinstance(step, Call):
+            self.move_to(step)
+        else:
+            results = step.site.results
+            shown = {id(reference()) for reference in step.outputs[:results]}
+            self._piece = ref(step)
+            self._nodes = [reference for reference in step.outputs[results:] if id(reference()) not in shown]
+            self.nbytes = sum([node.value.nbytes for node in self._valued()]) + sum([x.nbytes for x in step.extra])
+            self.identity = max([node.id for node in self._valued()], default=0)
+
+    def move_to(self, call: Call) -> None:
+        """Note that the step was folded."""
+        self._call, self._piece, self._nodes = ref(call), None, []
+        self.identity = call.id
+        self.nbytes = slab_bytes(call) if call.value else 0
+
+    def _valued(self) -> list[Node]:
+        nodes = [reference() for reference in self._nodes]
+        return [node for node in nodes if node is not None and node.value is not None and not is_kept(node)]
+
+    def is_there(self) -> bool:
+        """Whether there is something to let go."""
+        call = None if self._call is None else self._call()
+        if call is not None:
+            return bool(self.nbytes) and bool(call.value)
+        piece = None if self._piece is None else self._piece()
+        return bool(self._valued()) or (piece is not None and bool(piece.extra))
+
+    def drop(self) -> int:
+        """Let it go, and return how many bytes that gave."""
+        call = None if self._call is None else self._call()
+        if call is not None:
+            kept = kept_residuals(call.plan) if call.value else frozenset()
+            call.value = tuple([value if i in kept else None for i, value in enumerate(call.value)]) if kept else ()
+            size, self.nbytes = self.nbytes, 0
+            return 0 if kept else size
+        nodes = self._valued()
+        freed: int = sum([node.value.nbytes for node in nodes])
+        for node in nodes:
+            node.value = None
+        piece = None if self._piece is None else self._piece()
+        if piece is not None and piece.extra:
+            freed += sum([value.nbytes for value in piece.extra])
+            piece.extra = ()
+            piece.outputs = piece.outputs[: piece.site.results]
+        return freed
+
+
+# --- counting
+# ----------------------------------------------------------------------------------------------------------
+
+
+def references_of(pieces: Iterable[Piece]) -> dict[int, int]:
+    """Count how often the nodes of pieces that wait refer to the nodes at their inputs and to their outputs."""
+    known: dict[int, int] = {}
+    for piece in pieces:
+        plan = piece.site.plan
+        outputs = [reference() for reference in piece.outputs]
+        counts = _reference_counts(plan, tuple([node is not None for node in outputs]))
+        for slot, operand in enumerate(piece.inputs):
+            known[operand.id] = known.get(operand.id, 0) + counts[slot] + 1
+        for slot, node in zip(plan.fragment.outputs, outputs, strict=False):
+            if node is not None:
+                known[node.id] = known.get(node.id, 0) + counts[slot]
+    return known
+
+
+def _reference_counts(plan: Plan, alive: tuple[bool, ...]) -> list[int]:
+    """Count, for every slot of a plan, how often the nodes that outputs keep alive refer to it."""
+    counts: list[int] | None = plan.derivatives.get(("references", alive))
+    if counts is None:
+        fragment = plan.fragment
+        first = len(fragment.dtypes)
+        counts = [0] * (first + len(fragment.body))
+        wanted = set(compress(fragment.outputs, alive))
+        for slot in reversed(range(first, len(counts))):
+            if slot in wanted:
+                for operand in fragment.body[slot - first].operands:
+                    counts[operand] += 1
+                    wanted.add(operand)
+        plan.derivatives["references", alive] = counts
+    return counts
+
+
+def slab_bytes(call: Call) -> int:
+    """Return the bytes that the residuals of a call take, without those that one of its live outputs holds too."""
+    outputs, results = call.plan.fragment.outputs, call.plan.fragment.results
+    handles = [reference is not None and reference() is not None for reference in call.handles]
+    shown = set(compress(outputs[:results], handles))
+    slab = zip(outputs[results:], call.value, strict=True)
+    size: int = sum(value.nbytes for slot, value in slab if value is not None and slot not in shown)
+    return size
+
+
+def kept_residuals(plan: Plan) -> frozenset[int]:
+    """Return the positions in a slab of values that the user wants to be kept; see `unspool.keep`."""
+    kept: frozenset[int] | None = plan.derivatives.get("kept")
+    if kept is None:
+        slab = plan.fragment.slab
+        kept = plan.derivatives["kept"] = frozenset(slab[i] for i in kept_outputs(plan.fragment) if i in slab)
+    return kept
+
+
+def record_bytes(call: Call) -> int:
+    """Return the bytes of a call and the tensors that are its outputs."""
+    parts: list[Any] = [call, call.key, call.inputs, call.handles, ref(call)]
+    for reference in call.handles:
+        node = None if reference is None else reference()
+        if node is not None:
+            parts += [node, reference, (call, 0)]
+    return sum(map(getsizeof, parts))
+
+
+def piece_bytes(piece: Piece) -> int:
+    """Return the bytes of the values of a piece that waits to be folded."""
+    nodes = [reference() for reference in piece.outputs]
+    arrays = [node.value for node in nodes if node is not None and node.value is not None]
+    size: int = sum(array.nbytes for array in (*arrays, *piece.extra))
+    return size

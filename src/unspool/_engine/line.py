@@ -1,0 +1,252 @@
+"""The line of steps: what was evaluated, in order, and the values that are held of it.
+
+A *boundary* is a place between two steps. Its state is every value made before it and used after it, so every value
+belongs to a stretch of boundaries, and states share values. A value is held as long as one boundary of its stretch is
+kept. Which boundary to give up is decided by `unspool.checkpoint.online`: the one whose loss costs the reverse sweep
+least, per byte it frees.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from unspool._engine.held import TINY, Held, Loose
+from unspool._fragments.call import Call
+from unspool._graph import Node
+from unspool._ops.hints import is_kept
+from unspool.checkpoint.online import choose_removal
+
+if TYPE_CHECKING:
+    from unspool._engine.guard import Guard
+
+# What a step that was not timed counts: little, but not nothing.
+_INSTANT = 1e-7
+
+
+class Line:
+    """Steps in the order in which they were evaluated.
+
+    Attributes
+    ----------
+    now : int
+        How many there are: the newest boundary.
+    boundaries : list of int
+        Those that are kept; the first is where the line starts.
+    times : sequence of float
+        The time that the steps before each boundary took in all.
+    latest : set of id
+        What the newest step made.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.boundaries: list[int] = [0]
+        self.times = array("d", [0.0])
+        self.latest: set[int] = set()
+        self._ids = array("q")
+        self._steps: deque[Loose | ref[Call]] = deque()
+        self._held: dict[int, Held] = {}
+
+    # -- placing steps --
+
+    def place_call(self, call: Call) -> None:
+        """Place a call that ran at the end of the line."""
+        self.read([operand.id for operand in call.inputs], times=1)
+        handles = [reference() for reference in call.handles if reference is not None]
+        self._end_step([node for node in handles if node is not None], call.id, call.plan.seconds)
+        self._steps.append(ref(call))
+
+    def place_loose(self, step: Loose, seconds: float = 0.0) -> None:
+        """Place a step that is not a call at the end of the line."""
+        self.read(step.read, times=1)
+        nodes = [node for node in [reference() for reference in step.nodes] if node is not None]
+        self._end_step(nodes, max([node.id for node in nodes], default=0), seconds)
+        self._steps.append(step)
+
+    def read(self, keys: Iterable[int], *, times: int) -> None:
+        """Note that the step at the end of the line reads values, and how often each tuple of its refers to them."""
+        for key in keys:
+            entry = self._held.get(key)
+            if entry is not None:
+                entry.last = self.now
+                entry.uses += times
+
+    def refer(self, keys: Iterable[int]) -> None:
+        """Note that one tuple more refers to values."""
+        for key in keys:
+            entry = self._held.get(key)
+            if entry is not None:
+                entry.uses += 1
+
+    def _end_step(self, nodes: Sequence[Node], identity: int, seconds: float) -> None:
+        self.latest = set()
+        for node in nodes:
+            if node.value is not None and node.value.nbytes > TINY:
+                self._held[node.id] = Held(node, self.now)
+                self.latest.add(node.id)
+        self.now += 1
+        self._ids.append(max(identity, self._ids[-1] if self._ids else 0))
+        self.boundaries.append(self.now)
+        self.times.append(self.times[-1] + max(seconds, _INSTANT))
+
+    # -- looking --
+
+    def entries(self) -> Iterator[Held]:
+        """Yield what is held, and forget what is not any more."""
+        for key, entry in list(self._held.items()):
+            if entry.is_alive():
+                yield entry
+            else:
+                del self._held[key]
+
+    def state_bytes(self) -> int:
+        """Return what a step adds to what is held, on average."""
+        steps = {entry.made for entry in self._held.values()}
+        return sum(entry.nbytes for entry in self._held.values()) // max(1, len(steps))
+
+    def after(self, identity: int, waited_for: Container[int]) -> Iterator[Held]:
+        """Yield what was made after the node with an id, except what is waited for and what the newest step made."""
+        for entry in list(self.entries()):
+            node = entry.node()
+            if node is not None and node.id > identity and not is_kept(node):
+                key = node.id
+                del node
+                if key not in waited_for and key not in self.latest:
+                    yield entry
+
+    # -- letting go --
+
+    def rewind(self, identity: int) -> None:
+        """Forget the boundaries after a node: the reverse sweep has passed them."""
+        now = min(self.now, bisect_left(self._ids, identity) + 1)
+        for _ in range(self.now - now):
+            self._steps.pop()
+        self.now = now
+        del self._ids[now:], self.times[now + 1 :]
+        del self.boundaries[bisect_right(self.boundaries, now) :]
+
+    def let_go(self, entries: Iterable[Held], guard: Guard | None) -> int:
+        """Let values go, and return how many bytes that gave."""
+        freed = 0
+        for entry in entries:
+            node = entry.node()
+            if node is not None:
+                if node.value is not None:
+                    if guard is not None:
+                        guard.before_drop(node)
+                    node.value = None
+                    freed += entry.nbytes
+                self._held.pop(node.id, None)
+        return freed
+
+    def give_up_boundaries(
+        self, wanted: int, newest: int, block: int, references: Mapping[int, int] | None, guard: Guard | None
+    ) -> tuple[int, int]:
+        """Give up boundaries, none after ``newest``, until so many bytes are free.
+
+        Parameters
+        ----------
+        block : int
+            How many steps the reverse sweep keeps the values of at once.
+        references : mapping of id to int, or None
+            How often nodes that are known refer to each value. What is referred to more often belongs to the newest
+            state. With None nobody is asked.
+        guard : Guard or None
+            Is told what goes.
+
+        Returns
+        -------
+        freed, given_up : int
+            How many bytes that gave, and how many boundaries it took.
+        """
+        self._forget_dead()
+        values = self._stretches(references)
+        freed = given_up = 0
+        while freed < wanted:
+            line = np.array(self.boundaries)
+            first, end = np.searchsorted(line, values.made, "right"), np.searchsorted(line, values.last, "right")
+            idle = np.flatnonzero(first == end)
+            if not len(idle):
+                alone = end - first == 1
+                gains = np.bincount(first[alone], weights=values.nbytes[alone], minlength=len(line))
+                gains[[0, -1]] = 0  # the start costs nothing, and the newest state is where the loop goes on
+                gains[line > newest] = 0
+                if not gains.any():
+                    break
+                gone = self._choose(line, gains, block)
+                if guard is not None:
+                    state = [values.entries[i] for i in np.flatnonzero((first <= gone) & (gone < end))]
+                    guard.give_up(state, self.boundaries[gone], self.times, len(line))
+                del self.boundaries[gone]
+                given_up += 1
+                idle = np.flatnonzero(alone & (first == gone))
+            freed += self.let_go([values.entries[i] for i in idle], guard)
+            values = values.without(idle)
+        return freed, given_up
+
+    def _choose(self, line: Any, gains: Any, block: int) -> int:
+        """Return which boundary to give up. The reverse sweep keeps the values of a block of steps, so blocks count."""
+        close = np.flatnonzero((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0))
+        if len(close):
+            return (
+                int(close[0]) + 1
+            )  # the steps around it fit into one block, which runs once whether it is there or not
+        # Behind the last one that may go lies the newest block, whose values are there.
+        count = int(np.flatnonzero(gains)[-1]) + 2
+        line, gains = line[:count], gains[:count]
+        places = np.concatenate(([0], np.cumsum(-(-np.diff(line) // block))))
+        times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.times)[line])
+        return choose_removal(places.tolist(), int(places[-1]) + 1, freed=gains.tolist(), times=times.tolist())
+
+    def _forget_dead(self) -> None:
+        """Forget the beginning of the line if the graph it belonged to has died: the line starts later then."""
+        steps = self._steps
+        while steps and not _is_alive(steps[0]):
+            steps.popleft()
+        start = self.now - len(steps)
+        self.boundaries = [start, *self.boundaries[bisect_right(self.boundaries, start) :]]
+
+    def _stretches(self, references: Mapping[int, int] | None) -> _Stretches:
+        entries: list[Held] = []
+        last: list[int] = []
+        for entry in self.entries():
+            node = entry.node()
+            if node is None or entry.made >= self.now or is_kept(node):
+                continue
+            key = node.id
+            del node
+            is_new = entry.made == self.now - 1
+            is_wanted = is_new or (references is not None and entry.is_referenced(references.get(key, 0)))
+            entries.append(entry)
+            last.append(self.now if is_wanted else entry.last)
+        made = np.array([entry.made for entry in entries], np.int64)
+        return _Stretches(entries, made, np.array(last, np.int64), np.array([entry.nbytes for entry in entries]))
+
+
+class _Stretches(NamedTuple):
+    """Values that are held, as arrays: value i is needed at the boundaries from after ``made[i]`` to ``last[i]``."""
+
+    entries: list[Held]
+    made: Any
+    last: Any
+    nbytes: Any
+
+    def without(self, gone: Any) -> _Stretches:
+        """Return all but some."""
+        left = np.ones(len(self.entries), bool)
+        left[gone] = False
+        return _Stretches(list(compress(self.entries, left)), self.made[left], self.last[left], self.nbytes[left])
+
+
+def _is_alive(step: Loose | ref[Call]) -> bool:
+    if isinstance(step, Loose):
+        return any(node() is not None for node in step.nodes)
+    return step() is not None

@@ -1,0 +1,114 @@
+"""What it takes to run the steps of a loop again for a sweep that reads them: how wide the state is, how much is read.
+
+From that follow the least budget, and how many steps and states to keep within a larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unspool._engine.frames import Frame, outputs_of, workspace_of
+from unspool._engine.planning import nbytes
+from unspool.checkpoint.planner import BlockPlan, block_plan
+
+# Units among which the narrowest state is looked for.
+_WINDOW = 32
+
+
+class Need:
+    """What it takes to run units of a lower level for a frame that reads them, in bytes.
+
+    Attributes
+    ----------
+    steps : int
+        How many units there are.
+    state : int
+        The widest state between two of them.
+    tape : int
+        All that the frame above reads.
+    step : int
+        What it reads of one unit, on average.
+    workspace : int
+        What computing takes: the widest unit of both.
+    fixed : int
+        What the frame above holds all the time: its results, and what its chains stack up.
+    """
+
+    __slots__ = ("_tapes", "_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
+
+    def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
+        self.steps = len(frame.order)
+        self.fixed = fixed
+        self.tape = 0
+        left = dict(frame.uses)
+        live: dict[int, int] = {}
+        current = busiest = 0
+        self._widths: list[int] = []
+        self._tapes: list[int] = []
+        for unit in frame.order:
+            tape = 0
+            for node in outputs_of(unit):
+                size = nbytes(node.shape, node.dtype)
+                if frame.uses.get(node.id):
+                    live[node.id] = size
+                    current += size
+                if above.uses.get(node.id):
+                    tape += size
+            self.tape += tape
+            self._tapes.append(tape)
+            # While it runs, what it reads is there too.
+            busiest = max(busiest, current + workspace_of(unit))
+            for operand in unit.inputs:
+                left[operand.id] -= 1
+                if not left[operand.id]:
+                    current -= live.pop(operand.id, 0)
+            self._widths.append(current)
+        # Between two steps of a loop the state is narrower than inside of one, so there is a choice where to save it.
+        self._window = max(1, min(_WINDOW, self.steps // 8))
+        self.state = max(map(min, _windows(self._widths, self._window)), default=0)
+        self.workspace = max(workspace, busiest - self.state)
+        self.step = max(1, -(-self.tape // max(1, self.steps)))
+
+    def tail(self, room: int) -> int:
+        """Return the position from which on what the frame above reads fits into some room; the last unit always."""
+        position = self.steps - 1
+        room -= self._tapes[position]
+        while position and room >= self._tapes[position - 1]:
+            position -= 1
+            room -= self._tapes[position]
+        return position
+
+    def narrowest(self, position: int) -> int:
+        """Return the position, at or a little before one, after which the state is narrowest."""
+        first = max(0, position - self._window + 1)
+        return min(range(position, first - 1, -1), key=self._widths.__getitem__)
+
+    def overhead(self) -> int:
+        """Return what is there beside what is kept: the state that was reached, what was read last, the workspace."""
+        return self.fixed + self.workspace + 2 * self.state + self.step
+
+    def least(self) -> int:
+        """Return the smallest budget that works: room for the newest state, one state on the way, and one step."""
+        return self.overhead() + 2 * self.state + 2 * self.step
+
+    def plan(self, budget: int) -> BlockPlan:
+        """Return how many steps to keep at once, and how many states."""
+        room = budget - self.overhead()
+        if self.tape <= room:
+            return BlockPlan(self.steps, 1, 1.0)
+        # The state that the first step starts from is there already, and takes a slot; one step of a block is not
+        # counted.
+        state = max(1, self.state)
+        return block_plan(self.steps, max(room - self.step, state) + state, state, self.step)
+
+    def predicted_peak(self, budget: int) -> int:
+        """Return the most bytes that would be held at once."""
+        plan = self.plan(budget)
+        kept = self.tape if plan.block == self.steps else plan.block * self.step + (plan.slots - 1) * self.state
+        return self.overhead() + kept
+
+
+def _windows(widths: list[int], size: int) -> Iterator[list[int]]:
+    """Yield stretches of a list that cover it."""
+    for first in range(0, len(widths) - size + 1, max(1, size // 2)):
+        yield widths[first : first + size]
