@@ -308,8 +308,8 @@ class Ledger:
 def _too_little(limit: int, needed: int) -> BudgetError:
     error = BudgetError(
         f"what the program holds at this point and the next step take {format_bytes(needed)}, which is more than the "
-        f"memory budget of {format_bytes(limit)}; nothing more can be let go. The least that works here is {needed}
-        bytes"
+        f"memory budget of {format_bytes(limit)}; nothing more can be let go. The least that works here is {needed} "
+        "bytes"
     )
     error.least = needed
     return error

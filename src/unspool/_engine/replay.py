@@ -450,8 +450,8 @@ def _size(value: Any) -> int:
 def _too_little(limit: int, least: int, need: Need) -> BudgetError:
     error = BudgetError(
         f"a memory budget of {format_bytes(limit)} is too small to run {need.steps} steps in reverse: a state takes "
-        f"{format_bytes(need.state)}, one step's values {format_bytes(need.tape / need.steps)}, beside what has to stay.
-        " f"The least that works is {least} bytes"
+        f"{format_bytes(need.state)}, the values of one step {format_bytes(need.step)}, beside what has to stay. The "
+        f"least that works is {least} bytes"
     )
     error.least = least
     return error
