@@ -98,13 +98,13 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         ledger = default_engine().ledger
         self._before = (ledger.limit, ledger.is_strict, ledger.guard, ledger.timeline, ledger.peak, POOL.limit)
         ledger.guard = Guard(self._verify, store) if self._verify or store is not None else None
-        ledger.is_strict = True
+        ledger.is_strict = False
         ledger.need = None
-        ledger.timeline = self._timeline = []
         ledger.set_limit(self.budget)
-        ledger.make_room()
-        ledger.peak = 0  # not what was held before
-        self._timeline.clear()
+        ledger.make_room()  # what was held before; if it is too much, the first step says so
+        ledger.is_strict = True
+        ledger.peak = 0
+        ledger.timeline = self._timeline = []
         POOL.set_limit(min(POOL_LIMIT, self.budget // _POOL_SHARE))
         self._started = counters(ledger)
         return self
@@ -119,6 +119,8 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         limit, ledger.is_strict, ledger.guard, ledger.timeline, peak, pool = self._before or ()
         ledger.peak = max(peak, ledger.peak)
         ledger.set_limit(limit)
+        if not ledger.is_strict:
+            ledger.stop_tracking()
         POOL.set_limit(pool)
         self._before = None
 

@@ -65,6 +65,13 @@ class Loose:
         self.read = tuple(read)
 
 
+def is_alive(step: Loose | ref[Call]) -> bool:
+    """Whether something is left of a step."""
+    if isinstance(step, Loose):
+        return any(node() is not None for node in step.nodes)
+    return step() is not None
+
+
 class Slab:
     """What a step keeps for its derivatives: with its call or, while it is not folded, with its nodes."""
 

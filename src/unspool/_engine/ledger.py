@@ -5,7 +5,8 @@ about cost only, never about results. The newest steps keep everything, because 
 block of steps whose length `unspool.checkpoint.planner` knows. Of older steps the *slabs* go first, what they keep for
 derivatives, oldest first. Then states go (`line`).
 
-Nothing is looked at before the budget is reached: until then a step costs one addition.
+Nothing is looked at before the budget is reached: until then a step costs one addition. What is there then is found
+by its calls, which the intern table knows; from then on steps are noted as they come.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._engine.held import Held, Loose, Slab, piece_bytes, record_bytes, references_of
+from unspool._engine.held import Held, Loose, Slab, is_alive, piece_bytes, record_bytes, references_of
 from unspool._engine.line import Line
 from unspool._engine.sizes import format_bytes
 from unspool._engine.statistics import STATISTICS
-from unspool._fragments.call import Call
+from unspool._fragments.call import Call, live_calls
 from unspool.checkpoint.planner import online_block
 from unspool.errors import BudgetError
 
@@ -39,7 +40,7 @@ _MARGIN = 16
 _MOST_SAMPLES = 1 << 13
 
 # Steps that are noted before those of graphs that have died are forgotten.
-_CROWD = 1 << 16
+_CROWD = 1 << 10
 
 
 class Ledger:
@@ -82,6 +83,7 @@ class Ledger:
         self.lock = threading.RLock()
         self.line = Line()
         self._waiting = waiting
+        self._is_tracking = False
         self._arrived: list[Any] = []
         self._crowd = _CROWD
         self._slabs: deque[Slab] = deque()
@@ -99,12 +101,36 @@ class Ledger:
 
     def enter(self, step: Call | Loose) -> None:
         """Note a step that was evaluated; its bytes have been noted already."""
-        self._arrived.append(ref(step) if isinstance(step, Call) else step)
+        if isinstance(step, Call):
+            if not self._is_tracking:
+                return  # it is found when it matters
+            self._arrived.append(ref(step))
+        else:
+            self._arrived.append(step)
         if len(self._arrived) > self._crowd:
-            self._arrived = [step for step in self._arrived if type(step) is Loose or step() is not None]
+            self._arrived = [step for step in self._arrived if is_alive(step)]
             self._crowd = max(_CROWD, 2 * len(self._arrived))
 
+    def track(self) -> None:
+        """Find what is there, and note steps from now on as they come."""
+        with self.lock:
+            if not self._is_tracking:
+                self._is_tracking = True
+                calls: list[Any] = [ref(call) for call in live_calls() if call.value is not None]
+                self._arrived = sorted(filter(is_alive, calls + self._arrived), key=_identity)
+
+    def stop_tracking(self) -> None:
+        """Forget the line; what is held stays held."""
+        with self.lock:
+            self._is_tracking = False
+            self._arrived = []
+            self.line = Line()
+            self._slabs.clear()
+            for piece in self._waiting():
+                piece.slab = None
+
     def _look_at_arrived(self) -> None:
+        self.track()
         arrived, self._arrived = self._arrived, []
         for step in arrived:
             if type(step) is Loose:
@@ -161,9 +187,7 @@ class Ledger:
 
     def slab_bytes(self) -> int:
         """Count the bytes of residuals that calls keep."""
-        with self.lock:
-            self._look_at_arrived()
-            return sum(slab.nbytes for slab in self._slabs if slab.is_there())
+        return sum(Slab(call).nbytes for call in live_calls() if call.value)
 
     def record_bytes(self) -> int:
         """Return the bytes of the record of one step, as far as is known: those of the newest call."""
@@ -303,6 +327,14 @@ class Ledger:
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed
+
+
+def _identity(step: Loose | ref[Call]) -> int:
+    """Return where in the order of ids a step stands."""
+    if isinstance(step, Loose):
+        return max((node.id for node in [reference() for reference in step.nodes] if node is not None), default=0)
+    call = step()
+    return 0 if call is None else call.id
 
 
 def _too_little(limit: int, needed: int) -> BudgetError:

@@ -18,7 +18,7 @@ from weakref import ref
 
 import numpy as np
 
-from unspool._engine.held import TINY, Held, Loose
+from unspool._engine.held import TINY, Held, Loose, is_alive
 from unspool._fragments.call import Call
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
@@ -209,7 +209,7 @@ class Line:
     def _forget_dead(self) -> None:
         """Forget the beginning of the line if the graph it belonged to has died: the line starts later then."""
         steps = self._steps
-        while steps and not _is_alive(steps[0]):
+        while steps and not is_alive(steps[0]):
             steps.popleft()
         start = self.now - len(steps)
         self.boundaries = [start, *self.boundaries[bisect_right(self.boundaries, start) :]]
@@ -244,9 +244,3 @@ class _Stretches(NamedTuple):
         left = np.ones(len(self.entries), bool)
         left[gone] = False
         return _Stretches(list(compress(self.entries, left)), self.made[left], self.last[left], self.nbytes[left])
-
-
-def _is_alive(step: Loose | ref[Call]) -> bool:
-    if isinstance(step, Loose):
-        return any(node() is not None for node in step.nodes)
-    return step() is not None

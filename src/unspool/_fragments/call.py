@@ -138,6 +138,12 @@ def _enter_call(
     return call if _table.setdefault(key, reference) is reference else resolve_race(key, call)  # type: ignore[arg-type,return-value]
 
 
+def live_calls() -> list[Call]:
+    """Return all calls that are alive, in the order of their ids."""
+    nodes = [reference() for reference in list(_table.values())]
+    return sorted([node for node in nodes if type(node) is Call], key=lambda call: call.id)
+
+
 def output(call: Call, index: int) -> Tensor:
     """Return the tensor that is an output of a call."""
     reference = call.handles[index]
