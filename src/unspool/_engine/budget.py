@@ -16,7 +16,6 @@ from unspool._engine.numpy_backend import POOL
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan, MemoryReport
 from unspool._engine.sizes import parse_bytes
-from unspool._engine.statistics import STATISTICS
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def counters(ledger: Ledger) -> dict[str, Any]:
         "runs": ledger.runs,
         "distinct": ledger.distinct,
         "evictions": ledger.evictions,
-        "slabs_dropped": STATISTICS.slabs_dropped,
+        "slabs_dropped": ledger.slabs_dropped,
         "seconds": ledger.seconds,
     }
 

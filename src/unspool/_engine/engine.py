@@ -67,14 +67,14 @@ class Evaluator:
         self._described: OrderedDict[tuple[Any, ...], tuple[Site, list[int]]] = OrderedDict()
         self._hold_nothing()
 
-    def _hold_nothing(self) -> None:
-        self.queue = FoldQueue(self._on_fold, self._on_stay)
+    def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
+        self.queue = FoldQueue(self._on_fold, self._on_stay, beside)
         self.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
 
     def beside(self) -> Evaluator:
         """Return one that knows the same programs, and counts and lets go what it holds by itself."""
         other = copy.copy(self)
-        other._hold_nothing()
+        other._hold_nothing(self.queue)
         return other
 
     # -- values --
@@ -181,7 +181,11 @@ class Evaluator:
                 if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
                     self.statistics.kernel_calls += count
                     return
-            elif count <= _LARGEST_PIECE and can_be_sealed(work.order) and self._run_described(work, missing, targets):
+            elif (
+                1 < count <= _LARGEST_PIECE
+                and can_be_sealed(work.order)
+                and self._run_described(work, missing, targets)
+            ):
                 return
         self.statistics.kernel_calls += count
         self.ledger.kernels += count
@@ -334,7 +338,7 @@ class Evaluator:
     def _on_stay(self, piece: Piece) -> None:
         """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""
         if piece.slab is None:
-            self.ledger.place_piece(piece)
+            self.ledger.enter(piece)
 
     def kept_bytes(self) -> int:
         """Return the bytes that residuals of live calls take."""

@@ -176,7 +176,7 @@ def ordered(units: list[Node]) -> list[Node]:
     while ready:
         unit = ready.pop()
         order.append(unit)
-        for reader in reversed(readers.get(unit.id, ())):
+        for reader in readers.get(unit.id, ()):  # the oldest is the last to become possible, and runs first
             waiting[reader.id] -= 1
             if not waiting[reader.id]:
                 ready.append(reader)

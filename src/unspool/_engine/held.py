@@ -65,7 +65,7 @@ class Loose:
         self.read = tuple(read)
 
 
-def is_alive(step: Loose | ref[Call]) -> bool:
+def is_alive(step: Loose | ref[Any]) -> bool:
     """Whether something is left of a step."""
     if isinstance(step, Loose):
         return any(node() is not None for node in step.nodes)

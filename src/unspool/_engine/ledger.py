@@ -62,8 +62,8 @@ class Ledger:
         Units that were run again or just in time, how many different ones, and how many kernels that were.
     seconds : float
         What that took.
-    evictions : int
-        States that were let go.
+    evictions, slabs_dropped : int
+        States that were let go, and slabs.
     peak : int
         The most bytes that were held at once.
     need : Need or None
@@ -74,7 +74,7 @@ class Ledger:
         self.set_limit(limit)
         self.noted = 0
         self.is_strict = self.has_dropped = False
-        self.steps = self.kernels = self.evictions = self.peak = 0
+        self.steps = self.kernels = self.evictions = self.slabs_dropped = self.peak = 0
         self.runs = self.distinct = self.kernels_again = 0
         self.seconds = 0.0
         self.need: Need | None = None
@@ -99,14 +99,15 @@ class Ledger:
 
     # -- noting --
 
-    def enter(self, step: Call | Loose) -> None:
-        """Note a step that was evaluated; its bytes have been noted already."""
-        if isinstance(step, Call):
-            if not self._is_tracking:
-                return  # it is found when it matters
-            self._arrived.append(ref(step))
-        else:
+    def enter(self, step: Call | Piece | Loose) -> None:
+        """Note a step that was evaluated; its bytes have been noted already.
+
+        It is only looked at later: who calls this may hold other locks.
+        """
+        if isinstance(step, Loose):
             self._arrived.append(step)
+        elif self._is_tracking or not isinstance(step, Call):
+            self._arrived.append(ref(step))  # other calls are found when it matters
         if len(self._arrived) > self._crowd:
             self._arrived = [step for step in self._arrived if is_alive(step)]
             self._crowd = max(_CROWD, 2 * len(self._arrived))
@@ -133,32 +134,34 @@ class Ledger:
         self.track()
         arrived, self._arrived = self._arrived, []
         for step in arrived:
-            if type(step) is Loose:
-                self.line.place_loose(step)
-            elif (call := step()) is not None:
-                self.line.place_call(call)
+            found = step if type(step) is Loose else step()
+            if isinstance(found, Loose):
+                self.line.place_loose(found)
+            elif isinstance(found, Call):
+                self.line.place_call(found)
                 self._newest_call = step
-                if call.value:
-                    self._slabs.append(Slab(call))
+                if found.value:
+                    self._slabs.append(Slab(found))
+            elif found is not None and found.slab is None:
+                self._place_piece(found)
 
     def place_waiting(self) -> None:
         """Place the pieces that wait to be folded on the line."""
         with self.lock:
+            self._look_at_arrived()
             for piece in list(self._waiting()):
                 if piece.slab is None:
-                    self.place_piece(piece)
+                    self._place_piece(piece)
 
-    def place_piece(self, piece: Piece) -> None:
+    def _place_piece(self, piece: Piece) -> None:
         """Place a piece on the line that is not folded, not yet or not at all: its values are with its nodes."""
         results = piece.site.results
         nodes = [node for node in [reference() for reference in piece.outputs[:results]] if node is not None]
-        with self.lock:
-            self._look_at_arrived()
-            # What its nodes refer to is counted when it is asked for: they may die.
-            self.line.read([operand.id for operand in piece.inputs], times=0)
-            self.line.place_loose(Loose(nodes, ()), piece.site.plan.seconds)
-            piece.slab = Slab(piece)
-            self._slabs.append(piece.slab)
+        # What its nodes refer to is counted when it is asked for: they may die.
+        self.line.read([operand.id for operand in piece.inputs], times=0)
+        self.line.place_loose(Loose(nodes, ()), piece.site.plan.seconds)
+        piece.slab = Slab(piece)
+        self._slabs.append(piece.slab)
 
     def fold_piece(self, slab: Slab, call: Call) -> None:
         """Note that a piece was folded that had been placed on the line before."""
@@ -313,6 +316,7 @@ class Ledger:
         if freed:
             self._slab_size = freed
             self.has_dropped = True
+            self.slabs_dropped += 1
             STATISTICS.slabs_dropped += 1
         return freed
 
@@ -329,12 +333,13 @@ class Ledger:
         return total - freed
 
 
-def _identity(step: Loose | ref[Call]) -> int:
+def _identity(step: Any) -> int:
     """Return where in the order of ids a step stands."""
-    if isinstance(step, Loose):
-        return max((node.id for node in [reference() for reference in step.nodes] if node is not None), default=0)
-    call = step()
-    return 0 if call is None else call.id
+    found = step if type(step) is Loose else step()
+    if isinstance(found, Call):
+        return found.id
+    references = () if found is None else found.nodes if isinstance(found, Loose) else found.outputs
+    return max((node.id for node in [reference() for reference in references] if node is not None), default=0)
 
 
 def _too_little(limit: int, needed: int) -> BudgetError:

@@ -88,10 +88,7 @@ class Engine:
         >>> us.Engine().eval(loss, {"gradient": loss.grad(x)})
         (array(5.), {'gradient': array([2., 4.])})
         """
-        values = evaluate_with(self._evaluator, trees, bindings)
-        # Sweeps see to it that loops are folded as far as they can be, but only ask the default engine.
-        self._evaluator.queue.settle()
-        return values
+        return evaluate_with(self._evaluator, trees, bindings)
 
     def report(self) -> MemoryReport:
         """Return what keeping to the budget took so far.

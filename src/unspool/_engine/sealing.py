@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 from unspool._fragments.call import Call, Projection, fold, new_call
 from unspool._fragments.fragment import Captured, seal
@@ -48,17 +48,34 @@ class Piece:
     slab: Slab | None
 
 
-class FoldQueue:
-    """Pieces that wait to be folded, oldest first. It does not keep them alive: their outputs do."""
+class _Gate:
+    """Whether anything may be folded: one for all queues, for they fold nodes of one graph."""
 
-    def __init__(self, on_fold: Callable[[Call, Piece], None], on_stay: Callable[[Piece], None]) -> None:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.readers = 0
+        self.queues: WeakSet[FoldQueue] = WeakSet()
+
+
+class FoldQueue:
+    """Pieces that wait to be folded, oldest first. It does not keep them alive: their outputs do.
+
+    Each engine has one. Who looks at a graph asks any of them: they settle together, and stand still together.
+    """
+
+    def __init__(
+        self,
+        on_fold: Callable[[Call, Piece], None],
+        on_stay: Callable[[Piece], None],
+        beside: FoldQueue | None = None,
+    ) -> None:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
         self._on_stay = on_stay
-        self._lock = threading.Lock()
-        self._readers = 0
+        self._gate: _Gate = _Gate() if beside is None else beside._gate
+        self._gate.queues.add(self)
 
     def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], extra: tuple[Any, ...]) -> None:
         """Remember a piece; if too many wait, fold those that have waited long enough."""
@@ -121,7 +138,8 @@ class FoldQueue:
 
     def settle(self) -> None:
         """Fold what has waited long enough of loops that were folded in part, before they are differentiated."""
-        self._fold_all(self.after, lambda piece: any(type(operand) is Projection for operand in piece.inputs))
+        for queue in tuple(self._gate.queues):
+            queue._fold_all(self.after, lambda piece: any(type(operand) is Projection for operand in piece.inputs))
 
     def flush(self) -> None:
         """Fold everything that waits."""
@@ -130,20 +148,22 @@ class FoldQueue:
     @contextmanager
     def nothing_folds(self) -> Iterator[None]:
         """Keep the graph as it is during the block, in all threads: a walk looks at a node more than once."""
-        with self._lock:
-            self._readers += 1
+        gate = self._gate
+        with gate.lock:
+            gate.readers += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._readers -= 1
+            with gate.lock:
+                gate.readers -= 1
 
     def _fold_all(self, after: int, choose: Callable[[Piece], bool] | None = None) -> None:
         """Fold all but the newest pieces, those that are chosen; while the graph is being walked nothing is done."""
-        if self._readers:
+        gate = self._gate
+        if gate.readers:
             return
-        with self._lock:
-            if self._readers:
+        with gate.lock:
+            if gate.readers:
                 return
             left: list[ref[Piece]] = []
             for piece in self._take(after):
