@@ -118,10 +118,11 @@ def least_budget(name: str, compute: Callable[[Program], Outcome] = outcome) -> 
     return start
 
 
-def budgets_for(name: str, compute: Callable[[Program], Outcome] = outcome) -> list[int]:
-    """Return budgets from what is enough for everything to the least, falling."""
+@lru_cache
+def runs_of(name: str, compute: Callable[[Program], Outcome] = outcome) -> list[Outcome]:
+    """Return the outcomes of a program under budgets from what is enough for everything to the least, falling."""
     least = least_budget(name, compute)
-    return [PLENTY, 8 * least, 4 * least, 2 * least, 3 * least // 2, least]
+    return [within(PROGRAMS[name], budget, compute) for budget in (PLENTY, 4 * least, 2 * least, 3 * least // 2, least)]
 
 
 def cases(bugs: dict[str, str], names: Iterable[str] = ()) -> Any:

@@ -100,7 +100,14 @@ def test_without_digests_nothing_is_compared() -> None:
 # --- disk ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write every fourth state, however slow the disk is beside the steps of a test."""
+    monkeypatch.setattr("unspool._engine.guard.disk_period", lambda *_, **__: 4)
+
+
 @cases({})
+@pytest.mark.usefixtures("often")
 def test_states_on_disk_change_no_bit_and_are_gone_afterwards(name: str, tmp_path: Path) -> None:
     for share in (3, 1.5, 1):
         found = within(PROGRAMS[name], int(share * least_budget(name)), spill=tmp_path)
@@ -108,6 +115,7 @@ def test_states_on_disk_change_no_bit_and_are_gone_afterwards(name: str, tmp_pat
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("often")
 def test_states_go_to_disk_and_come_back(tmp_path: Path) -> None:
     report = within(PROGRAMS["plain"], least_budget("plain", gradient_only), gradient_only, spill=tmp_path).report
     assert report.spilled_bytes > 0
@@ -115,18 +123,21 @@ def test_states_go_to_disk_and_come_back(tmp_path: Path) -> None:
     assert report.disk_period >= 1
 
 
+@pytest.mark.usefixtures("often")
 def test_states_on_disk_save_work(tmp_path: Path) -> None:
     budget = least_budget("plain", gradient_only)
     without = within(PROGRAMS["plain"], budget, gradient_only).report
     assert within(PROGRAMS["plain"], budget, gradient_only, spill=tmp_path).report.evaluations < without.evaluations
 
 
+@pytest.mark.usefixtures("often")
 def test_reading_states_back_keeps_to_the_budget(tmp_path: Path) -> None:
     for share in (2, 1):
         budget = share * least_budget("plain", gradient_only)
         assert within(PROGRAMS["plain"], budget, gradient_only, spill=tmp_path).report.peak <= budget
 
 
+@pytest.mark.usefixtures("often")
 def test_files_are_gone_after_an_exception(tmp_path: Path) -> None:
     def failing(program: Program) -> Outcome:
         program.run(*program.leaves())
@@ -143,6 +154,7 @@ def spilled_files(directory: Path) -> list[Path]:
     return sorted(directory.rglob("*.safetensors"))
 
 
+@pytest.mark.usefixtures("often")
 def test_there_is_never_more_on_disk_than_the_limit(tmp_path: Path) -> None:
     most = 0
     limit = 6 * PROGRAMS["plain"].arrays[0].nbytes
@@ -194,16 +206,18 @@ def cut(file: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip_last_byte, cut, Path.unlink], ids=["changed", "cut", "removed"])
 @cases({}, ["plain", "noisy", "turning", "summed"])
+@pytest.mark.usefixtures("often")
 def test_what_was_damaged_on_disk_is_computed_again_with_a_warning(
     name: str, damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    budget = int(1.5 * least_budget(name))
+    budget = least_budget(name)
     with pytest.warns(SpillWarning, match="computed again"):
         found = within(PROGRAMS[name], budget, damaging(tmp_path, damage), spill=tmp_path)
     same_bits(found.values(), reference(name).values())
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("often")
 def test_a_full_disk_is_a_warning_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import safetensors.numpy
 
@@ -213,7 +227,7 @@ def test_a_full_disk_is_a_warning_and_nothing_else(tmp_path: Path, monkeypatch: 
         written.append(None)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    budget = int(1.5 * least_budget("plain"))
+    budget = least_budget("plain")
     monkeypatch.setattr(safetensors.numpy, "save_file", save)
     with pytest.warns(SpillWarning, match="No space left"):
         found = within(PROGRAMS["plain"], budget, spill=tmp_path)
@@ -222,6 +236,7 @@ def test_a_full_disk_is_a_warning_and_nothing_else(tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("often")
 def test_a_disk_that_becomes_full_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import safetensors.numpy
 
@@ -241,12 +256,14 @@ def test_a_disk_that_becomes_full_keeps_what_is_there(tmp_path: Path, monkeypatc
     same_bits(found.values(), reference("plain").values())
 
 
+@pytest.mark.usefixtures("often")
 def test_digests_and_disk_go_together(tmp_path: Path) -> None:
     for name in ("plain", "sweep", "noisy"):
         found = within(PROGRAMS[name], least_budget(name), spill=tmp_path, verify="hash")
         same_bits(found.values(), reference(name).values())
 
 
+@pytest.mark.usefixtures("often")
 def test_the_values_are_right_after_the_block_although_the_files_are_gone(tmp_path: Path) -> None:
     program = PROGRAMS["plain"]
     expected = reference("plain")

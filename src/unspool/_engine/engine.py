@@ -107,6 +107,7 @@ class Evaluator:
                 return
             try:
                 if observer is None and self._is_too_large(work):
+                    work.give_back()
                     if not self._made_room(work):
                         self.replay(missing)
                         return
@@ -116,6 +117,8 @@ class Evaluator:
             except ValueDroppedError:
                 # What has been computed so far stays.
                 missing = [t for t in missing if t.value is None]
+            finally:
+                work.give_back()
 
     def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
@@ -281,9 +284,11 @@ class Evaluator:
             return False
         if any(node.op is PLACEHOLDER for node in work.order):
             return False  # it has no value, which the pass finds
-        if ledger.noted + sum([bytes_of(n) for n in work.order if type(n) is not Projection]) <= ledger.limit:
-            return False
-        return ledger.held_bytes() + interpreter.peak_bytes(work) > ledger.limit
+        peak = interpreter.peak_bytes(work)
+        if ledger.noted + peak > ledger.limit and ledger.held_bytes() + peak > ledger.limit:
+            return True
+        ledger.note_peak(ledger.noted + peak)
+        return False
 
     def _made_room(self, work: Pass) -> bool:
         """Make room for a pass that looks like a step of a loop; tell whether there is enough now.

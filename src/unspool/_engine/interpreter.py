@@ -49,16 +49,26 @@ def sources_of(node: Node) -> tuple[Node, ...]:
 class Pass:
     """What has to run: pending nodes in order, and how often each is used by the others.
 
-    ``bundles`` are those of which parts may be asked for later that are no tensors yet.
+    ``bundles`` are those of which parts may be asked for later that are no tensors yet. ``lent`` are residuals that
+    have their value from their call, for the duration of the pass.
     """
 
-    __slots__ = ("bundles", "has_calls", "order", "uses")
+    __slots__ = ("bundles", "has_calls", "lent", "order", "uses")
 
-    def __init__(self, order: list[Node], uses: dict[int, int], has_calls: bool, bundles: set[int]) -> None:
+    def __init__(
+        self, order: list[Node], uses: dict[int, int], has_calls: bool, bundles: set[int], lent: list[Node]
+    ) -> None:
         self.order = order
         self.uses = uses
         self.has_calls = has_calls
         self.bundles = bundles
+        self.lent = lent
+
+    def give_back(self) -> None:
+        """Leave residuals to their calls again: what a call lets go has to be gone."""
+        for node in self.lent:
+            node.value = None
+        self.lent.clear()
 
 
 def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> Pass:
@@ -67,6 +77,7 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
     uses: dict[int, int] = dict.fromkeys(wanted, 0)
     order: list[Node] = []
     bundles: list[Node] = []
+    lent: list[Node] = []
     inverted = has_calls = False
     stack = list(wanted.values())
     while stack:
@@ -91,16 +102,17 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
                     uses[key] += 1
                 elif bound is None or key not in bound:
                     if type(operand) is Projection and take_from_slab(operand):
+                        lent.append(operand)
                         continue
                     uses[key] = 1
                     inverted |= key > node.id
                     stack.append(operand)
     adopters = adopt_parts(bundles, order, uses) if bundles and bound is None else set()
     if inverted:
-        return Pass(in_order(order, sources_of), uses, has_calls, adopters)
+        return Pass(in_order(order, sources_of), uses, has_calls, adopters, lent)
     if len(order) > 1:
         order.sort(key=_by_id)
-    return Pass(order, uses, has_calls, adopters)
+    return Pass(order, uses, has_calls, adopters, lent)
 
 
 def peak_bytes(work: Pass) -> int:
