@@ -37,6 +37,7 @@ __all__ = [
     "ShapeMismatchError",
     "SizeContradictionError",
     "SpillError",
+    "SpillWarning",
     "StructureError",
     "UnboundPlaceholderError",
     "UnboundSizeError",
@@ -158,6 +159,10 @@ class BudgetError(UnspoolError, MemoryError):
 
 class SpillError(UnspoolError, OSError):
     """A value that was moved to disk could not be written, or cannot be read back as it was."""
+
+
+class SpillWarning(RuntimeWarning):
+    """A value could not be written to disk or read back, and is computed again instead."""
 
 
 class RebuildError(UnspoolError, ArithmeticError):

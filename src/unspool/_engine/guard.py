@@ -17,15 +17,11 @@ import numpy as np
 
 from unspool._graph import Node, describe, source_of
 from unspool.checkpoint.planner import disk_period
-from unspool.errors import RebuildError, SpillError
+from unspool.errors import RebuildError, SpillError, SpillWarning
 
 if TYPE_CHECKING:
     from unspool._engine.held import Held
     from unspool.checkpoint.spill import SpillHandle, SpillStore
-
-
-class SpillWarning(RuntimeWarning):
-    """A value could not be written to disk or read back, and is computed again instead."""
 
 
 class Guard:
