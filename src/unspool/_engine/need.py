@@ -34,7 +34,7 @@ class Need:
         What the frame above holds all the time: its results, and what its chains stack up.
     """
 
-    __slots__ = ("_tapes", "_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
+    __slots__ = ("_tapes", "_widest", "_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
 
     def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
         self.steps = len(frame.order)
@@ -66,7 +66,8 @@ class Need:
         # Between two steps of a loop the state is narrower than inside of one, so there is a choice where to save it.
         self._window = max(1, min(_WINDOW, self.steps // 8))
         self.state = max(map(min, _windows(self._widths, self._window)), default=0)
-        self.workspace = max(workspace, busiest - self.state)
+        self._widest = max(self._widths, default=0)
+        self.workspace = max(workspace, busiest - self._widest)
         self.step = max(1, -(-self.tape // max(1, self.steps)))
 
     def tail(self, room: int) -> int:
@@ -85,7 +86,7 @@ class Need:
 
     def overhead(self) -> int:
         """Return what is there beside what is kept: the state that was reached, what was read last, the workspace."""
-        return self.fixed + self.workspace + 2 * self.state + self.step
+        return self.fixed + self.workspace + 2 * self._widest + self.step
 
     def least(self) -> int:
         """Return the smallest budget that works: room for the newest state, one state on the way, and one step."""

@@ -431,8 +431,10 @@ class Replay:
         before = self._base + self._nbytes
         self._base -= self._ledger.free(wanted, frame.order[0].id)
         while before - self._base - self._nbytes < wanted and len(self._saved) > 1:
-            # Every other one: the gaps between those that are left grow evenly.
-            self._forget(self._saved[-2::-2])
+            # Every other one, so that the gaps between those that are left grow evenly.
+            for saved in self._saved[-2::-2]:
+                if before - self._base - self._nbytes < wanted:
+                    self._forget([saved])
         return before - self._base - self._nbytes
 
     def _references(self, held: Held) -> int:
