@@ -1,7 +1,7 @@
 """Small programs for tests of memory budgets, and what it takes to run them under one.
 
-A program is a loop in plain Python on a few leaves. It returns a loss and tensors that the user still holds. Budgets must
-not change a single bit, so the reference is the same program without one.
+A program is a loop in plain Python on a few leaves. It returns a loss and tensors that the user still holds. Budgets
+must not change a single bit, so the reference is the same program without one.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def runs_of(name: str, compute: Callable[[Program], Outcome] = outcome) -> list[
     return [within(PROGRAMS[name], budget, compute) for budget in (PLENTY, 4 * least, 2 * least, 3 * least // 2, least)]
 
 
-def cases(bugs: dict[str, str], names: Iterable[str] = ()) -> Any:
+def cases(bugs: dict[str, str], names: Iterable[str] = ()) -> pytest.MarkDecorator:
     """Return a mark that runs a test for each program; those in ``bugs`` are known to fail, for a reason."""
     return pytest.mark.parametrize(
         "name",

@@ -126,7 +126,8 @@ class Evaluator:
         values = [i.value for i in inputs]
         ledger = self.ledger
         held = ledger.noted
-        if site.is_large:
+        is_noted = site.is_large or ledger.is_strict
+        if is_noted:
             if held + site.peak > ledger.limit:
                 ledger.make_room(plan)
                 held = ledger.noted
@@ -144,9 +145,9 @@ class Evaluator:
         ledger.noted = held + site.nbytes
         if site.worth_folding:
             self.queue.add(site, inputs, outputs, results[len(outputs) :])
-        elif site.is_large:
+        elif is_noted:
             ledger.enter(Loose(outputs, [i.id for i in inputs]))
-        if site.is_large:
+        if is_noted:
             plan.seconds = perf_counter() - started
             ledger.steps += 1
             ledger.kernels += plan.kernels
@@ -274,6 +275,7 @@ class Evaluator:
             ledger.place_waiting()
             work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.limit)
             run_quietly(work.run)
+            ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], ()))
             ledger.add_replay(work)
         return work
 

@@ -15,6 +15,8 @@ from weakref import ref
 
 import numpy as np
 
+from unspool._engine.interpreter import apply_kernel, run_inside
+from unspool._fragments.call import Call
 from unspool._graph import Node, describe, source_of
 from unspool.checkpoint.planner import disk_period
 from unspool.errors import RebuildError, SpillError, SpillWarning
@@ -75,6 +77,20 @@ class Guard:
                 f"{describe(node)}, made at {source_of(node)}, was computed again and came out different: it, or what "
                 "it is made from, does not give the same value each time (an op that draws random numbers, or depends "
                 "on something outside); a gradient from it would be wrong"
+            )
+
+    def doubts(self, node: Node) -> bool:
+        """Whether the op of a node is to be run twice: it is the user's own, and nothing else may tell on it."""
+        from unspool._autodiff.user_op import PREFIX
+
+        return self.verify and node.op.name.startswith(PREFIX)
+
+    def compare(self, node: Node, value: Any, again: Any) -> None:
+        """Compare two values that an op gave for the same inputs."""
+        if _digests_of(value) != _digests_of(again):
+            raise RebuildError(
+                f"{describe(node)}, made at {source_of(node)}, came out different when it was computed twice from the "
+                "same inputs; a gradient from it would be wrong"
             )
 
     # -- disk --
@@ -153,6 +169,38 @@ class Guard:
             self.store.close()
         self._files.clear()
         self._nodes.clear()
+
+
+class _Recorder:
+    """An observer that remembers digests of what kernels gave, and which op it was, with its line."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[bytes, str]] = []
+
+    def after(self, node: Node, arguments: Any, value: Any) -> None:
+        """Remember one."""
+        self.seen.append((_digests_of(value), f"{describe(node)}, made at {source_of(node)}"))
+
+
+def located(error: RebuildError, unit: Node, arguments: Sequence[Any]) -> RebuildError:
+    """Return the error with the op that is to blame, found by running a unit twice, node by node.
+
+    An op that gives the same value twice now, and gave another one before, is not found like this.
+    """
+    first, second = _Recorder(), _Recorder()
+    for recorder in (first, second):
+        if isinstance(unit, Call):
+            run_inside(unit, arguments, recorder)
+        else:
+            recorder.after(unit, arguments, apply_kernel(unit, arguments))
+    for (before, place), (after, _) in zip(first.seen, second.seen, strict=True):
+        if before != after:
+            return RebuildError(f"{error}. The culprit is {place}: it gave two values for the same input")
+    return error
+
+
+def _digests_of(value: Any) -> bytes:
+    return b"".join(map(_digest, value if type(value) is tuple else (value,)))
 
 
 def _digest(value: Any) -> bytes:

@@ -73,7 +73,10 @@ def is_alive(step: Loose | ref[Any]) -> bool:
 
 
 class Slab:
-    """What a step keeps for its derivatives: with its call or, while it is not folded, with its nodes."""
+    """What a step keeps for its derivatives: with its call or, while it is not folded, with its nodes.
+
+    ``nbytes`` is what it takes; what a user wants kept stays when the rest is let go.
+    """
 
     __slots__ = ("_call", "_nodes", "_piece", "identity", "nbytes")
 
@@ -89,45 +92,52 @@ class Slab:
             shown = {id(reference()) for reference in step.outputs[:results]}
             self._piece = ref(step)
             self._nodes = [reference for reference in step.outputs[results:] if id(reference()) not in shown]
-            self.nbytes = sum([node.value.nbytes for node in self._valued()]) + sum([x.nbytes for x in step.extra])
             self.identity = max([node.id for node in self._valued()], default=0)
+            self._count()
 
     def move_to(self, call: Call) -> None:
         """Note that the step was folded."""
         self._call, self._piece, self._nodes = ref(call), None, []
         self.identity = call.id
-        self.nbytes = slab_bytes(call) if call.value else 0
+        self._count()
+
+    def _count(self) -> None:
+        call, piece = self._alive()
+        if call is not None:
+            self.nbytes = slab_bytes(call) if call.value else 0
+        else:
+            extra = () if piece is None else piece.extra
+            self.nbytes = sum([node.value.nbytes for node in self._valued()]) + sum([x.nbytes for x in extra])
+
+    def _alive(self) -> tuple[Call | None, Piece | None]:
+        return None if self._call is None else self._call(), None if self._piece is None else self._piece()
 
     def _valued(self) -> list[Node]:
         nodes = [reference() for reference in self._nodes]
-        return [node for node in nodes if node is not None and node.value is not None and not is_kept(node)]
+        return [node for node in nodes if node is not None and node.value is not None]
 
     def is_there(self) -> bool:
-        """Whether there is something to let go."""
-        call = None if self._call is None else self._call()
+        """Whether it takes anything still."""
+        call, piece = self._alive()
         if call is not None:
             return bool(self.nbytes) and bool(call.value)
-        piece = None if self._piece is None else self._piece()
         return bool(self._valued()) or (piece is not None and bool(piece.extra))
 
     def drop(self) -> int:
-        """Let it go, and return how many bytes that gave."""
-        call = None if self._call is None else self._call()
+        """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
+        before = self.nbytes
+        call, piece = self._alive()
         if call is not None:
             kept = kept_residuals(call.plan) if call.value else frozenset()
             call.value = tuple([value if i in kept else None for i, value in enumerate(call.value)]) if kept else ()
-            size, self.nbytes = self.nbytes, 0
-            return 0 if kept else size
-        nodes = self._valued()
-        freed: int = sum([node.value.nbytes for node in nodes])
-        for node in nodes:
-            node.value = None
-        piece = None if self._piece is None else self._piece()
+        for node in self._valued():
+            if not is_kept(node):
+                node.value = None
         if piece is not None and piece.extra:
-            freed += sum([value.nbytes for value in piece.extra])
             piece.extra = ()
             piece.outputs = piece.outputs[: piece.site.results]
-        return freed
+        self._count()
+        return before - self.nbytes
 
 
 # --- counting
@@ -199,5 +209,5 @@ def piece_bytes(piece: Piece) -> int:
     """Return the bytes of the values of a piece that waits to be folded."""
     nodes = [reference() for reference in piece.outputs]
     arrays = [node.value for node in nodes if node is not None and node.value is not None]
-    size: int = sum(array.nbytes for array in (*arrays, *piece.extra))
+    size: int = sum({id(array): array.nbytes for array in (*arrays, *piece.extra)}.values())
     return size

@@ -87,6 +87,7 @@ class Ledger:
         self._arrived: list[Any] = []
         self._crowd = _CROWD
         self._slabs: deque[Slab] = deque()
+        self._kept: list[Slab] = []
         self._slab_size = 0
         self._newest: Plan | None = None
         self._newest_call: ref[Call] | None = None
@@ -127,6 +128,7 @@ class Ledger:
             self._arrived = []
             self.line = Line()
             self._slabs.clear()
+            self._kept.clear()
             for piece in self._waiting():
                 piece.slab = None
 
@@ -183,7 +185,8 @@ class Ledger:
                     # Views share the memory of what they look at.
                     arrays[id(value if value.base is None else value.base)] = entry.nbytes
             self._slabs = deque(slab for slab in self._slabs if slab.is_there())
-            total = sum(arrays.values()) + sum(slab.nbytes for slab in self._slabs)
+            self._kept = [slab for slab in self._kept if slab.is_there()]
+            total = sum(arrays.values()) + sum(slab.nbytes for slab in (*self._slabs, *self._kept))
             total += sum(piece_bytes(piece) for piece in self._waiting() if piece.slab is None)
             self.noted = total
             return total
@@ -247,7 +250,7 @@ class Ledger:
             self.place_waiting()
             self._choose_block(workspace)
             step = self.line.state_bytes() + self._slab_size
-            enough = goal - min(4 * step, self.limit // _MARGIN)
+            enough = goal - min(max(4 * step, self.limit // (4 * _MARGIN)), self.limit // _MARGIN)
             newest = self.line.now
             total = self._drop_slabs(self.held_bytes(), enough, self._block)
             total = self._drop_states(total, enough, newest - self._block)
@@ -313,6 +316,8 @@ class Ledger:
 
     def _drop_slab(self, slab: Slab) -> int:
         freed = slab.drop()
+        if slab.is_there():
+            self._kept.append(slab)
         if freed:
             self._slab_size = freed
             self.has_dropped = True

@@ -22,10 +22,13 @@ from unspool._engine.held import TINY, Held, Loose, is_alive
 from unspool._fragments.call import Call
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
-from unspool.checkpoint.online import choose_removal
+from unspool.checkpoint.online import choose_removal, removal_costs
 
 if TYPE_CHECKING:
     from unspool._engine.guard import Guard
+
+# Of more boundaries than this, one in so many goes at a time.
+_SHARE = 256
 
 # What a step that was not timed counts: little, but not nothing.
 _INSTANT = 1e-7
@@ -181,30 +184,44 @@ class Line:
                 gains[line > newest] = 0
                 if not gains.any():
                     break
-                gone = self._choose(line, gains, block)
+                gone = self._choose(line, gains, block, wanted - freed)
                 if guard is not None:
-                    state = [values.entries[i] for i in np.flatnonzero((first <= gone) & (gone < end))]
-                    guard.give_up(state, self.boundaries[gone], self.times, len(line))
-                del self.boundaries[gone]
-                given_up += 1
-                idle = np.flatnonzero(alone & (first == gone))
+                    for boundary in gone:
+                        state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
+                        guard.give_up(state, int(line[boundary]), self.times, len(line))
+                self.boundaries = np.delete(line, gone).tolist()
+                given_up += len(gone)
+                idle = np.flatnonzero(alone & np.isin(first, gone))
             freed += self.let_go([values.entries[i] for i in idle], guard)
             values = values.without(idle)
         return freed, given_up
 
-    def _choose(self, line: Any, gains: Any, block: int) -> int:
-        """Return which boundary to give up. The reverse sweep keeps the values of a block of steps, so blocks count."""
-        close = np.flatnonzero((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0))
-        if len(close):
-            return (
-                int(close[0]) + 1
-            )  # the steps around it fit into one block, which runs once whether it is there or not
+    def _choose(self, line: Any, gains: Any, block: int, wanted: int) -> list[int]:
+        """Return which boundaries to give up. The reverse sweep keeps the values of a block of steps, so blocks count.
+
+        One is chosen at a time, or a small share of very many.
+        """
+        most = max(1, len(line) // _SHARE)
+        if close := _inside_blocks(line, gains, block, wanted, most):
+            return close
         # Behind the last one that may go lies the newest block, whose values are there.
         count = int(np.flatnonzero(gains)[-1]) + 2
         line, gains = line[:count], gains[:count]
         places = np.concatenate(([0], np.cumsum(-(-np.diff(line) // block))))
-        times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.times)[line])
-        return choose_removal(places.tolist(), int(places[-1]) + 1, freed=gains.tolist(), times=times.tolist())
+        times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.times)[line]).tolist()
+        end = int(places[-1]) + 1
+        if most == 1:
+            return [choose_removal(places.tolist(), end, freed=gains.tolist(), times=times)]
+        costs = np.full(count, np.inf)
+        np.divide(removal_costs(places.tolist(), end, times=times), gains, out=costs, where=gains > 0)
+        gone: list[int] = []
+        for candidate in np.argsort(costs, kind="stable")[: 2 * most].tolist():
+            if wanted <= 0 or len(gone) == most or not np.isfinite(costs[candidate]):
+                break
+            if candidate - 1 not in gone and candidate + 1 not in gone:
+                gone.append(candidate)
+                wanted -= gains[candidate]
+        return gone
 
     def _forget_dead(self) -> None:
         """Forget the beginning of the line if the graph it belonged to has died: the line starts later then."""
@@ -229,6 +246,27 @@ class Line:
             last.append(self.now if is_wanted else entry.last)
         made = np.array([entry.made for entry in entries], np.int64)
         return _Stretches(entries, made, np.array(last, np.int64), np.array([entry.nbytes for entry in entries]))
+
+
+def _inside_blocks(line: Any, gains: Any, block: int, wanted: int, most: int) -> list[int]:
+    """Return boundaries, the oldest first, whose neighbours lie within one block of each other.
+
+    A block is run once, whether there is a boundary inside of it or not.
+    """
+    candidates = np.flatnonzero((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0)) + 1
+    places = line.tolist()
+    gone: list[int] = []
+    before = -1
+    for i in candidates.tolist():
+        if wanted <= 0 or len(gone) == most:
+            break
+        # The one before it that stays: several in a row may go.
+        start = places[i - 1] if not gone or gone[-1] != i - 1 else before
+        if places[i + 1] - start <= block:
+            gone.append(i)
+            before = start
+            wanted -= gains[i]
+    return gone
 
 
 class _Stretches(NamedTuple):

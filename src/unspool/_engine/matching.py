@@ -51,7 +51,7 @@ class Site:
         self.worth_folding = worth_folding
         self.nbytes = plan.output_bytes
         self.is_large = self.nbytes >= LARGE
-        self.peak = plan.peak_bytes if self.is_large else 0
+        self.peak = plan.peak_bytes
         self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
 
     def is_private(self, indices: Sequence[int], handles: Sequence[Node]) -> bool:

@@ -30,6 +30,7 @@ from unspool._engine.frames import (
     waited_for,
     workspace_of,
 )
+from unspool._engine.guard import located
 from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.need import Need
@@ -39,7 +40,7 @@ from unspool._engine.sizes import format_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
 from unspool.checkpoint.binomial import checkpoints
-from unspool.errors import BudgetError
+from unspool.errors import BudgetError, RebuildError
 
 if TYPE_CHECKING:
     from unspool._engine.held import Held
@@ -98,6 +99,12 @@ class Replay:
                 self.need = self.survey(missing)
                 self._begin(self.need, self._limit)
             self._push(missing, None)
+            if self._limit is not None and self.need is not None and not self.need.steps:
+                # Nothing below: old values are asked for, not a gradient.
+                alone = Need(self._frames[0], Frame([], 0), 0)
+                if alone.overhead() > self._limit and self._ledger.is_strict:
+                    raise _too_little(self._limit, alone.overhead(), alone)
+                self._free(self._base + alone.overhead() - self._limit)
             while self._frames:
                 frame = self._frames[-1]
                 if frame.position == len(frame.order):
@@ -125,7 +132,9 @@ class Replay:
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(limit, need.least(), need)
-        wanted = self._base + need.overhead() + need.state + need.step - limit
+        self._free(self._base + need.overhead() + need.state + need.step - limit)
+
+    def _free(self, wanted: int) -> None:
         if wanted > 0:
             self._base -= self._ledger.free(wanted)
 
@@ -170,16 +179,10 @@ class Replay:
             return False
         started = perf_counter()
         self._note_peak(workspace_of(unit))
-        if type(unit) is Call:
-            results = results_of(unit, arguments)
-            shown = unit.plan.fragment.results
-            for index, reference in enumerate(unit.handles):
-                handle = None if reference is None else reference()
-                if handle is not None:
-                    self._keep(frame, handle, results[index], index < shown)
-            del handle, results
-        else:
-            self._keep(frame, unit, apply_kernel(unit, arguments))
+        try:
+            self._run(frame, unit, arguments)
+        except RebuildError as error:
+            raise located(error, unit, arguments) from None
         del arguments
         if len(self._frames) > 1:
             self.runs += 1
@@ -190,6 +193,20 @@ class Replay:
         if frame.position in frame.saves:
             self._save(frame, unit)
         return True
+
+    def _run(self, frame: Frame, unit: Node, arguments: Sequence[Any]) -> None:
+        if type(unit) is not Call:
+            value = apply_kernel(unit, arguments)
+            if self._guard is not None and self._guard.doubts(unit):
+                self._guard.compare(unit, value, apply_kernel(unit, arguments))
+            self._keep(frame, unit, value)
+            return
+        results = results_of(unit, arguments)
+        shown = unit.plan.fragment.results
+        for index, reference in enumerate(unit.handles):
+            handle = None if reference is None else reference()
+            if handle is not None:
+                self._keep(frame, handle, results[index], index < shown)
 
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain one by one: each reads values that the one before did not."""
@@ -451,7 +468,7 @@ def _size(value: Any) -> int:
 
 def _too_little(limit: int, least: int, need: Need) -> BudgetError:
     error = BudgetError(
-        f"a memory budget of {format_bytes(limit)} is too small to run {need.steps} steps in reverse: a state takes "
+        f"a memory budget of {format_bytes(limit)} is too small for {need.steps} steps: a state takes "
         f"{format_bytes(need.state)}, the values of one step {format_bytes(need.step)}, beside what has to stay. The "
         f"least that works is {least} bytes"
     )

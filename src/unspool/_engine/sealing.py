@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
+from unspool._engine.held import kept_residuals
 from unspool._fragments.call import Call, Projection, fold, new_call
 from unspool._fragments.fragment import Captured, seal
 from unspool._fragments.residuals import residual_nodes
@@ -193,6 +194,8 @@ def _keep_slab(call: Call, residuals: Sequence[Node | None], extra: tuple[Any, .
     slab = tuple([None if node is None else node.value for node in residuals]) + extra
     if not any(value is None for value in slab):
         call.value = slab
+    elif kept := kept_residuals(call.plan):  # the rest has been let go before
+        call.value = tuple([value if i in kept else None for i, value in enumerate(slab)])
 
 
 def describe_piece(order: list[Node], kept: Sequence[Node], keep_residuals: bool) -> tuple[Captured, list[Node], int]:
