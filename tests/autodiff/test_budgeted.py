@@ -1,4 +1,4 @@
-"""``loss.grad(..., memory=...)`` and ``loss.grad(..., checkpoint=...)``: computed at once, the same bits, less memory."""
+"""``loss.grad`` with ``memory=`` or ``checkpoint=``: computed at once, the same bits, less memory."""
 
 from __future__ import annotations
 

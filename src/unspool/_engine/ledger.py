@@ -12,6 +12,7 @@ by its calls, which the intern table knows; from then on steps are noted as they
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterator
 from time import perf_counter
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 # When room is made, a little more is made than needed, so that it is not made at every step: at most this share.
 _MARGIN = 16
+
+# Of old states, one in so many goes at a time; and what is held is counted once in so many times for each.
+_MANY = 32
 
 # Samples of a timeline; when there are more, every other one is dropped.
 _MOST_SAMPLES = 1 << 13
@@ -88,7 +92,7 @@ class Ledger:
         self._crowd = _CROWD
         self._slabs: deque[Slab] = deque()
         self._kept: list[Slab] = []
-        self._slab_size = 0
+        self._slab_size = self._state_size = self._countdown = 0
         self._newest: Plan | None = None
         self._newest_call: ref[Call] | None = None
         self._block = 1
@@ -241,7 +245,7 @@ class Ledger:
             return  # another thread is at it, or runs through the line
         try:
             self._newest = plan or self._newest
-            total = self.held_bytes()
+            total = self._count_now_and_then()
             self.note_peak(total)
             workspace = max(needed, 0 if self._newest is None else self._newest.peak_bytes)
             goal = self.limit - workspace
@@ -249,25 +253,37 @@ class Ledger:
                 return
             self.place_waiting()
             self._choose_block(workspace)
-            step = self.line.state_bytes() + self._slab_size
-            enough = goal - min(max(4 * step, self.limit // (4 * _MARGIN)), self.limit // _MARGIN)
+            # Each time takes time in proportion to how many old states there are, so of many more go at a time.
             newest = self.line.now
-            total = self._drop_slabs(self.held_bytes(), enough, self._block)
+            old = bisect_right(self.line.boundaries, newest - self._block)
+            spare = max(4, old // _MANY) * (self._state_size + self._slab_size)
+            enough = goal - min(spare, self.limit // _MARGIN)
+            total = self._drop_slabs(total, enough, self._block)
             total = self._drop_states(total, enough, newest - self._block)
-            total = self._drop_slabs(total, goal, 1)
-            total = self._drop_states(total, goal, newest)
-            total = self._drop_states(total, goal, newest, by_references=False)
+            if total > goal:
+                total = self._drop_slabs(self.held_bytes(), goal, 1)
+                total = self._drop_states(total, goal, newest)
+                total = self._drop_states(total, goal, newest, by_references=False)
             self.noted = total
             if total > goal and self.is_strict:
                 raise _too_little(self.limit, total + workspace)
         finally:
             self.lock.release()
 
+    def _count_now_and_then(self) -> int:
+        """Return what is held at most. Counting takes time in proportion to how much that is."""
+        self._countdown -= 1
+        if self._countdown > 0:
+            return self.noted
+        total = self.held_bytes()
+        self._countdown = len(self.line) // _MANY if len(self.line) > _MANY * _MANY else 0
+        return total
+
     def _choose_block(self, workspace: int) -> None:
         """Choose how many of the newest steps keep everything; that follows from how many steps there are."""
         now = self.line.now
         if now > self._looked_at + self._looked_at // 8:
-            state = max(1, self.line.state_bytes())
+            state = self._state_size = max(1, self.line.state_bytes())
             tape = state + self._slab_size
             room = self.limit - workspace - tape
             self._block = online_block(now, room, state, tape) if state + tape < room else 1

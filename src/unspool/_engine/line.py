@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # Of more boundaries than this, one in so many goes at a time.
 _SHARE = 256
 
+# Steps that are young: pieces wait about so long to be folded.
+_YOUNG = 128
+
 # What a step that was not timed counts: little, but not nothing.
 _INSTANT = 1e-7
 
@@ -102,6 +105,9 @@ class Line:
 
     # -- looking --
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def entries(self) -> Iterator[Held]:
         """Yield what is held, and forget what is not any more."""
         for key, entry in list(self._held.items()):
@@ -171,7 +177,7 @@ class Line:
             How many bytes that gave, and how many boundaries it took.
         """
         self._forget_dead()
-        values = self._stretches(references)
+        values = self._stretches(references, newest)
         freed = given_up = 0
         while freed < wanted:
             line = np.array(self.boundaries)
@@ -231,12 +237,15 @@ class Line:
         start = self.now - len(steps)
         self.boundaries = [start, *self.boundaries[bisect_right(self.boundaries, start) :]]
 
-    def _stretches(self, references: Mapping[int, int] | None) -> _Stretches:
+    def _stretches(self, references: Mapping[int, int] | None, newest: int) -> _Stretches:
+        """Return what was made before a boundary, and what is young: it may hold nothing that is used later."""
         entries: list[Held] = []
         last: list[int] = []
-        for entry in self.entries():
+        for entry in self._held.values():
+            if newest <= entry.made < self.now - _YOUNG or entry.made >= self.now:
+                continue
             node = entry.node()
-            if node is None or entry.made >= self.now or is_kept(node):
+            if node is None or node.value is None or is_kept(node):
                 continue
             key = node.id
             del node
