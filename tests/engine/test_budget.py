@@ -84,7 +84,6 @@ def held_program() -> us.Tensor:
     return y
 
 
-@pytest.mark.xfail(strict=True, reason="a value that is larger than the budget is computed without an error")
 def test_a_budget_below_what_is_held_already_leaves_the_one_before_in_force() -> None:
     held_program()
     tensor = held_program()
@@ -532,9 +531,6 @@ def test_a_hundred_thousand_small_steps_need_no_recursion() -> None:
     assert report.evictions > 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="while a loop runs, pieces of less than 4096 bytes are neither counted nor let go"
-)
 def test_small_arrays_count_too() -> None:
     steps, size = 500, 64
     fixed_point(200, size, PLENTY)

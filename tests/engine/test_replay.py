@@ -147,7 +147,6 @@ def test_the_last_value_costs_nothing_and_an_early_one_its_way() -> None:
             np.testing.assert_allclose(values[k // 10], expected, rtol=1e-12)
 
 
-@pytest.mark.xfail(strict=True, reason="the piece of many steps that was run before is refused instead of replayed")
 def test_reading_an_early_state_after_the_gradient_keeps_to_any_budget() -> None:
     program = PROGRAMS["plain"]
     us.clear_caches()

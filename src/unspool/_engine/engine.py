@@ -129,7 +129,10 @@ class Evaluator:
         is_noted = site.is_large or ledger.is_strict
         if is_noted:
             if held + site.peak > ledger.limit:
-                ledger.make_room(plan)
+                try:
+                    ledger.make_room(plan)
+                except BudgetError:
+                    return False  # in one go it does not fit; bit by bit it may
                 held = ledger.noted
             started = perf_counter()
         try:

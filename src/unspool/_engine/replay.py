@@ -102,9 +102,9 @@ class Replay:
             if self._limit is not None and self.need is not None and not self.need.steps:
                 # Nothing below: old values are asked for, not a gradient.
                 alone = Need(self._frames[0], Frame([], 0), 0)
-                if alone.overhead() > self._limit and self._ledger.is_strict:
-                    raise _too_little(self._limit, alone.overhead(), alone)
                 self._free(self._base + alone.overhead() - self._limit)
+                if self._base + alone.overhead() > self._limit and self._ledger.is_strict:
+                    raise _too_little(self._limit, self._base + alone.overhead(), alone)
             while self._frames:
                 frame = self._frames[-1]
                 if frame.position == len(frame.order):
