@@ -182,7 +182,7 @@ class Replay:
         try:
             self._run(frame, unit, arguments)
         except RebuildError as error:
-            raise located(error, unit, arguments) from None
+            raise (located(error, unit, arguments) if type(unit) is Call else error) from None
         del arguments
         if len(self._frames) > 1:
             self.runs += 1
