@@ -11,7 +11,7 @@ import pytest
 
 import unspool
 
-HEAVY = ("scipy", "opt_einsum", "torch", "jax", "autograd", "matplotlib", "hypothesis", "pytest", "safetensors")
+HEAVY = ("scipy", "opt_einsum", "torch", "jax", "autograd", "matplotlib", "hypothesis", "pytest", "safetensors", "rich")
 NAMESPACES = [unspool, *filter(inspect.ismodule, (getattr(unspool, name) for name in unspool.__all__))]
 
 

@@ -15,7 +15,9 @@ Examples
 array([0.6, 0.8])
 """
 
+from importlib import import_module as _import_module
 from math import e, inf, nan, pi
+from typing import Any as _Any
 
 from unspool import _dtypes, checkpoint, debug, errors, linalg, random, testing
 from unspool._autodiff.check import (
@@ -519,6 +521,7 @@ __all__ = [
     "nan",
     "nan_to_num",
     "negative",
+    "networks",
     "newaxis",
     "nonzero",
     "not_equal",
@@ -602,3 +605,10 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    # What is there is imported when it is asked for: most programs do without.
+    if name == "networks":
+        return _import_module("unspool.networks")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,7 +44,7 @@ def evaluate_with(engine: Evaluator, trees: tuple[Any, ...], bindings: Mapping[T
     import optree
 
     leaves: list[Any]
-    leaves, structure = optree.tree_flatten(trees, none_is_leaf=True)  # type: ignore[arg-type]
+    leaves, structure = optree.tree_flatten(trees, none_is_leaf=True, namespace="unspool")  # type: ignore[arg-type]
     tensors = [leaf for leaf in leaves if isinstance(leaf, Node)]
     values = iter(engine.evaluate(tensors, bindings))
     filled = [next(values) if isinstance(leaf, Node) else leaf for leaf in leaves]

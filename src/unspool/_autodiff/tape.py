@@ -374,7 +374,7 @@ class Tape:
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
-    leaves: list[Any] = optree.tree_leaves(outputs)
+    leaves: list[Any] = optree.tree_leaves(outputs, namespace="unspool")
     for leaf in leaves:
         if not isinstance(leaf, Node):
             raise StructureError(f"a tape is made from tensors, got {type(leaf).__name__}")

@@ -1,0 +1,48 @@
+"""Checks of arguments that the loops share: each says what was wrong and which value came."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+import unspool as us
+from unspool.errors import ArgumentError
+
+__all__ = ["count", "finite_tensor", "fraction"]
+
+
+def count(value: Any, name: str, *, least: int = 1) -> int:
+    """Return a number of something, such as a rank or a number of steps: an integer of at least ``least``."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} must be an integer, but is {value!r}") from None
+    if number < least:
+        raise ArgumentError(f"{name} must be at least {least}, but is {number}")
+    return number
+
+
+def fraction(value: Any, name: str) -> float:
+    """Return a tolerance or a cutoff: a finite number that is not negative."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} must be a number, but is {value!r}") from None
+    if not math.isfinite(number) or number < 0:
+        raise ArgumentError(f"{name} must be finite and not negative, but is {number}")
+    return number
+
+
+def finite_tensor(value: Any, name: str, *, ndim: int | None = None) -> us.Tensor:
+    """Return data as a tensor, after a look at it: no infinity, no NaN, and ``ndim`` axes if given."""
+    tensor = us.asarray(value)
+    if ndim is not None and tensor.ndim != ndim:
+        raise ArgumentError(f"{name} must have {ndim} axes, but has shape {tensor.shape}")
+    wrong = np.argwhere(~np.isfinite(tensor.eval()))
+    if len(wrong):
+        place = ", ".join(map(str, wrong[0]))
+        raise ArgumentError(f"{name} must be finite, but {len(wrong)} of its entries are not; the first is [{place}]")
+    return tensor

@@ -1,0 +1,133 @@
+"""What the loops that fit a decomposition to data share: the data, the measure of the fit, and when to stop.
+
+For data X and an approximation X̂ the fit is 1 - ‖X - X̂‖² / ‖X‖², the fraction of the square norm that is explained: 1
+is exact, 0 is as good as nothing. It has no square root, so it is smooth where the approximation is exact. A loop stops
+when the fit of a sweep differs from that of the sweep before by less than its tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import optree
+
+import unspool as us
+from unspool.errors import ArgumentError
+from unspool.networks import _checks
+
+__all__ = [
+    "OnStep",
+    "Progress",
+    "data_tensor",
+    "fit_of",
+    "leading_basis",
+    "leading_rank",
+    "noise",
+    "register_state",
+    "same_kind",
+    "square_norm",
+]
+
+# Without a cutoff, parts of the data below this many units of rounding count as none.
+NOISE = 1024
+
+OnStep: TypeAlias = "Callable[[int, Any, dict[str, float]], object]"
+
+
+def data_tensor(value: Any, name: str = "data") -> us.Tensor:
+    """Return data to decompose: finite numbers, real or complex, with two axes or more and none of them empty."""
+    tensor = _checks.finite_tensor(value, name)
+    if tensor.ndim < 2:
+        raise ArgumentError(f"{name} must have two axes or more, but has shape {tensor.shape}")
+    if 0 in tensor.shape:
+        raise ArgumentError(f"{name} must not be empty, but has shape {tensor.shape}")
+    return tensor if tensor.dtype.kind in "fc" else us.astype(tensor, us.float64)
+
+
+def same_kind(tensors: Sequence[us.Tensor], data: us.Tensor, name: str) -> None:
+    """Raise if a start is complex and the data are not: results of real data are real."""
+    for position, tensor in enumerate(tensors):
+        if tensor.dtype.kind == "c" and data.dtype.kind != "c":
+            raise ArgumentError(f"{name}[{position}] is complex, but the data are real")
+
+
+def square_norm(tensor: us.Tensor) -> us.Tensor:
+    """Return the sum of the squared moduli."""
+    return us.sum(us.real(us.conj(tensor) * tensor))
+
+
+def noise(data: us.Tensor, truncations: int) -> float:
+    """Return the norm that each of some truncations may drop, so that all of them together drop rounding only."""
+    return NOISE * float(np.finfo(data.dtype).eps) * math.sqrt(float(square_norm(data)) / truncations)
+
+
+def fit_of(residual: us.Tensor, norm2: us.Tensor) -> us.Tensor:
+    """Return the fit for a squared residual; data that are zero are explained by zero."""
+    return 1.0 - residual / us.where(norm2 > 0, norm2, 1.0)
+
+
+def leading_rank(values: us.Tensor, largest: int | None, allowed: float) -> int:
+    """Return how many singular values to keep, one at least, so that the norm of the others is no more than allowed."""
+    tails = np.sqrt(np.cumsum(values.eval()[::-1] ** 2))[::-1]
+    needed = max(1, int(np.count_nonzero(tails > allowed)))
+    return needed if largest is None else min(needed, largest)
+
+
+def leading_basis(matrix: us.Tensor, rank: int) -> us.Tensor:
+    """Return an orthonormal basis of the space that the leading left singular vectors span.
+
+    A fit depends on that space alone. So it is taken from the best approximation of the rank, whose derivative knows no
+    single vectors: equal values among the kept ones are no case of their own. The right vectors only turn the result
+    into a basis, any would do, and they are constants of the derivative.
+    """
+    right = us.stop_gradient(us.linalg.truncated_svd(matrix, rank).Vh)
+    image = us.linalg.low_rank(matrix, rank) @ us.conj(right).mT
+    basis: us.Tensor = us.linalg.qr(image, positive=True).Q
+    return basis
+
+
+class Progress:
+    """The fit of every sweep so far, and whether it still changes."""
+
+    def __init__(self, norm2: us.Tensor, tol: Any, on_step: OnStep | None) -> None:
+        self._norm2 = float(norm2) or 1.0
+        self._tol = _checks.fraction(tol, "tol")
+        self._on_step = on_step
+        self._fit = 0.0
+        self.steps = 0
+        self.converged = False
+        self.history: list[dict[str, float]] = []
+
+    def note(self, state: Any, residual: float) -> bool:
+        """Note a sweep by the state and the squared residual it reached, and return whether to stop."""
+        self.steps += 1
+        # A difference of large numbers may come out below zero by rounding.
+        explained = 1.0 - max(residual, 0.0) / self._norm2
+        change, self._fit = abs(explained - self._fit), explained
+        # The first sweep has nothing to compare with.
+        self.converged = self.steps > 1 and change < self._tol
+        self.history.append({"fit": explained, "error": float(np.sqrt(1.0 - explained)), "change": change})
+        if self._on_step is not None:
+            self._on_step(self.steps, state, dict(self.history[-1]))
+        return self.converged
+
+
+def register_state(cls: type[Any], *fields: str) -> None:
+    """Make a frozen dataclass a pytree.
+
+    A tree may hold anything in place of its tensors, so nothing is checked when it is put together again.
+    """
+
+    def flatten(state: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
+        return tuple(getattr(state, field) for field in fields), None, fields
+
+    def unflatten(_: Any, children: Any) -> Any:
+        state = object.__new__(cls)
+        for field, child in zip(fields, children, strict=True):
+            object.__setattr__(state, field, child)
+        return state
+
+    optree.register_pytree_node(cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace="unspool")

@@ -1,0 +1,1 @@
+"""Networks: the algorithms against exact and published numbers."""
