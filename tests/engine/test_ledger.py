@@ -193,11 +193,10 @@ def test_old_steps_lose_residuals_and_states_and_the_newest_lose_nothing() -> No
 def test_a_sweep_counts_sites_that_states_share_once() -> None:
     # 8 sites of which a step replaces one: 60 states are 60 new arrays, not 480. The rest is for residuals.
     leaves = PROGRAMS["sweep"].leaves()
-    budget = 90 * UNIT
-    with us.memory(budget) as scope:
+    with us.memory(240 * UNIT) as scope:
         run = PROGRAMS["sweep"].run(*leaves)
         report = scope.report()
-    assert report.evictions < 10
+    assert report.evictions == report.slabs_dropped == 0
     assert run.loss is not None
 
 
@@ -215,7 +214,7 @@ def hinted_loop(hint: Any, sine: CountedOp, budget: int) -> Any:
         return us.sum(x * x).grad(a).eval()
 
 
-def test_what_is_kept_stays_and_counts() -> None:
+def test_what_is_kept_is_never_computed_again() -> None:
     sine = CountedOp("kept_sine")
     expected = hinted_loop(us.keep, sine, 10**9)
     assert sine.runs == 40
@@ -224,10 +223,12 @@ def test_what_is_kept_stays_and_counts() -> None:
     assert least > 40 * UNIT
     for budget in (2 * least, least):
         same_bits([hinted_loop(us.keep, sine, budget)], [expected])
+        assert sine.runs == 40
 
 
 def test_without_a_hint_the_same_value_is_computed_again() -> None:
     sine = CountedOp("plain_sine")
+    hinted_loop(lambda x: x, sine, 10**9)  # the first iteration of a new loop keeps nothing for derivatives
     expected = hinted_loop(lambda x: x, sine, 10**9)
     assert sine.runs == 40
     least = least_working(lambda budget: hinted_loop(lambda x: x, sine, budget))
@@ -248,9 +249,12 @@ def test_what_is_kept_outside_of_loops_is_there_after_the_gradient() -> None:
     a, x = PROGRAMS["plain"].leaves()
     start = us.keep(us.sin(x))
     start.eval()
-    with us.memory(least_budget("plain") + 4 * UNIT):
-        loss = PROGRAMS["plain"].run(a, start).loss
-        loss.grad([a, x])[0].eval()
+
+    def differentiate(budget: int) -> None:
+        with us.memory(budget):
+            PROGRAMS["plain"].run(a, start).loss.grad([a, x])[0].eval()
+
+    differentiate(least_working(differentiate))
     before = us.engine_stats().kernel_calls
     start.eval()
     assert us.engine_stats().kernel_calls == before

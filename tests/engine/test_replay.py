@@ -299,7 +299,7 @@ def test_an_error_in_a_kernel_that_runs_again_is_the_users_and_the_engine_goes_o
 
     sine = CountedOp("fails_later", kernel)
     a = us.tensor(matrix(32, 0))
-    with us.memory(20 * UNIT):
+    with us.memory(24 * UNIT):
         x = us.tensor(matrix(32, 1))
         for _ in range(STEPS):
             x = us.tanh(a @ sine.apply(x)) + 0.3 * x

@@ -22,6 +22,7 @@ import numpy as np
 from unspool import _graph
 from unspool._engine.default import default_engine
 from unspool._engine.generated import compile_function
+from unspool._engine.planning import nbytes
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
@@ -33,10 +34,15 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._tensor import Tensor
 
-# Fewer steps than this are placed as calls, and more than this as several chains: what a chain stacks up stays small,
-# and products of stacks are multiplied in blocks of one size, whatever the memory.
+# Fewer steps than this are placed as calls.
 SHORTEST = 4
+
+# More steps than this are placed as several chains, and so are those that stack up more bytes than this, unless they
+# are few: what a chain holds stays small beside what the loop took, and products of stacks are multiplied in blocks
+# that depend on sizes alone, whatever the memory.
 LONGEST = 256
+_LARGEST_STACK = 1 << 18
+_FEW = 16
 
 _next_number = count().__next__
 
@@ -178,11 +184,23 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
             step.placed = Placed(make_call(step.plan, inputs, step.plan.fragment.origins))
             step.inputs = []
         return
+    stacked = tuple(sorted(_needed_of_all(run)))
+    length = _longest(run[0].plan, stacked)
+    for first in range(0, len(run), length):
+        _place_chain(run[first : first + length], wiring, stacked)
+
+
+def _longest(plan: Plan, stacked: Sequence[int]) -> int:
+    """Return how many steps a chain may have that stacks up some of the outputs of each."""
+    size = sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in stacked])
+    return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, size)))
+
+
+def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
     plan = run[0].plan
     carried = {position for position, _ in wiring}
     constant, varying = _constants(run, carried)
     last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
-    stacked = tuple(sorted(_needed_of_all(run)))
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
     entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
     entering += [as_tensor(run[0].inputs[position]) for position in constant]

@@ -1,9 +1,10 @@
 """The engine: computes the values of nodes, each once, and folds what it computed.
 
 What is pending between the targets and nodes that have a value is a *piece*. The first time a piece of some structure
-is asked for it runs node by node. The second time, or at once if its line is in a loop, it is described as a fragment,
-gets a plan, and its site in the user's program is remembered with a matcher. From then on the matcher recognises it and
-the plan runs it: that is what an iteration of a loop costs. Pieces are folded into calls later (`sealing`).
+is asked for it is described as a fragment and, unless it has factorisations, runs node by node. The second time it gets
+a plan, and its site in the user's program is remembered with a matcher. From then on the matcher recognises it and the
+plan runs it: that is what an iteration of a loop costs. Pieces are folded into calls later (`sealing`), whichever way
+they ran, so what a program folds to does not depend on what ran before it.
 
 Values that depend on placeholders are never kept: they belong to one binding.
 """
@@ -16,13 +17,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
 
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
+from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
 from unspool._engine.ledger import Ledger
@@ -34,14 +36,17 @@ from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated
 from unspool._engine.replay import Replay
-from unspool._engine.sealing import FoldQueue, Piece, describe_piece
+from unspool._engine.sealing import FoldQueue, Piece, make_site, new_piece
 from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import can_be_sealed, structure_of
-from unspool._fragments.call import Call, Projection, link_of
+from unspool._fragments.call import Call, Projection, link_of, was_evaluated
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
 from unspool._tensor import Tensor
 from unspool.errors import BudgetError
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 _LARGEST_PIECE = 512
@@ -49,9 +54,15 @@ _LARGEST_PIECE = 512
 # Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
 _SMALLEST_LOOP = 2000
 
-# Structures of pieces that are remembered: those seen once, and those that have a plan.
-_MOST_STRUCTURES = 1 << 14
-_MOST_DESCRIPTIONS = 1 << 11
+# What is not clearly a step of a loop but takes at most this part of the budget is run like one.
+_STEP_SHARE = 4
+
+# Structures of pieces that are remembered, and lines of the user's program that asked for them.
+_MOST_STRUCTURES = 1 << 11
+_MOST_LINES = 1 << 14
+
+# Structures of one line that are described: a line that always looks different (an index that counts) would never end.
+_MOST_OF_A_LINE = 64
 
 
 class Evaluator:
@@ -62,9 +73,8 @@ class Evaluator:
         self.plans = PlanCache(self.statistics)
         self.sites = Sites()
         self.levels = Levels()
-        self._seen: OrderedDict[int, None] = OrderedDict()
         self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
-        self._described: OrderedDict[tuple[Any, ...], tuple[Site, list[int]]] = OrderedDict()
+        self._described: OrderedDict[tuple[Any, ...], Site] = OrderedDict()
         self._hold_nothing()
 
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
@@ -96,22 +106,25 @@ class Evaluator:
         self.statistics.evaluations += 1
         observer = current_observer()
         if observer is None:
-            if type(missing[0]) is Projection and len(missing) == 1 and self._run_call_of(missing[0]):
+            if type(missing[0]) is Projection and self._run_call_of(missing):
                 return
             found = self.sites.find(missing)
             if found is not None and self._run_site(*found):
                 return
+        has_made_room = False
         while True:
-            work = collect(missing)
+            work = collect(missing, stop_at_lost=observer is None and self.ledger.has_dropped)
             if not work.order:
                 return
             try:
-                if observer is None and self._is_too_large(work):
+                if observer is None and (work.reads_lost or self._is_too_large(work)):
                     work.give_back()
-                    if not self._made_room(work):
-                        self.replay(missing)
-                        return
-                    continue  # what is missing may have become more
+                    piece = None if any(map(was_evaluated, missing)) else self._describe(work, missing)
+                    if not work.reads_lost and not has_made_room and self._made_room(work):
+                        has_made_room = True
+                        continue  # what is missing may have become more
+                    self._replay_pass(work, missing, piece)
+                    return
                 run_quietly(self._run_pass, work, missing, observer)
                 return
             except ValueDroppedError:
@@ -119,6 +132,19 @@ class Evaluator:
                 missing = [t for t in missing if t.value is None]
             finally:
                 work.give_back()
+
+    def _replay_pass(self, work: Pass, missing: Sequence[Node], piece: Piece | None) -> None:
+        """Compute what a pass would have, and what is missing for it, bit by bit within the budget."""
+        work.order.clear()  # what is referred to counts as wanted
+        found = {t.id: t for t in missing}
+        if piece is not None:
+            # What the next steps read. What a sweep needed of the program that it differentiates is not for them.
+            level = self.levels.of(missing[0])
+            kept = [reference() for reference in piece.outputs[: piece.site.results]]
+            found |= {node.id: node for node in kept if node is not None and self.levels.of(node) == level}
+            del kept
+        self.replay(list(found.values()))
+        self._add_loose(piece)
 
     def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
@@ -147,7 +173,7 @@ class Evaluator:
         statistics.kernel_calls += plan.kernels
         ledger.noted = held + site.nbytes
         if site.worth_folding:
-            self.queue.add(site, inputs, outputs, results[len(outputs) :])
+            self.queue.add(site, inputs, outputs, results[site.results :])
         elif is_noted:
             ledger.enter(Loose(outputs, [i.id for i in inputs]))
         if is_noted:
@@ -158,109 +184,123 @@ class Evaluator:
                 ledger.note_peak(held + site.peak)
         return True
 
-    def _run_call_of(self, projection: Node) -> bool:
-        """Run the call that a tensor is an output of, if all its inputs have values and it does not fail."""
-        if take_from_slab(projection):
+    def _run_call_of(self, projections: Sequence[Node]) -> bool:
+        """Run the call that tensors are outputs of, if it is one, all its inputs have values and it does not fail."""
+        call = link_of(projections[0])[0]
+        for projection in projections[1:]:
+            if type(projection) is not Projection or link_of(projection)[0] is not call:
+                return False
+        if all(map(take_from_slab, projections)):
             return True
-        call = link_of(projection)[0]
         arguments = [i.value for i in call.inputs]
         for argument in arguments:
             if argument is None:
                 return False
-        plan = call.plan
+        plan, ledger = call.plan, self.ledger
+        if ledger.is_strict and not self._has_room(plan):
+            return False
+        started = perf_counter()
         try:
-            results = run_quietly(plan.run, *arguments)
+            results = run_quietly(run_with_given, call, arguments) if call.value else run_quietly(plan.run, *arguments)
         except Exception:
             return False
+        plan.seconds = perf_counter() - started
         call.value = results[plan.fragment.results :]
         give_to_handles(call, results)
         self.statistics.plan_hits += 1
         self.statistics.kernel_calls += plan.kernels
+        ledger.kernels += plan.kernels
         del results, arguments
         self._enter_calls([call])
+        return True
+
+    def _has_room(self, plan: Plan) -> bool:
+        """Make room for a run of a plan, if there is not enough; tell whether there is now."""
+        ledger = self.ledger
+        if ledger.noted + plan.peak_bytes > ledger.limit:
+            try:
+                ledger.make_room(plan)
+            except BudgetError:
+                return False  # in one go it does not fit; bit by bit it may
+        ledger.note_peak(ledger.noted + plan.peak_bytes)
         return True
 
     def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:
         targets = {t.id for t in missing}
         count = len(work.order)
+        piece = None
         if observer is None and not work.has_calls:
             if count >= _SMALLEST_LOOP:
                 if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
                     self.statistics.kernel_calls += count
                     return
-            elif (
-                1 < count <= _LARGEST_PIECE
-                and can_be_sealed(work.order)
-                and self._run_described(work, missing, targets)
-            ):
-                return
+            else:
+                piece = self._describe(work, missing)
+                if piece is not None and piece.site.is_ready and self._run_piece(piece, work, missing):
+                    return
         self.statistics.kernel_calls += count
         self.ledger.kernels += count
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
         nodes, read = self._loose_step(work, missing)
         run(work, targets | work.bundles, observer)
         self._enter_calls(calls)
+        if piece is not None and self._add_loose(piece):
+            read += [operand.id for operand in piece.inputs]
         if nodes:
             self._enter_loose(nodes, read)
 
-    def _run_described(self, work: Pass, missing: Sequence[Node], targets: set[int]) -> bool:
-        """Run a piece by plan if one of its structure ran before; tell whether it did.
+    def _add_loose(self, piece: Piece | None) -> bool:
+        """Remember a piece that did not run by plan, if it is worth it; tell whether it is."""
+        if piece is None or not piece.site.worth_folding:
+            return False
+        self.queue.add_loose(piece)
+        return True
 
-        A piece that failed is left to the pass node by node, which finds the culprit.
+    def _describe(self, work: Pass, missing: Sequence[Node]) -> Piece | None:
+        """Return the record of a piece; its site has a plan if one of its structure was met before.
+
+        None for a piece that is not worth it.
         """
         order = work.order
-        kept = interpreter.kept_nodes(order, work.uses, targets)
+        if work.has_calls or not 1 < len(order) <= _LARGEST_PIECE or not can_be_sealed(order):
+            return None
+        kept = interpreter.kept_nodes(order, work.uses, {t.id for t in missing})
         structure, inputs = structure_of(order, kept)
         if any(type(node) is Bundle for node in (*kept, *inputs)):
-            return False
-        known = self._described.get(structure)
-        if known is None:
-            if not self._was_seen(structure) and not self._is_a_loop(missing[0]):
-                return False
-            known = self._describe(work, missing, kept)
-            self._described[structure] = known
-            if len(self._described) > _MOST_DESCRIPTIONS:
+            return None
+        site = self._described.get(structure)
+        if site is None:
+            if not self._may_describe(missing[0]):
+                return None
+            site = self._described[structure] = make_site(order, kept, self.plans.plan_for)
+            if len(self._described) > _MOST_STRUCTURES:
                 self._described.popitem(last=False)
-        site, positions = known
-        # Again: Python moves the position of a call within its line when it specialises it.
-        self.sites.add(missing, site)
-        return self._run_site(site, tuple(inputs), tuple([order[i] for i in positions]))
+            if site.has_bundles:
+                site.make_plan()  # what a factorisation gave is kept for derivatives from the first time on
+        else:
+            site.make_plan()
+            site.is_known = True
+        return new_piece(site, tuple(inputs), [ref(order[i]) for i in site.positions])
 
-    def _was_seen(self, structure: tuple[Any, ...]) -> bool:
-        """Whether a piece of this structure was evaluated before; a rare mistake costs a plan that is used once."""
-        number = hash(structure)
-        if number in self._seen:
-            return True
-        self._seen[number] = None
-        if len(self._seen) > _MOST_STRUCTURES:
-            self._seen.popitem(last=False)
-        return False
+    def _run_piece(self, piece: Piece, work: Pass, missing: Sequence[Node]) -> bool:
+        """Run a piece by the plan of its site; a failure is left to the pass node by node, which finds the culprit."""
+        site, order = piece.site, work.order
+        outputs = tuple([order[i] for i in site.positions])
+        if site.is_known:
+            if site.match is None:
+                site.plan.prepare()
+                site.match = make_matcher(missing, order, piece.inputs, outputs, work.uses, site.results)
+            # Again: Python moves the position of a call within its line when it specialises it.
+            self.sites.add(missing, site)
+        return self._run_site(site, piece.inputs, outputs)
 
-    def _is_a_loop(self, target: Node) -> bool:
-        """Whether the line that made a target was evaluated before, once or twice: it is in a loop.
-
-        The first iterations of a loop often look different from the rest. A line that always looks different would make
-        plans in vain, so later visits do not count.
-        """
+    def _may_describe(self, target: Node) -> bool:
+        """Whether the line that made a target has not yet shown more structures than are worth a description."""
         line = (id(target.code), target.lasti)
-        visits = self._visits.get(line, 0)
-        self._visits[line] = visits + 1
-        if len(self._visits) > _MOST_STRUCTURES:
+        visits = self._visits[line] = self._visits.get(line, 0) + 1
+        if len(self._visits) > _MOST_LINES:
             self._visits.popitem(last=False)
-        return 1 <= visits <= 2
-
-    def _describe(self, work: Pass, missing: Sequence[Node], kept: list[Node]) -> tuple[Site, list[int]]:
-        """Make the plan of a piece and remember its site; also return where in the piece its outputs are."""
-        order = work.order
-        captured, residuals, extra = describe_piece(order, kept, keep_residuals=True)
-        plan = self.plans.plan_for(captured.fragment, tuple(i.shape for i in captured.inputs))
-        origins = tuple((node.code, node.lasti) for node in order)
-        outputs = [*kept, *residuals]
-        plan.prepare()
-        match = make_matcher(missing, order, captured.inputs, outputs, work.uses, len(kept))
-        site = Site(match, plan, origins + origins[-1:] * extra, worth_folding=len(order) > len(kept))
-        position = {node.id: i for i, node in enumerate(order)}
-        return site, [position[node.id] for node in outputs]
+        return visits <= _MOST_OF_A_LINE
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
         values, sizes = bind_placeholders(bindings)
@@ -274,7 +314,7 @@ class Evaluator:
     def replay(self, targets: Sequence[Node], *, unlimited: bool = False) -> Replay:
         """Compute values within the budget: what was let go is run again just before it is needed."""
         ledger = self.ledger
-        with ledger.lock:
+        with ledger.busy():
             ledger.place_waiting()
             work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.limit)
             run_quietly(work.run)
@@ -300,10 +340,11 @@ class Evaluator:
 
         Others, like gradients, are not helped by that: they need what would have to go.
         """
-        if work.has_calls or len(work.order) > _LARGEST_PIECE or not can_be_sealed(work.order):
-            return False
         ledger = self.ledger
         needed = interpreter.peak_bytes(work)
+        is_step = not work.has_calls and len(work.order) <= _LARGEST_PIECE and can_be_sealed(work.order)
+        if not is_step and needed > ledger.limit // _STEP_SHARE:
+            return False
         before = ledger.noted
         work.order.clear()  # what is referred to counts as wanted
         try:
@@ -315,6 +356,7 @@ class Evaluator:
     def _enter_calls(self, calls: Sequence[Call]) -> None:
         """Note calls that ran, with the residuals they keep."""
         ledger = self.ledger
+        ledger.steps += bool(calls)
         for call in calls:
             ledger.noted += call.plan.output_bytes
             ledger.enter(call)
@@ -327,8 +369,9 @@ class Evaluator:
         if not self.ledger.is_strict and not any(bytes_of(t) >= LARGE for t in missing):
             return [], []
         inside = work.uses
-        read = [i.id for node in work.order if type(node) is not Projection for i in node.inputs if i.id not in inside]
-        return [ref(node) for node in work.order if isinstance(node, Tensor) and bytes_of(node) > TINY], read
+        loose = [node for node in work.order if not isinstance(node, Call | Projection)]
+        read = [i.id for node in loose for i in node.inputs if i.id not in inside]
+        return [ref(node) for node in loose if isinstance(node, Tensor) and bytes_of(node) > TINY], read
 
     def _enter_loose(self, nodes: list[ref[Node]], read: list[int]) -> None:
         ledger = self.ledger
@@ -340,14 +383,16 @@ class Evaluator:
         ledger.enter(step)
 
     def _on_fold(self, call: Call, piece: Piece) -> None:
-        if piece.slab is None:
+        if piece.is_loose:
+            self.ledger.fold_loose(call)
+        elif piece.slab is None:
             self.ledger.enter(call)
         else:
             self.ledger.fold_piece(piece.slab, call)
 
     def _on_stay(self, piece: Piece) -> None:
         """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""
-        if piece.slab is None:
+        if piece.slab is None and not piece.is_loose:
             self.ledger.enter(piece)
 
     def kept_bytes(self) -> int:
@@ -364,7 +409,6 @@ class Evaluator:
         self.plans.clear()
         self.sites.clear()
         self.queue.clear()
-        self._seen.clear()
         self._described.clear()
         self._visits.clear()
 

@@ -6,7 +6,7 @@ so the tangent of a step runs right after the step. Small branches run just befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -210,19 +210,24 @@ def just_in_time(order: list[Node]) -> list[Node]:
     return list(arranged.values())
 
 
-def _small_branches(order: list[Node], inside: Container[int]) -> set[int]:
-    """Return units that are made, inside a frame, from few others, and from no call or chain."""
+def _small_branches(order: list[Node], inside: Container[int]) -> dict[int, int]:
+    """Return units that are made, inside a frame, from few others and no call or chain, and how many those are."""
     sizes: dict[int, int] = {}
     for unit in order:
         sources = {unit_of(operand).id for operand in unit.inputs}
         sizes[unit.id] = 1 + sum(sizes[source] for source in sources if source in inside)
         if type(unit) is Call or unit.op.name == "chain":
             sizes[unit.id] = BRANCH + 1
-    return {key for key, size in sizes.items() if size <= BRANCH}
+    return {key: size for key, size in sizes.items() if size <= BRANCH}
 
 
-def _arrange(nodes: Sequence[Node], inside: dict[int, Node], small: Container[int], arranged: dict[int, Node]) -> None:
-    """Append those of some nodes that are small branches, after what they are made from."""
+def _arrange(
+    nodes: Sequence[Node], inside: dict[int, Node], small: Mapping[int, int], arranged: dict[int, Node]
+) -> None:
+    """Append those of some nodes that are small branches, after what they are made from.
+
+    Of what one is made from, the larger branch comes first: while it runs, the smaller one is not there yet.
+    """
     stack = [unit_of(node) for node in reversed(nodes)]
     while stack:
         unit = stack[-1]
@@ -231,6 +236,6 @@ def _arrange(nodes: Sequence[Node], inside: dict[int, Node], small: Container[in
             continue
         waiting = [s for s in map(unit_of, unit.inputs) if s.id in inside and s.id not in arranged]
         if waiting:
-            stack += waiting
+            stack += sorted(waiting, key=lambda unit: small.get(unit.id, 0))
         else:
             arranged[unit.id] = stack.pop()

@@ -6,11 +6,13 @@ may still ask for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from sys import getrefcount, getsizeof
 from typing import TYPE_CHECKING, Any
 from weakref import ref
+
+from numpy import ndarray
 
 from unspool._fragments.call import Call
 from unspool._fragments.residuals import kept_outputs
@@ -92,7 +94,8 @@ class Slab:
             shown = {id(reference()) for reference in step.outputs[:results]}
             self._piece = ref(step)
             self._nodes = [reference for reference in step.outputs[results:] if id(reference()) not in shown]
-            self.identity = max([node.id for node in self._valued()], default=0)
+            alive = [reference() for reference in step.outputs]
+            self.identity = max([node.id for node in alive if node is not None], default=0)
             self._count()
 
     def move_to(self, call: Call) -> None:
@@ -104,10 +107,11 @@ class Slab:
     def _count(self) -> None:
         call, piece = self._alive()
         if call is not None:
-            self.nbytes = slab_bytes(call) if call.value else 0
+            self.nbytes = residual_bytes(call.handles, call.value) if call.value else 0
+        elif piece is not None:
+            self.nbytes = residual_bytes(piece.outputs[: piece.site.results], piece.residuals) if piece.residuals else 0
         else:
-            extra = () if piece is None else piece.extra
-            self.nbytes = sum([node.value.nbytes for node in self._valued()]) + sum([x.nbytes for x in extra])
+            self.nbytes = sum([node.value.nbytes for node in self._valued()])
 
     def _alive(self) -> tuple[Call | None, Piece | None]:
         return None if self._call is None else self._call(), None if self._piece is None else self._piece()
@@ -121,27 +125,29 @@ class Slab:
         call, piece = self._alive()
         if call is not None:
             return bool(self.nbytes) and bool(call.value)
-        return bool(self._valued()) or (piece is not None and bool(piece.extra))
+        return bool(self._valued()) or (piece is not None and bool(piece.residuals))
 
     def drop(self) -> int:
         """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
         before = self.nbytes
         call, piece = self._alive()
-        if call is not None:
-            kept = kept_residuals(call.plan) if call.value else frozenset()
-            call.value = tuple([value if i in kept else None for i, value in enumerate(call.value)]) if kept else ()
+        if call is not None and call.value:
+            call.value = _only_kept(call.plan, call.value)
+        if piece is not None and piece.residuals:
+            piece.residuals = _only_kept(piece.site.plan, piece.residuals)
         for node in self._valued():
             if not is_kept(node):
                 node.value = None
-        if piece is not None and piece.extra:
-            piece.extra = ()
-            piece.outputs = piece.outputs[: piece.site.results]
         self._count()
         return before - self.nbytes
 
 
-# --- counting
-# ----------------------------------------------------------------------------------------------------------
+def _only_kept(plan: Plan, residuals: tuple[Any, ...]) -> tuple[Any, ...]:
+    kept = kept_residuals(plan)
+    return tuple([value if i in kept else None for i, value in enumerate(residuals)]) if kept else ()
+
+
+# --- counting --------------------------------------------------------------------------------------------------------
 
 
 def references_of(pieces: Iterable[Piece]) -> dict[int, int]:
@@ -176,14 +182,18 @@ def _reference_counts(plan: Plan, alive: tuple[bool, ...]) -> list[int]:
     return counts
 
 
-def slab_bytes(call: Call) -> int:
-    """Return the bytes that the residuals of a call take, without those that one of its live outputs holds too."""
-    outputs, results = call.plan.fragment.outputs, call.plan.fragment.results
-    handles = [reference is not None and reference() is not None for reference in call.handles]
-    shown = set(compress(outputs[:results], handles))
-    slab = zip(outputs[results:], call.value, strict=True)
-    size: int = sum(value.nbytes for slot, value in slab if value is not None and slot not in shown)
-    return size
+def residual_bytes(outputs: Iterable[ref[Any] | None], values: Sequence[Any]) -> int:
+    """Return the bytes that the residuals of a step take, without those that one of its live outputs holds too."""
+    handles = [None if reference is None else reference() for reference in outputs]
+    shown = {memory_of(h.value)[0] for h in handles if h is not None and h.value is not None}
+    found = dict([memory_of(value) for value in values if value is not None])
+    return sum([size for key, size in found.items() if key not in shown])
+
+
+def memory_of(value: Any) -> tuple[int, int]:
+    """Return what identifies the memory of an array, and its bytes: views share the memory of what they look at."""
+    base = value.base
+    return (id(value), value.nbytes) if type(base) is not ndarray else (id(base), base.nbytes)
 
 
 def kept_residuals(plan: Plan) -> frozenset[int]:
@@ -208,6 +218,5 @@ def record_bytes(call: Call) -> int:
 def piece_bytes(piece: Piece) -> int:
     """Return the bytes of the values of a piece that waits to be folded."""
     nodes = [reference() for reference in piece.outputs]
-    arrays = [node.value for node in nodes if node is not None and node.value is not None]
-    size: int = sum({id(array): array.nbytes for array in (*arrays, *piece.extra)}.values())
-    return size
+    arrays = [node.value for node in nodes if node is not None]
+    return sum(dict([memory_of(array) for array in (*arrays, *piece.residuals) if array is not None]).values())

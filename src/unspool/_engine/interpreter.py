@@ -16,10 +16,11 @@ import numpy as np
 
 from unspool import _dims
 from unspool._engine.binding import bind_params
+from unspool._engine.given import run_with_given
 from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
 from unspool._engine.planning import nbytes
-from unspool._fragments.call import Call, Projection, link_of, unfold
+from unspool._fragments.call import Call, Projection, link_of, unfold, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams, describe, in_order, lookup, source_of
 from unspool._ops.elementwise import ADD
 from unspool._ops.hints import KEEP
@@ -50,10 +51,11 @@ class Pass:
     """What has to run: pending nodes in order, and how often each is used by the others.
 
     ``bundles`` are those of which parts may be asked for later that are no tensors yet. ``lent`` are residuals that
-    have their value from their call, for the duration of the pass.
+    have their value from their call, for the duration of the pass. ``reads_lost`` tells whether it reads values that
+    were there before and have been let go; what it takes to make them again is not part of it.
     """
 
-    __slots__ = ("bundles", "has_calls", "lent", "order", "uses")
+    __slots__ = ("bundles", "has_calls", "lent", "order", "reads_lost", "uses")
 
     def __init__(
         self, order: list[Node], uses: dict[int, int], has_calls: bool, bundles: set[int], lent: list[Node]
@@ -63,6 +65,7 @@ class Pass:
         self.has_calls = has_calls
         self.bundles = bundles
         self.lent = lent
+        self.reads_lost = False
 
     def give_back(self) -> None:
         """Leave residuals to their calls again: what a call lets go has to be gone."""
@@ -71,14 +74,14 @@ class Pass:
         self.lent.clear()
 
 
-def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> Pass:
-    """Find what has to run for targets that have no value."""
+def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None, *, stop_at_lost: bool = False) -> Pass:
+    """Find what has to run for targets without value, down to what has one, or to what has lost one if asked to."""
     wanted = {t.id: t for t in targets if type(t) is not Projection or not take_from_slab(t)}
     uses: dict[int, int] = dict.fromkeys(wanted, 0)
     order: list[Node] = []
     bundles: list[Node] = []
     lent: list[Node] = []
-    inverted = has_calls = False
+    inverted = has_calls = reads_lost = False
     stack = list(wanted.values())
     while stack:
         node = stack.pop()
@@ -105,14 +108,19 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None) -> 
                         lent.append(operand)
                         continue
                     uses[key] = 1
+                    if stop_at_lost and was_evaluated(operand):
+                        reads_lost = True
+                        continue
                     inverted |= key > node.id
                     stack.append(operand)
     adopters = adopt_parts(bundles, order, uses) if bundles and bound is None else set()
     if inverted:
-        return Pass(in_order(order, sources_of), uses, has_calls, adopters, lent)
-    if len(order) > 1:
+        order = in_order(order, sources_of)
+    elif len(order) > 1:
         order.sort(key=_by_id)
-    return Pass(order, uses, has_calls, adopters, lent)
+    work = Pass(order, uses, has_calls, adopters, lent)
+    work.reads_lost = reads_lost
+    return work
 
 
 def peak_bytes(work: Pass) -> int:
@@ -275,7 +283,7 @@ def results_of(call: Call, arguments: Sequence[Any], observer: Observer | None =
     if observer is not None:
         return run_inside(call, arguments, observer)
     try:
-        return call.plan.run(*arguments)
+        return run_with_given(call, arguments) if call.value else call.plan.run(*arguments)
     except Exception:
         return run_inside(call, arguments, None)  # finds the node that failed
 

@@ -15,11 +15,12 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._engine.held import Held, Loose, Slab, is_alive, piece_bytes, record_bytes, references_of
+from unspool._engine.held import Held, Loose, Slab, is_alive, memory_of, piece_bytes, record_bytes, references_of
 from unspool._engine.line import Line
 from unspool._engine.sizes import format_bytes
 from unspool._engine.statistics import STATISTICS
@@ -77,7 +78,7 @@ class Ledger:
     def __init__(self, limit: int, waiting: Callable[[], Iterator[Piece]]) -> None:
         self.set_limit(limit)
         self.noted = 0
-        self.is_strict = self.has_dropped = False
+        self.is_strict = self.has_dropped = self._is_busy = False
         self.steps = self.kernels = self.evictions = self.slabs_dropped = self.peak = 0
         self.runs = self.distinct = self.kernels_again = 0
         self.seconds = 0.0
@@ -156,7 +157,7 @@ class Ledger:
         with self.lock:
             self._look_at_arrived()
             for piece in list(self._waiting()):
-                if piece.slab is None:
+                if piece.slab is None and not piece.is_loose:
                     self._place_piece(piece)
 
     def _place_piece(self, piece: Piece) -> None:
@@ -175,6 +176,13 @@ class Ledger:
         self._newest_call = ref(call)
         self.line.refer([operand.id for operand in call.inputs])
 
+    def fold_loose(self, call: Call) -> None:
+        """Note that a step was folded that had been noted node by node."""
+        if self._is_tracking:
+            self.line.refer([operand.id for operand in call.inputs])
+            if call.value:
+                self._kept.append(Slab(call))
+
     # -- counting --
 
     def held_bytes(self) -> int:
@@ -186,13 +194,13 @@ class Ledger:
                 node = entry.node()
                 value = None if node is None else node.value
                 if value is not None:
-                    # Views share the memory of what they look at.
-                    arrays[id(value if value.base is None else value.base)] = entry.nbytes
+                    key, size = memory_of(value)
+                    arrays[key] = size
             self._slabs = deque(slab for slab in self._slabs if slab.is_there())
             self._kept = [slab for slab in self._kept if slab.is_there()]
             total = sum(arrays.values()) + sum(slab.nbytes for slab in (*self._slabs, *self._kept))
-            total += sum(piece_bytes(piece) for piece in self._waiting() if piece.slab is None)
-            self.noted = total
+            total += sum(piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose)
+            self._note(total)
             return total
 
     def slab_bytes(self) -> int:
@@ -203,6 +211,20 @@ class Ledger:
         """Return the bytes of the record of one step, as far as is known: those of the newest call."""
         call = None if self._newest_call is None else self._newest_call()
         return 0 if call is None else record_bytes(call)
+
+    def _note(self, total: int) -> None:
+        self.noted = max(total, self.limit) if self._is_busy else total
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Take all that is free of the budget for the block: steps of other threads wait until it ends."""
+        with self.lock:
+            before, self._is_busy = self._is_busy, True
+            try:
+                yield
+            finally:
+                self._is_busy = before
+                self.held_bytes()
 
     def note_peak(self, nbytes: int) -> None:
         """Note that so many bytes were in use at once."""
@@ -222,7 +244,7 @@ class Ledger:
         self.seconds += work.seconds
         if work.need is not None and (self.need is None or work.need.steps > self.need.steps):
             self.need = work.need
-        self.noted = self.held_bytes()
+        self.held_bytes()
 
     # -- letting go --
 
@@ -241,9 +263,7 @@ class Ledger:
         BudgetError
             If there is no room even when all that can go is gone, and the user has set the budget.
         """
-        if not self.lock.acquire(blocking=False):
-            return  # another thread is at it, or runs through the line
-        try:
+        with self.lock:
             self._newest = plan or self._newest
             total = self._count_now_and_then()
             self.note_peak(total)
@@ -267,8 +287,6 @@ class Ledger:
             self.noted = total
             if total > goal and self.is_strict:
                 raise _too_little(self.limit, total + workspace)
-        finally:
-            self.lock.release()
 
     def _count_now_and_then(self) -> int:
         """Return what is held at most. Counting takes time in proportion to how much that is."""
@@ -301,7 +319,7 @@ class Ledger:
             goal = before - wanted
             total = self._drop_slabs(before, goal, 1)
             total = self._drop_states(total, goal, self.line.now, by_references=False)
-            self.noted = total
+            self._note(total)
             return before - total
 
     def drop_after(self, identity: int, waited_for: Container[int], protect: Callable[[Held], bool]) -> int:
@@ -315,7 +333,7 @@ class Ledger:
             freed = self._let_go(gone)
             while self._slabs and self._slabs[-1].identity > identity:
                 freed += self._drop_slab(self._slabs.pop())
-            self.noted -= freed
+            self._note(self.noted - freed)
             self.line.rewind(identity)
             return freed
 
@@ -345,7 +363,7 @@ class Ledger:
         """Give up states, none after ``newest``, until what is held fits."""
         if total <= goal:
             return total
-        references = references_of(self._waiting()) if by_references else None
+        references = references_of(piece for piece in self._waiting() if not piece.is_loose) if by_references else None
         # The reverse sweep has a little less room for a block.
         block = self._block - self._block // 8
         freed, given_up = self.line.give_up_boundaries(total - goal, newest, block, references, self.guard)

@@ -19,7 +19,7 @@ from weakref import ref
 import numpy as np
 
 from unspool._engine.held import TINY, Held, Loose, is_alive
-from unspool._fragments.call import Call
+from unspool._fragments.call import LOST, Call
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
 from unspool.checkpoint.online import choose_removal, removal_costs
@@ -152,6 +152,8 @@ class Line:
                     if guard is not None:
                         guard.before_drop(node)
                     node.value = None
+                    if getattr(node, "piece", None) is None:
+                        node.piece = LOST
                     freed += entry.nbytes
                 self._held.pop(node.id, None)
         return freed
@@ -183,23 +185,22 @@ class Line:
             line = np.array(self.boundaries)
             first, end = np.searchsorted(line, values.made, "right"), np.searchsorted(line, values.last, "right")
             idle = np.flatnonzero(first == end)
-            if not len(idle):
-                alone = end - first == 1
-                gains = np.bincount(first[alone], weights=values.nbytes[alone], minlength=len(line))
-                gains[[0, -1]] = 0  # the start costs nothing, and the newest state is where the loop goes on
-                gains[line > newest] = 0
-                if not gains.any():
-                    break
-                gone = self._choose(line, gains, block, wanted - freed)
-                if guard is not None:
-                    for boundary in gone:
-                        state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
-                        guard.give_up(state, int(line[boundary]), self.times, len(line))
-                self.boundaries = np.delete(line, gone).tolist()
-                given_up += len(gone)
-                idle = np.flatnonzero(alone & np.isin(first, gone))
-            freed += self.let_go([values.entries[i] for i in idle], guard)
-            values = values.without(idle)
+            if len(idle):
+                freed += self.let_go([values.entries[i] for i in idle], guard)
+                values = values.without(idle)
+                continue
+            # The start costs nothing, and the newest state is where the loop goes on.
+            fixed = (line == line[0]) | (line == line[-1]) | (line > newest)
+            gains = _gains(first, end, values.nbytes, fixed)
+            if not gains.any():
+                break
+            gone = self._choose(line, gains, block, wanted - freed)
+            if guard is not None:
+                for boundary in gone:
+                    state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
+                    guard.give_up(state, int(line[boundary]), self.times, len(line))
+            self.boundaries = np.delete(line, gone).tolist()
+            given_up += len(gone)
         return freed, given_up
 
     def _choose(self, line: Any, gains: Any, block: int, wanted: int) -> list[int]:
@@ -255,6 +256,22 @@ class Line:
             last.append(self.now if is_wanted else entry.last)
         made = np.array([entry.made for entry in entries], np.int64)
         return _Stretches(entries, made, np.array(last, np.int64), np.array([entry.nbytes for entry in entries]))
+
+
+def _gains(first: Any, end: Any, nbytes: Any, fixed: Any) -> Any:
+    """Return how many bytes giving up each boundary frees, except ``fixed`` ones.
+
+    Value i is needed by boundaries from ``first[i]`` to before ``end[i]``, and goes with the last of them. If no single
+    boundary frees anything, each one is given its share of all that it needs.
+    """
+    alone = end - first == 1
+    gains = np.bincount(first[alone], nbytes[alone], len(fixed))
+    gains[fixed] = 0
+    if not gains.any():
+        share = nbytes / (end - first)
+        gains = np.cumsum(np.bincount(first, share, len(fixed) + 1) - np.bincount(end, share, len(fixed) + 1))[:-1]
+        gains[fixed | (gains < 1)] = 0  # less than a byte is what rounding left
+    return gains
 
 
 def _inside_blocks(line: Any, gains: Any, block: int, wanted: int, most: int) -> list[int]:

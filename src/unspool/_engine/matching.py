@@ -39,20 +39,79 @@ _OWN_REFERENCES = 2
 
 
 class Site:
-    """A piece that the user's program was seen to ask for again: how to recognise it, and the plan that runs it."""
+    """A piece that the user's program asked for: its structure and, when it is asked for again, what runs it.
 
-    __slots__ = ("_checks", "is_large", "match", "nbytes", "origins", "peak", "plan", "results", "worth_folding")
+    Attributes
+    ----------
+    results : int
+        How many outputs were kept because somebody could ask for them; residuals follow.
+    positions : list of int
+        Where among the nodes of the piece its outputs are.
+    origins : tuple
+        Where the user's program recorded each instruction.
+    worth_folding : bool
+        Whether there is anything inside.
+    has_bundles : bool
+        Whether ops with several outputs are inside: factorisations, whose results are dear.
+    is_known : bool
+        Whether it was asked for more than once.
+    plan, nbytes, peak, is_large
+        What runs it, the bytes of its outputs, the most bytes it takes, whether they are many; when ``is_ready``.
+    match : callable or None
+        What recognises it.
+    """
 
-    def __init__(self, match: Match, plan: Plan, origins: tuple[Origin, ...], worth_folding: bool) -> None:
-        self.match = match
-        self.plan = plan
-        self.results = plan.fragment.results
+    __slots__ = (
+        "_checks",
+        "_make",
+        "has_bundles",
+        "is_known",
+        "is_large",
+        "is_ready",
+        "match",
+        "nbytes",
+        "origins",
+        "peak",
+        "plan",
+        "positions",
+        "results",
+        "worth_folding",
+    )
+
+    plan: Plan
+    nbytes: int
+    peak: int
+    is_large: bool
+
+    def __init__(
+        self,
+        make: Callable[[], Plan],
+        results: int,
+        positions: list[int],
+        origins: tuple[Origin, ...],
+        *,
+        worth_folding: bool,
+        has_bundles: bool,
+    ) -> None:
+        self._make = make
+        self.results = results
+        self.positions = positions
         self.origins = origins
         self.worth_folding = worth_folding
-        self.nbytes = plan.output_bytes
-        self.is_large = self.nbytes >= LARGE
-        self.peak = plan.peak_bytes
+        self.has_bundles = has_bundles
+        self.is_known = False
+        self.is_ready = False
+        self.match: Match | None = None
         self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
+
+    def make_plan(self) -> None:
+        """Make the plan, if there is none: the piece runs again, or is folded."""
+        if not self.is_ready:
+            self.plan = self._make()
+            self.nbytes = self.plan.output_bytes
+            self.is_large = self.nbytes >= LARGE
+            self.peak = self.plan.peak_bytes
+            self.is_ready = True
 
     def is_private(self, indices: Sequence[int], handles: Sequence[Node]) -> bool:
         """Whether nothing outside a piece has come to use a node inside of it since it was evaluated.
@@ -81,7 +140,7 @@ class Sites:
         if line is None:
             return None
         for site in line:
-            found = site.match(*targets)
+            found = site.match(*targets)  # type: ignore[misc]  # those that are here have one
             if found is not None:
                 if line[0] is not site:
                     line.remove(site)

@@ -84,17 +84,24 @@ class Need:
         first = max(0, position - self._window + 1)
         return min(range(position, first - 1, -1), key=self._widths.__getitem__)
 
+    def running(self) -> int:
+        """Return what running takes beside what is kept: the state that was reached, what is read, the workspace."""
+        return self.workspace + self._widest + self.step
+
     def overhead(self) -> int:
-        """Return what is there beside what is kept: the state that was reached, what was read last, the workspace."""
-        return self.fixed + self.workspace + 2 * self._widest + self.step
+        """Return what is there beside what is kept, all in all: also what the frame above holds and read last."""
+        return self.fixed + self._widest + self.running()
 
     def least(self) -> int:
         """Return the smallest budget that works: room for the newest state, one state on the way, and one step."""
         return self.overhead() + 2 * self.state + 2 * self.step
 
     def plan(self, budget: int) -> BlockPlan:
-        """Return how many steps to keep at once, and how many states."""
-        room = budget - self.overhead()
+        """Return how many steps to keep at once within a budget, and how many states."""
+        return self.plan_in(budget - self.overhead())
+
+    def plan_in(self, room: int) -> BlockPlan:
+        """Return how many steps to keep at once in some room, and how many states."""
         if self.tape <= room:
             return BlockPlan(self.steps, 1, 1.0)
         # The state that the first step starts from is there already, and takes a slot; one step of a block is not

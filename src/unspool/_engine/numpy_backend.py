@@ -37,7 +37,7 @@ def owned(value: Any) -> Any:
     if type(value) is np.ndarray:
         base = value.base
         if base is not None and type(base) is np.ndarray and base.nbytes > 2 * value.nbytes:
-            return value.copy()
+            return value.copy(order="K")  # a product of other layout has other bits
         return value
     return tuple([owned(part) for part in value]) if type(value) is tuple else np.asarray(value)
 

@@ -106,7 +106,8 @@ class Plan:
     @property
     def peak_bytes(self) -> int:
         """The most bytes that temporaries and outputs take at once."""
-        return self._program().memory.peak_bytes
+        # A reshape is a view, but of what is not contiguous a copy.
+        return max(self.output_bytes, self._program().memory.peak_bytes)
 
     def run_in_place(self) -> tuple[dict[int, int], Callable[..., tuple[Any, ...]]]:
         """Return the plan as a function that overwrites its accumulators, and which those are.

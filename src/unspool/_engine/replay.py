@@ -412,7 +412,7 @@ class Replay:
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
         need = Need(frame, above, workspace_of(above.order[above.position]))
-        room = limit - self._base - self._nbytes - need.overhead()
+        room = limit - self._base - self._nbytes - need.running()
         if need.tape > room:
             room += self._reclaim(frame.order[-1].id, above, need.tape - room)
         if not self._has_one_level_below:
@@ -424,7 +424,7 @@ class Replay:
             room += self._give_up(least - room, frame)
         if need.steps == 1:
             return
-        plan = need.plan(room + need.overhead())
+        plan = need.plan_in(room)
         bounds = plan.bounds(need.steps)
         frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}

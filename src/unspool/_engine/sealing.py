@@ -1,11 +1,15 @@
 """Sealing what was evaluated: the piece is described, and some evaluations later folded into a call.
 
 A piece that was evaluated is remembered by its outputs, for as long as they live. Folding it lets its interior nodes
-go: the outputs become projections of one call, and a loop of K steps is one body and K short records. A program with
-few evaluations is not folded: it has nothing to gain, and a recipe that is recorded again finds the very nodes it had.
-When many pieces wait they are folded, all but the last few. Those wait on because of what every iteration has in common
-(a product of leaves, say): it is met a second time as the same node, is kept because it is referenced from elsewhere,
-and is an input from then on.
+go: the outputs become projections of one call, and a loop of K steps is one body and K short records.
+
+Which pieces are folded follows from the program alone. A piece is *deep* if it is part of a long row of pieces, each of
+which reads the one before: a loop. Loops are folded, before they are differentiated at the latest. A program with few
+evaluations is not: it has nothing to gain, and a recipe that is recorded again finds the very nodes it had; unless it
+has factorisations, because a call keeps what their derivatives need, and nodes that die do not. Folding while the loop
+goes on leaves the last few pieces. Those wait because of what every iteration has in common (a product of leaves, say):
+it is met a second time as the same node, is kept because it is referenced from elsewhere, and is an input from then on.
+Very many pieces that are not deep are folded too.
 """
 
 from __future__ import annotations
@@ -14,39 +18,84 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
 from unspool._engine.held import kept_residuals
-from unspool._fragments.call import Call, Projection, fold, new_call
-from unspool._fragments.fragment import Captured, seal
+from unspool._engine.matching import Site
+from unspool._fragments.call import Call, Projection, fold, link_of, new_call
+from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
-from unspool._graph import Node
+from unspool._graph import Bundle, Node
 from unspool._ops.leaf import LEAF_OPS
 
 if TYPE_CHECKING:
     from unspool._engine.held import Slab
-    from unspool._engine.matching import Site
+    from unspool._engine.plan import Plan
+    from unspool._fragments.fragment import Fragment
 
-# Pieces that may wait before folding begins, and pieces that are left waiting then.
+# Pieces in a row that make a loop, and pieces that are left waiting when it is folded while it goes on.
 MOST_WAITING = 64
 FOLD_AFTER = 10
+
+# Pieces that are not part of a loop and may wait.
+MOST_SHALLOW = 1024
 
 
 class Piece:
     """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly.
 
-    ``slab`` is there if the ledger had to look at it before it was folded.
+    Attributes
+    ----------
+    residuals : tuple of arrays
+        What it keeps for derivatives; None for what was let go. Empty if it keeps nothing.
+    newest : int
+        The id of the youngest input that is not a leaf.
+    depth : int
+        How many pieces in a row end with this one.
+    is_deep : bool
+        Whether it is part of a long row.
+    is_loose : bool
+        Whether it ran node by node, and so keeps nothing for derivatives.
+    slab : Slab or None
+        There if the ledger had to look at it before it was folded.
     """
 
-    __slots__ = ("__weakref__", "extra", "inputs", "newest", "outputs", "site", "slab")
+    __slots__ = (
+        "__weakref__",
+        "depth",
+        "inputs",
+        "is_deep",
+        "is_loose",
+        "newest",
+        "outputs",
+        "residuals",
+        "site",
+        "slab",
+    )
 
     site: Site
     inputs: tuple[Node, ...]
     outputs: list[ref[Node]]
-    extra: tuple[Any, ...]
+    residuals: tuple[Any, ...]
     newest: int
+    depth: int
+    is_deep: bool
+    is_loose: bool
     slab: Slab | None
+
+
+def new_piece(site: Site, inputs: tuple[Node, ...], outputs: list[ref[Node]]) -> Piece:
+    """Return the record of a piece that is about to run."""
+    piece = Piece()
+    piece.site = site
+    piece.inputs = inputs
+    piece.outputs = outputs
+    piece.residuals = ()
+    piece.slab = None
+    piece.is_deep = piece.is_loose = False
+    return piece
 
 
 class _Gate:
@@ -72,34 +121,51 @@ class FoldQueue:
     ) -> None:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
+        self._shallow = 0
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
         self._on_stay = on_stay
         self._gate: _Gate = _Gate() if beside is None else beside._gate
         self._gate.queues.add(self)
 
-    def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], extra: tuple[Any, ...]) -> None:
-        """Remember a piece; if too many wait, fold those that have waited long enough."""
-        piece = Piece()
-        piece.site = site
-        piece.inputs = inputs
-        piece.outputs = [*map(ref, outputs)]
-        piece.extra = extra
-        piece.slab = None
+    def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], residuals: tuple[Any, ...]) -> None:
+        """Remember a piece that ran by plan; if too many wait, fold those that have waited long enough."""
+        piece = new_piece(site, inputs, [*map(ref, outputs)])
+        piece.residuals = residuals
+        self._append(piece, outputs[: site.results])
+
+    def add_loose(self, piece: Piece) -> None:
+        """Remember a piece that ran node by node."""
+        piece.is_loose = True
+        results = [reference() for reference in piece.outputs[: piece.site.results]]
+        self._append(piece, [node for node in results if node is not None])
+
+    def _append(self, piece: Piece, outputs: Sequence[Node]) -> None:
         # An output that is older than an input may be what that input is made from: the piece computed again what an
         # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
-        newest = -1
-        for operand in inputs:
-            if operand.id > newest and operand.op not in LEAF_OPS:
-                newest = operand.id
+        newest, depth = -1, 0
+        for operand in piece.inputs:
+            if operand.op not in LEAF_OPS:
+                if operand.id > newest:
+                    newest = operand.id
+                before = link_of(operand)[0].depth if type(operand) is Projection else depth_of(operand)
+                if before > depth:
+                    depth = before
         piece.newest = newest
-        for node in outputs[: site.results]:
+        piece.depth = depth + 1
+        if depth >= self.most:
+            _mark_deep(piece)
+        for node in outputs:
             if node.id > newest:
                 node.piece = piece
         waiting = self._waiting
         waiting.append(ref(piece))
-        if len(waiting) > self.most:
-            self._fold_all(self.after)
+        if len(waiting) > self.most + self._shallow:
+            self._fold_all(self.after, _is_deep)
+            self._shallow = max(0, len(waiting) - self.after)
+            if self._shallow > MOST_SHALLOW:
+                self._fold_all(MOST_SHALLOW // 2)
+                self._shallow = MOST_SHALLOW // 2
 
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
@@ -116,6 +182,8 @@ class FoldQueue:
                 handles.append(node)
                 indices.append(index)
         node = None  # a second name would count as a reference from outside
+        if handles:
+            site.make_plan()
         if not handles or not site.is_private(indices, handles):
             self._on_stay(piece)
             return
@@ -125,8 +193,12 @@ class FoldQueue:
             self._on_stay(piece)
             return
         call.value = ()
-        if len(outputs) > results or piece.extra:
-            _keep_slab(call, [reference() for reference in outputs[results:]], piece.extra)
+        call.depth = piece.depth
+        if piece.is_loose:
+            nodes = [reference() for reference in outputs[results:]]
+            _keep_slab(call, [None if node is None else node.value for node in nodes])
+        elif piece.residuals:
+            _keep_slab(call, piece.residuals)
         fold(call, indices, handles)
         self._on_fold(call, piece)
 
@@ -138,9 +210,9 @@ class FoldQueue:
                 yield piece
 
     def settle(self) -> None:
-        """Fold what has waited long enough of loops that were folded in part, before they are differentiated."""
+        """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
         for queue in tuple(self._gate.queues):
-            queue._fold_all(self.after, lambda piece: any(type(operand) is Projection for operand in piece.inputs))
+            queue._fold_all(0, _is_part_of_a_loop)
 
     def flush(self) -> None:
         """Fold everything that waits."""
@@ -190,25 +262,60 @@ class FoldQueue:
         self._waiting.clear()
 
 
-def _keep_slab(call: Call, residuals: Sequence[Node | None], extra: tuple[Any, ...]) -> None:
-    slab = tuple([None if node is None else node.value for node in residuals]) + extra
-    if not any(value is None for value in slab):
-        call.value = slab
-    elif kept := kept_residuals(call.plan):  # the rest has been let go before
-        call.value = tuple([value if i in kept else None for i, value in enumerate(slab)])
+def _keep_slab(call: Call, values: Sequence[Any]) -> None:
+    if not any(value is None for value in values):
+        call.value = tuple(values)
+    elif kept := kept_residuals(call.plan):  # the rest was let go before
+        call.value = tuple([value if i in kept else None for i, value in enumerate(values)])
 
 
-def describe_piece(order: list[Node], kept: Sequence[Node], keep_residuals: bool) -> tuple[Captured, list[Node], int]:
-    """Describe a piece as a fragment: its results are the nodes that are kept, its residuals what derivatives need.
+def depth_of(node: Node) -> int:
+    """Return how many pieces in a row end with the one that a node is an output of."""
+    piece = getattr(node, "piece", None)
+    return 0 if piece is None else piece.depth
 
-    Returns the description, the residual nodes that belong to the piece, and how many further residuals there are:
-    outputs of a factorisation that the piece does not use but that its derivative rule does.
+
+def _mark_deep(piece: Piece) -> None:
+    """Mark a piece, and all before it that wait, as part of a loop."""
+    stack = [piece]
+    while stack:
+        piece = stack.pop()
+        piece.is_deep = True
+        for operand in piece.inputs:
+            before = getattr(operand, "piece", None)
+            if before is not None and not before.is_deep:
+                before.is_deep = True
+                stack.append(before)
+
+
+def _is_deep(piece: Piece) -> bool:
+    return piece.is_deep
+
+
+def _is_part_of_a_loop(piece: Piece) -> bool:
+    return (
+        piece.is_deep
+        or piece.site.has_bundles
+        or any(type(i) is Projection and link_of(i)[0].depth for i in piece.inputs)
+    )
+
+
+def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragment, tuple[Any, ...]], Plan]) -> Site:
+    """Describe a piece: its results are the nodes that are kept, its residuals what derivatives need.
+
+    Residuals may be outputs of a factorisation that the piece does not use but that its derivative rule does.
     """
-    residuals: list[Node] = []
-    extra: list[Node] = []
-    if keep_residuals:
-        residuals = residual_nodes(order)
-        present = {node.id for node in order}
-        extra = [node for node in residuals if node.id not in present]
-        residuals = [node for node in residuals if node.id in present]
-    return seal([*order, *extra], kept, [*residuals, *extra]), residuals, len(extra)
+    residuals = residual_nodes(order, kept)
+    position = {node.id: i for i, node in enumerate(order)}
+    extra = [node for node in residuals if node.id not in position]
+    residuals = [node for node in residuals if node.id in position]
+    captured = seal([*order, *extra], kept, [*residuals, *extra])
+    origins = tuple([(node.code, node.lasti) for node in order])
+    return Site(
+        partial(plan_for, captured.fragment, tuple([i.shape for i in captured.inputs])),
+        len(kept),
+        [position[node.id] for node in (*kept, *residuals)],
+        origins + origins[-1:] * len(extra),
+        worth_folding=len(order) > len(kept),
+        has_bundles=any(type(node) is Bundle for node in order),
+    )

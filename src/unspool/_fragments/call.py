@@ -38,11 +38,13 @@ class Call(Bundle):
 
     ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``handles`` are
     weak references to the tensors that stand for the outputs, one of them for each. ``origins`` are where the user's
-    program recorded each instruction.
+    program recorded each instruction. ``depth`` tells how many pieces in a row were folded up to this one; a call that
+    was not made by folding has none.
     """
 
-    __slots__ = ("handles", "origins", "plan")
+    __slots__ = ("depth", "handles", "origins", "plan")
 
+    depth: int
     plan: Plan
     handles: list[ref[Tensor] | None]
     origins: tuple[Origin, ...]
@@ -89,6 +91,22 @@ def link_of(projection: Node) -> tuple[Call, int]:
     return link
 
 
+class _Lost:
+    """Stands for the piece of a tensor that had a value and lost it: to whoever asks, one that reads nothing."""
+
+    depth = 0
+    is_deep = True
+    inputs = ()
+
+
+LOST = _Lost()
+
+
+def was_evaluated(node: Node) -> bool:
+    """Whether a tensor without value had one before: it was let go."""
+    return getattr(node, "piece", None) is not None
+
+
 # --- making calls ----------------------------------------------------------------------------------------------------
 
 
@@ -131,6 +149,7 @@ def _enter_call(
     call.value = None
     call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
     call.plan = plan
+    call.depth = 0
     call.handles = [None] * len(plan.output_shapes)
     call.origins = origins
     STATISTICS.calls += 1
@@ -181,7 +200,7 @@ def fold(call: Call, indices: Sequence[int], nodes: Sequence[Node]) -> None:
         # In this order: a thread that looks in between finds a projection that keeps its inputs still.
         node.__class__ = Projection
         _set_inputs(node, (call, index))
-        node.piece = None
+        node.piece = None if node.value is not None else LOST
 
 
 # --- looking inside --------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def capture(
     passing = [node for node in {n.id: n for n in outputs}.values() if node.id not in known]
     residuals: list[Node] = []
     if keep_residuals:
-        residuals = residual_nodes(order)
+        residuals = residual_nodes(order, outputs)
         order += [node for node in residuals if node.id not in known]
     return seal(order, outputs, residuals, inputs=[*inputs, *passing], literals=True)
 

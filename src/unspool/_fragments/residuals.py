@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from unspool._fragments.fragment import Fragment
 
 
-def residual_nodes(order: Sequence[Node]) -> list[Node]:
+def residual_nodes(order: Sequence[Node], results: Sequence[Node] = ()) -> list[Node]:
     """Return the nodes of a piece that derivative rules look at, as far as they are not cheap to compute again.
 
-    A cheap value is computed again from what it is made of, so that has to be kept, if it is not cheap itself. A
-    factorisation keeps all its parts.
+    A cheap value is computed again from what it is made of, so that has to be kept, if it is not cheap itself; unless
+    the value is a result and as good as what it is made of: another shape of it. A factorisation keeps all its parts.
     """
+    shown = {node.id for node in results if len(node.inputs) == 1 and not node.op.needs}
     inside = {node.id for node in order}
     wanted = [node.inputs[0] for node in order if node.op is KEEP]
     found: dict[int, Node] = {node.id: node for node in wanted if node.id in inside}
@@ -49,7 +50,7 @@ def residual_nodes(order: Sequence[Node]) -> list[Node]:
                     stack += node.inputs
                 else:
                     found[part.id] = part
-        elif node.op.cheap:
+        elif node.op.cheap and node.id not in shown:
             stack += node.inputs
         else:
             found[node.id] = node

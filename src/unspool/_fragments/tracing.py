@@ -313,7 +313,7 @@ def _describe(
     results = list({node.id: node for node in out if isinstance(node, Node) and node.id in computed}.values())
     used = _needed(stand_ins, order)
     # Held here: parts that nobody holds would be other nodes in the description.
-    residuals = residual_nodes(order)
+    residuals = residual_nodes(order, results)
     captured = capture([node for _, node in used], results, [node for _, node in stand_ins], keep_residuals=True)
     closed_over = captured.inputs[len(used) :]
     nodes: dict[float, Node] = {node.id: node for node in (*captured.inputs, *order, *residuals)}

@@ -17,7 +17,7 @@ Examples
 True
 >>> gradient = found.energy.grad(J)  # through all sweeps: the correlation of the spins at each bond
 >>> gradient.eval().round(4)[:3]
-array([-0.6592, -0.2906, -0.5804])
+array([-0.6581, -0.2884, -0.5784])
 """
 
 from unspool.networks.als import CP, CPResult, cp_als, random_cp
