@@ -24,6 +24,7 @@ import numpy as np
 
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
+from unspool._engine.frames import kernels_of
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -135,16 +136,18 @@ class Evaluator:
 
     def _replay_pass(self, work: Pass, missing: Sequence[Node], piece: Piece | None) -> None:
         """Compute what a pass would have, and what is missing for it, bit by bit within the budget."""
-        work.order.clear()  # what is referred to counts as wanted
         found = {t.id: t for t in missing}
-        if piece is not None:
+        if len(work.order) <= _LARGEST_PIECE:
             # What the next steps read. What a sweep needed of the program that it differentiates is not for them.
             level = self.levels.of(missing[0])
-            kept = [reference() for reference in piece.outputs[: piece.site.results]]
-            found |= {node.id: node for node in kept if node is not None and self.levels.of(node) == level}
+            kept = interpreter.kept_nodes(work.order, work.uses, found)
+            found |= {n.id: n for n in kept if isinstance(n, Tensor) and self.levels.of(n) == level}
             del kept
-        self.replay(list(found.values()))
-        self._add_loose(piece)
+        read = _read_from_outside(work.order)
+        work.order.clear()  # what is referred to counts as wanted
+        self.replay(list(found.values()), read)
+        if piece is not None and self._add_loose(piece):
+            self.ledger.line.refer([operand.id for operand in piece.inputs])
 
     def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
@@ -238,8 +241,9 @@ class Evaluator:
                 piece = self._describe(work, missing)
                 if piece is not None and piece.site.is_ready and self._run_piece(piece, work, missing):
                     return
-        self.statistics.kernel_calls += count
-        self.ledger.kernels += count
+        kernels = sum([kernels_of(node) for node in work.order if type(node) is not Projection])
+        self.statistics.kernel_calls += kernels
+        self.ledger.kernels += kernels
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
         nodes, read = self._loose_step(work, missing)
         run(work, targets | work.bundles, observer)
@@ -311,14 +315,17 @@ class Evaluator:
 
     # -- memory --
 
-    def replay(self, targets: Sequence[Node], *, unlimited: bool = False) -> Replay:
-        """Compute values within the budget: what was let go is run again just before it is needed."""
+    def replay(self, targets: Sequence[Node], read: Sequence[int] = (), *, unlimited: bool = False) -> Replay:
+        """Compute values within the budget: what was let go is run again just before it is needed.
+
+        ``read`` are the ids of what the nodes that were never evaluated before refer to.
+        """
         ledger = self.ledger
         with ledger.busy():
             ledger.place_waiting()
             work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.limit)
             run_quietly(work.run)
-            ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], ()))
+            ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], read))
             ledger.add_replay(work)
         return work
 
@@ -368,9 +375,8 @@ class Evaluator:
         """
         if not self.ledger.is_strict and not any(bytes_of(t) >= LARGE for t in missing):
             return [], []
-        inside = work.uses
         loose = [node for node in work.order if not isinstance(node, Call | Projection)]
-        read = [i.id for node in loose for i in node.inputs if i.id not in inside]
+        read = _read_from_outside(loose)
         return [ref(node) for node in loose if isinstance(node, Tensor) and bytes_of(node) > TINY], read
 
     def _enter_loose(self, nodes: list[ref[Node]], read: list[int]) -> None:
@@ -411,6 +417,12 @@ class Evaluator:
         self.queue.clear()
         self._described.clear()
         self._visits.clear()
+
+
+def _read_from_outside(nodes: Sequence[Node]) -> list[int]:
+    """Return the ids of what nodes refer to that is not among them, as often as they do."""
+    inside = {node.id for node in nodes}
+    return [i.id for node in nodes if type(node) is not Projection for i in node.inputs if i.id not in inside]
 
 
 class _QuietContext(threading.local):

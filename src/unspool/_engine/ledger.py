@@ -318,6 +318,8 @@ class Ledger:
                 self.line.rewind(identity)
             goal = before - wanted
             total = self._drop_slabs(before, goal, 1)
+            # What a variable holds, or a step that is still to run, goes last.
+            total = self._drop_states(total, goal, self.line.now)
             total = self._drop_states(total, goal, self.line.now, by_references=False)
             self._note(total)
             return before - total

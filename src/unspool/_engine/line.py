@@ -262,11 +262,13 @@ def _gains(first: Any, end: Any, nbytes: Any, fixed: Any) -> Any:
     """Return how many bytes giving up each boundary frees, except ``fixed`` ones.
 
     Value i is needed by boundaries from ``first[i]`` to before ``end[i]``, and goes with the last of them. If no single
-    boundary frees anything, each one is given its share of all that it needs.
+    boundary frees anything, each one is given its share of all that it needs and that can go.
     """
+    stays = np.concatenate(([0], np.cumsum(fixed)))
+    can_go = stays[end] == stays[first]
+    first, end, nbytes = first[can_go], end[can_go], nbytes[can_go]
     alone = end - first == 1
     gains = np.bincount(first[alone], nbytes[alone], len(fixed))
-    gains[fixed] = 0
     if not gains.any():
         share = nbytes / (end - first)
         gains = np.cumsum(np.bincount(first, share, len(fixed) + 1) - np.bincount(end, share, len(fixed) + 1))[:-1]

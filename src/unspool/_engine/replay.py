@@ -414,7 +414,7 @@ class Replay:
         need = Need(frame, above, workspace_of(above.order[above.position]))
         room = limit - self._base - self._nbytes - need.running()
         if need.tape > room:
-            room += self._reclaim(frame.order[-1].id, above, need.tape - room)
+            room += self._reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
         if not self._has_one_level_below:
             room //= 2  # the other half is for frames of other levels
         if need.tape <= room:
