@@ -104,6 +104,15 @@ class Evaluator:
 
     def compute(self, missing: Sequence[Node]) -> None:
         """Give each of some tensors without value its value."""
+        if self.ledger.is_strict:
+            with self.ledger.lock:  # threads that share a budget take turns, or together they would exceed it
+                self._compute([t for t in missing if t.value is None])
+        else:
+            self._compute(missing)
+
+    def _compute(self, missing: Sequence[Node]) -> None:
+        if not missing:
+            return
         self.statistics.evaluations += 1
         observer = current_observer()
         if observer is None:

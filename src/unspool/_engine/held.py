@@ -215,6 +215,19 @@ def record_bytes(call: Call) -> int:
     return sum(map(getsizeof, parts))
 
 
+def graph_bytes(piece: Piece) -> int:
+    """Return the bytes of the nodes of a piece that waits to be folded."""
+    ends = {operand.id for operand in piece.inputs}
+    stack: list[Node] = [node for node in [reference() for reference in piece.outputs] if node is not None]
+    found: dict[int, Node] = {}
+    while stack:
+        node = stack.pop()
+        if node.id not in found and node.id not in ends:
+            found[node.id] = node
+            stack += node.inputs
+    return sum(getsizeof(part) for node in found.values() for part in (node, node.inputs, node.key))
+
+
 def piece_bytes(piece: Piece) -> int:
     """Return the bytes of the values of a piece that waits to be folded."""
     nodes = [reference() for reference in piece.outputs]

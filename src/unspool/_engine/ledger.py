@@ -20,7 +20,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._engine.held import Held, Loose, Slab, is_alive, memory_of, piece_bytes, record_bytes, references_of
+from unspool._engine.held import (
+    Held,
+    Loose,
+    Slab,
+    graph_bytes,
+    is_alive,
+    memory_of,
+    piece_bytes,
+    record_bytes,
+    references_of,
+)
 from unspool._engine.line import Line
 from unspool._engine.sizes import format_bytes
 from unspool._engine.statistics import STATISTICS
@@ -208,9 +218,12 @@ class Ledger:
         return sum(Slab(call).nbytes for call in live_calls() if call.value)
 
     def record_bytes(self) -> int:
-        """Return the bytes of the record of one step, as far as is known: those of the newest call."""
+        """Return the bytes of the record of one step, as far as is known: those of the newest call or piece."""
         call = None if self._newest_call is None else self._newest_call()
-        return 0 if call is None else record_bytes(call)
+        if call is not None:
+            return record_bytes(call)
+        piece = next(iter(list(self._waiting())[-1:]), None)
+        return 0 if piece is None else graph_bytes(piece)
 
     def _note(self, total: int) -> None:
         self.noted = max(total, self.limit) if self._is_busy else total

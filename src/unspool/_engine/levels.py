@@ -17,17 +17,34 @@ from unspool._graph import _next_id as next_id
 _MOST_MARKS = 1 << 14
 
 
-class Levels:
-    """Where in the order of ids sweeps began: what was made after a mark is one level above what was there before."""
+class _Marks(threading.local):
+    """The marks of a thread: where in the order of ids its own sweeps began, and whether one is going on."""
 
     def __init__(self) -> None:
-        self.marks: list[int] = []
-        self._thread = threading.local()
+        self.own: list[int] = []
+        self.is_sweeping = False
+
+
+class Levels:
+    """Where in the order of ids sweeps began: what was made after a mark is one level above what was there before.
+
+    Threads record nodes side by side, so each goes by the marks of its own sweeps. One that has made none evaluates
+    what others recorded, and goes by all marks.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[int] = []
+        self._thread = _Marks()
+
+    @property
+    def marks(self) -> list[int]:
+        """The marks that the current thread goes by, in the order of ids."""
+        return self._thread.own or self._all
 
     @contextmanager
     def sweep(self) -> Iterator[None]:
         """Begin a level for a derivative sweep; a sweep inside another one (a rule that transposes) begins none."""
-        if getattr(self._thread, "is_sweeping", False):
+        if self._thread.is_sweeping:
             yield
             return
         self.mark()
@@ -39,9 +56,11 @@ class Levels:
 
     def mark(self) -> None:
         """Begin a level."""
-        self.marks.append(next_id())
-        if len(self.marks) > _MOST_MARKS:
-            self.marks = self.marks[_MOST_MARKS // 2 :]
+        place = next_id()
+        for marks in (self._all, self._thread.own):
+            marks.append(place)
+            if len(marks) > _MOST_MARKS:
+                del marks[: _MOST_MARKS // 2]
 
     def of(self, node: Node) -> int:
         """Return the level of a node."""
