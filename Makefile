@@ -1,6 +1,6 @@
 # Every target makes .venv itself, once, and uses it again; after that no network is needed.
 #
-#   make demo     run the power-iteration example
+#   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
 #   make test     format, lint, types and the whole test suite, as CI does
 #   make bench    measure overhead, loops, linear algebra, schedules and memory, and hold them to their bars
 #   make fix      format and fix what can be fixed
@@ -25,7 +25,8 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 demo: $(VENV)/.core
-	@$(BIN)/python examples/power_iteration.py
+	@mkdir -p build
+	@$(BIN)/unspool demo dmrg --output build/unspool-dmrg.png
 
 test: $(VENV)/.test
 	@$(BIN)/ruff format --check --quiet .
@@ -52,7 +53,7 @@ $(BIN)/python:
 
 $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@echo "installing unspool"
-	@$(PIP) install -e .
+	@$(PIP) install -e .[plot]
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

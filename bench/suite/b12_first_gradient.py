@@ -37,15 +37,15 @@ import time
 place = np.arange(64.0)
 matrix = 1.0 / (1.0 + np.abs(place[:, None] - place[None, :]))
 start = np.cos(place)
-began = time.perf_counter()
+began = time.perf_counter(), time.process_time()
 """
 IMPORTED = """
-imported = time.perf_counter() - began
+imported = time.perf_counter() - began[0], time.process_time() - began[1]
 """
 END = """
-print("done", flush=True)
+print("done", time.process_time(), *imported, flush=True)
 weights = np.cos(place[:, None] + 2.0 * place[None, :])
-print(imported, repr(float(value)), repr(float(np.sum(weights * gradient))), repr(float(np.linalg.norm(gradient))))
+print(repr(float(value)), repr(float(np.sum(weights * gradient))), repr(float(np.linalg.norm(gradient))))
 """
 
 UNSPOOL = (
@@ -139,8 +139,8 @@ SCRIPTS: dict[str, tuple[str, Kind, tuple[str, str]]] = {
 class First(NamedTuple):
     """What a fresh process took until it had its gradient, what of that was the import, and what it found."""
 
-    seconds: float
-    imported: float
+    seconds: dict[str, float]
+    imported: dict[str, float]
     numbers: list[float]
 
 
@@ -155,12 +155,14 @@ def first_gradient(parts: tuple[str, str], threads: int) -> First:
         assert process.stdout is not None
         with process:
             said = process.stdout.readline()
-            seconds = time.perf_counter() - begin
-            numbers = process.stdout.read().split()
-        if said.strip() != "done":
+            wall = time.perf_counter() - begin
+            numbers = [float(number) for number in process.stdout.read().split()]
+        if not said.startswith("done"):
             errors.seek(0)
             raise SuiteError((errors.read().strip() or "the process ended early").splitlines()[-1])
-    return First(seconds, float(numbers[0]), [float(number) for number in numbers[1:]])
+    processor, *imported = map(float, said.split()[1:])
+    clocks = ("wall", "processor")
+    return First({"wall": wall, "processor": processor}, dict(zip(clocks, imported, strict=True)), numbers)
 
 
 @contextmanager
@@ -189,10 +191,13 @@ def run(options: Options) -> list[Row]:
             if time.monotonic() > deadline:
                 break
     for name, taken in rounds.items():
-        low, median, high = quartiles([one.seconds for one in taken])
-        imported = statistics.median(one.imported for one in taken)
+        low, median, high = quartiles([one.seconds[options.clock] for one in taken])
+        busy = statistics.median(one.seconds["wall"] / one.seconds["processor"] for one in taken)
+        imported = statistics.median(one.imported[options.clock] for one in taken)
         note, value = f"import {imported:.2f} s", taken[0].numbers[0]
-        rows[name] = replace(rows[name], seconds=median, low=low, high=high, rounds=len(taken), note=note, value=value)
+        rows[name] = replace(
+            rows[name], seconds=median, low=low, high=high, rounds=len(taken), busy=busy, note=note, value=value
+        )
     return list(rows.values())
 
 

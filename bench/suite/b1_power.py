@@ -57,8 +57,8 @@ def known(problem: Problem) -> Reference:
     others = problem.vectors[:, :-1]
     moved = others @ ((others.T @ problem.weights) / (1.0 - problem.values[:-1]))
     gradient = np.outer(2.0 * overlap * moved, vector)
-    # A vector that is 1e-9 away from the limit has a derivative that is a hundred times as far away: each step adds to it.
-    return Reference(overlap**2, ended(overlap**2, gradient, 0).gradient, 1e-5)
+    # The loop stops about 1e-9 away from the limit, and its derivative some ten times as far.
+    return Reference(overlap**2, ended(overlap**2, gradient, 0).gradient, 1e-6)
 
 
 def ended(value: Any, gradient: Any, steps: int) -> Outcome:
@@ -167,8 +167,9 @@ def autograd_boxes(problem: Problem) -> Run:
         def loss(A: Any) -> Any:
             nonlocal steps
             v: Any = problem.start
-            before = problem.start
-            for steps in range(1, problem.most + 1):
+            before, steps = problem.start, 0
+            while steps < problem.most:
+                steps += 1
                 y = anp.dot(A, v)
                 v = y / anp.sqrt(anp.dot(y, y))
                 if np.linalg.norm(v._value - before) < problem.tolerance:

@@ -4,8 +4,8 @@ The loop sets the potentials f and g in turn,
 
     f_i = −ε log Σ_j b_j exp((g_j − C_ij)/ε),    g_j = −ε log Σ_i a_i exp((f_i − C_ij)/ε),
 
-until no entry of f changes by 1e-6 or more. Then P_ij = a_i exp((f_i + g_j − C_ij)/ε) b_j, and the gradient goes through
-all the steps.
+until no entry of f changes by 1e-6 or more. Then P_ij = a_i exp((f_i + g_j − C_ij)/ε) b_j, and the gradient goes
+through all the steps.
 
 Everybody's plain loop does just that. ``us.networks.sinkhorn`` does the same in scalings relative to reference
 potentials: two products with a matrix for a step, instead of two matrices of exponentials. Potentials, steps and

@@ -33,11 +33,16 @@ FOLDER = Path(__file__).parent
 # A short call is repeated until one measurement takes about this long.
 MEASUREMENT = 0.05
 
-# Shares of a workload's time: for the first call of one form at most, and for all that is timed.
-FIRST_SHARE, TIMED_SHARE = 0.5, 0.6
+# Shares of a workload's time: for the first call of one form at most, for the rounds at least, and what it may take
+# beyond its time if it must.
+FIRST_SHARE, ROUNDS_SHARE, OVERTIME = 0.5, 0.25, 0.5
 
-# tracemalloc and PyTorch's profiler slow a call down by about as much. Live bytes are left out if there is no time.
-LIVE_COST = 5
+# The least that a process has for an answer, in seconds, however little time there is.
+PATIENCE = 30.0
+
+# What a call takes under tracemalloc or PyTorch's profiler, in calls. Live bytes are left out if there is no time, but
+# not where they take less than this.
+LIVE_COST, LIVE_LEAST = 4, 5.0
 
 
 class SuiteError(Exception):
@@ -119,6 +124,7 @@ class Running:
     worker: Worker
     row: Row
     times: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     repeats: int = 1
     rounds: int = 0
 
@@ -188,18 +194,18 @@ def _absent(form: Form, size: str) -> tuple[str, str] | None:
 def _first_calls(running: list[Running], options: Options, folder: Path) -> dict[str, dict[str, np.ndarray]]:
     """Make every form and call it once; return what they computed, by name."""
     answers = {}
-    for one in running:
-        # All of them have their data before the first is timed, as they share a core.
-        one.worker.ask(FIRST_SHARE * options.seconds, "ready")
-    for number, one in enumerate(running):
+    patience = max(FIRST_SHARE * options.seconds, PATIENCE)
+    # All of them have their data before the first is timed, as they share a core.
+    ready = [one.worker.ask(patience, "ready") for one in running]
+    for number, (one, told) in enumerate(zip(running, ready, strict=True)):
         path = folder / f"{number}.npz"
-        told = one.worker.ask(FIRST_SHARE * options.seconds, "first", save=str(path))
+        told = told or one.worker.ask(patience, "first", save=str(path))
         if "error" in told:
             _fail(one, told["error"])
             continue
         with np.load(path) as stored:
             answers[one.form.name] = dict(stored)
-        one.note(first=told["seconds"], steps=int(answers[one.form.name]["steps"]))
+        one.note(first=told[options.clock], steps=int(answers[one.form.name]["steps"]))
         one.note(value=float(answers[one.form.name]["value"]))
     return answers
 
@@ -262,30 +268,41 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 def _time(running: list[Running], options: Options, deadline: float) -> None:
     """Call every form again, plan the rounds by what that took, and go through them."""
-    limit = max(deadline - time.monotonic(), 0.0) + options.seconds
     for one in running:
-        told = one.worker.ask(limit, "time", repeats=1)
-        if "error" in told:
-            _fail(one, told["error"])
-            continue
-        one.times.append(told["seconds"])
-        one.repeats = max(1, round(MEASUREMENT / told["seconds"]))
+        _call(one, options, deadline)
+        if one.sound:
+            one.repeats = max(1, round(MEASUREMENT / one.times[0]))
     running = [one for one in running if one.sound]
-    left = TIMED_SHARE * max(deadline - time.monotonic(), 0.0)
-    plan = rounds_of([one.times[0] * one.repeats for one in running], left, options.rounds)
-    for one, rounds in zip(running, plan, strict=True):
-        one.rounds = rounds
+    left = max(deadline - time.monotonic(), 0.0)
+    memory = (1 + LIVE_COST) * sum(one.times[0] for one in running)
+    budget = max(ROUNDS_SHARE * left, left - memory)
+    plan = rounds_of([one.times[0] * one.repeats for one in running], budget, options.rounds)
+    end = time.monotonic() + budget
     for number in range(options.rounds):
-        for one in running:
-            # Forms with fewer rounds take part in rounds spread over all of them.
-            if (number + 1) * one.rounds // options.rounds > number * one.rounds // options.rounds:
-                told = one.worker.ask(limit, "time", repeats=one.repeats)
-                if "error" in told:
-                    raise SuiteError(f"{one.form.name}, when called again: {told['error']}")
-                one.times.append(told["seconds"])
-    for one in running:
+        for one, rounds in zip(running, plan, strict=True):
+            # Forms with fewer rounds take part in rounds spread over all of them, the first one included.
+            if one.sound and number * rounds % options.rounds < rounds:
+                _call(one, options, deadline)
+        if time.monotonic() > end:
+            break
+    for one in (one for one in running if one.sound):
         low, median, high = quartiles(one.times if one.repeats == 1 else one.times[1:])
-        one.note(seconds=median, low=low, high=high, rounds=len(one.times))
+        one.note(seconds=median, low=low, high=high, rounds=len(one.times), busy=statistics.median(one.busy))
+
+
+def _call(one: Running, options: Options, deadline: float) -> None:
+    """Measure a form once more."""
+    told = one.worker.ask(_patience(options, deadline), "time", repeats=one.repeats)
+    if "error" in told:
+        _fail(one, f"when called again: {told['error']}")
+        return
+    one.times.append(told[options.clock])
+    one.busy.append(told["wall"] / max(told["processor"], 1e-9))
+
+
+def _patience(options: Options, deadline: float) -> float:
+    """Return for how long to wait for an answer: until a workload's time is over, and then some."""
+    return max(deadline - time.monotonic() + OVERTIME * options.seconds, PATIENCE)
 
 
 def rounds_of(costs: Sequence[float], seconds: float, most: int) -> list[int]:
@@ -313,9 +330,9 @@ def quartiles(times: Sequence[float]) -> tuple[float, float, float]:
 
 def _weigh(running: list[Running], options: Options, deadline: float) -> None:
     """Measure the memory of a call, and its live bytes if there is time."""
-    limit = max(deadline - time.monotonic(), 0.0) + options.seconds
     for one in running:
-        one.note(resident=one.worker.ask(limit, "memory").get("bytes"))
+        one.note(resident=one.worker.ask(_patience(options, deadline), "memory").get("bytes"))
     for one in sorted(running, key=lambda one: one.row.seconds or 0.0):
-        if time.monotonic() + LIVE_COST * (one.row.seconds or 0.0) < deadline:
-            one.note(live=one.worker.ask(limit, "live").get("bytes"))
+        left = deadline - time.monotonic() + OVERTIME * options.seconds
+        if LIVE_COST * (one.row.seconds or 0.0) < max(left, LIVE_LEAST):
+            one.note(live=one.worker.ask(_patience(options, deadline), "live").get("bytes"))

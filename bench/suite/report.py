@@ -6,6 +6,7 @@ below 1 is faster, or smaller. Ours is the fastest of our forms, the best peer t
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,12 +44,37 @@ def ratio(ours: Row | None, theirs: Row | None, quantity: str = "time") -> float
     return float(pair[0] / pair[1])
 
 
-def by_case(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return the rows of a workload by case, which is the empty string where there is only one."""
+def by_case(rows: Iterable[Row], axis: str = "") -> dict[str, list[Row]]:
+    """Return the rows of a workload by case, which is the empty string where there is only one.
+
+    A case whose rows all have an ``x`` is divided by it.
+    """
     cases: dict[str, list[Row]] = {}
     for row in rows:
         cases.setdefault(row.case, []).append(row)
-    return cases
+    divided: dict[str, list[Row]] = {}
+    for case, members in cases.items():
+        for row in members:
+            point = f"{row.x:g} {axis}".strip() if is_curve(members) else ""
+            divided.setdefault(", ".join(filter(None, (case, point))), []).append(row)
+    return divided
+
+
+def is_curve(rows: Sequence[Row]) -> bool:
+    """Whether the rows of a case are points along an axis."""
+    return all(row.x is not None for row in rows)
+
+
+def at_the_end(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows without those of a case divided by ``x`` that are not at the largest one."""
+    cases: dict[str, list[Row]] = {}
+    for row in rows:
+        cases.setdefault(row.case, []).append(row)
+    kept = []
+    for members in cases.values():
+        largest = max((row.x or 0.0 for row in members), default=0.0)
+        kept += [row for row in members if not is_curve(members) or row.x == largest]
+    return kept
 
 
 # --- bars -------------------------------------------------------------------------------------------------------------
@@ -79,7 +105,7 @@ def judge(workload: Workload | Special, rows: Sequence[Row], size: str) -> list[
 
 
 def _decide(key: str, bar: Bar, rows: Sequence[Row]) -> Verdict:
-    rows = [row for row in rows if not bar.case or row.case == bar.case]
+    rows = at_the_end(row for row in rows if not bar.case or row.case == bar.case)
     if bar.quantity == "right":
         return _decide_right(key, bar, rows)
     ours = _named(rows, bar.ours) if bar.ours else fastest(rows, "ours")
@@ -137,17 +163,23 @@ def times(number: float | None) -> str:
     return f"{number:.0f} ×" if number >= 100 else f"{number:.2f} ×"
 
 
-def table(title: str, rows: Sequence[Row]) -> str:
-    """Return what was measured of a workload, a line for each form."""
+def table(title: str, rows: Sequence[Row], axis: str = "") -> str:
+    """Return what was measured of a workload, a line for each form whose library is installed."""
     lines = []
-    for case, members in by_case(rows).items():
-        ours, width = fastest(members, "ours"), max(20, *(len(row.form) + 2 for row in members))
+    for case, members in by_case((row for row in rows if row.state != "missing"), axis).items():
+        names = {id(row): _name(row, members) for row in members}
+        ours, width = fastest(members, "ours"), max(20, *(len(name) + 2 for name in names.values()))
         lines += ["", title + (f" · {case}" if case else "")]
         head = ("time", "quartiles", "to ours", "first call", "live", "growth", "steps")
         lines.append(" " * (width + 2) + "".join(f"{name:>{18 if name == 'quartiles' else 12}}" for name in head))
         for row in members:
-            lines.append(f"  {row.form:<{width}}" + _line(row, ours))
+            lines.append(f"  {names[id(row)]:<{width}}" + _line(row, ours))
     return "\n".join(lines)
+
+
+def _name(row: Row, rows: Sequence[Row]) -> str:
+    """Return the form, with its ``x`` where the table does not stand for one."""
+    return row.form if row.x is None or is_curve(rows) else f"{row.form}, {row.x:g}"
 
 
 def _line(row: Row, ours: Row | None) -> str:
@@ -181,9 +213,11 @@ def summary_line(key: str, case: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def summary(measured: dict[str, list[Row]]) -> list[tuple[str, ...]]:
-    """Return the table of all workloads, without its head."""
+    """Return the table of all workloads, without its head; of a curve only the end."""
     return [
-        summary_line(key, case, members) for key, rows in measured.items() for case, members in by_case(rows).items()
+        summary_line(key, case, members)
+        for key, rows in measured.items()
+        for case, members in by_case(at_the_end(rows)).items()
     ]
 
 
@@ -206,6 +240,11 @@ def missing(rows: Iterable[Row]) -> str:
     """Return the libraries that are not installed, in a line, or nothing."""
     names = dict.fromkeys(row.library for row in rows if row.state == "missing")
     return f"not installed and left out: {', '.join(names)}" if names else ""
+
+
+def busy(rows: Iterable[Row]) -> float:
+    """Return the median of how busy the core was with others, 1 for not at all."""
+    return statistics.median([row.busy for row in rows if row.busy is not None] or [1.0])
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:

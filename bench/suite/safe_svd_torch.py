@@ -1,11 +1,11 @@
-"""A singular value decomposition and an eigendecomposition for PyTorch whose derivatives survive equal values.
+"""A singular value decomposition for PyTorch whose derivatives survive equal values.
 
 PyTorch's own rules divide by differences of singular values, also of those that the program drops, and 0/0 is NaN. What
 users of tensor networks write instead, since H.-J. Liao, J.-G. Liu, L. Wang and T. Xiang, Phys. Rev. X 9, 031041
 (2019), is an ``autograd.Function`` with the rule for U, S and V in which the division by a vanishing gap gives zero. In
-theirs a gap d counts as d/(d² + 1e-12), which costs digits; here gaps that are rounding are left out and all others are
-exact, so that eight digits can be asked for. The backward pass is made of differentiable operations on saved outputs, so
-second derivatives work too.
+theirs 1/d is d/(d² + 1e-12) for a gap d, which costs digits; here gaps that are rounding are left out and all others
+are exact, so that eight digits can be asked for. The backward pass is made of differentiable operations on saved
+outputs, so second derivatives work too.
 
 Imports PyTorch: import this inside ``make``.
 """
@@ -47,30 +47,6 @@ class SafeSVD(torch.autograd.Function):
         return u @ (middle + torch.diag(s_bar)) @ vh
 
 
-class SafeEigh(torch.autograd.Function):
-    """Eigenvalues and eigenvectors of a symmetric matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Any) -> Any:
-        """Decompose."""
-        values, vectors = torch.linalg.eigh(a)
-        ctx.save_for_backward(values, vectors)
-        return values, vectors
-
-    @staticmethod
-    def backward(ctx: Any, values_bar: Any, vectors_bar: Any) -> Any:
-        """Return the cotangent of the matrix."""
-        values, vectors = ctx.saved_tensors
-        x = vectors.mT @ vectors_bar
-        middle = (x - x.mT) / 2 * inverse(values - values[:, None], values.detach().abs().max())
-        return vectors @ (middle + torch.diag(values_bar)) @ vectors.mT
-
-
 def safe_svd(a: Any) -> Any:
     """Return U, S and Vh of a square matrix."""
     return SafeSVD.apply(a)
-
-
-def safe_eigh(a: Any) -> Any:
-    """Return eigenvalues, rising, and eigenvectors of a symmetric matrix."""
-    return SafeEigh.apply(a)

@@ -43,6 +43,18 @@ def find(where: str) -> Any:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
+class Clock:
+    """Reads the time since it was made: by the wall, and while this process had a core."""
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    def read(self, repeats: int = 1) -> dict[str, float]:
+        """Return both, in seconds for each repeat."""
+        wall, processor = time.perf_counter() - self._wall, time.process_time() - self._processor
+        return {"wall": wall / repeats, "processor": processor / repeats}
+
+
 class Measurer:
     """A form of a workload with its data, and what can be asked about it."""
 
@@ -63,20 +75,20 @@ class Measurer:
         self._run = self._form.make(self._problem)
         made = time.perf_counter()
         before = _settled()
-        called = time.perf_counter()
+        clock = Clock()
         found = self._run()
-        seconds = time.perf_counter() - called
+        taken = clock.read()
         growth = _peak(before)
         np.savez(save, value=found.value, gradient=found.gradient, steps=found.steps)
-        return {"seconds": seconds, "import": made - begin, "growth": growth}
+        return {**taken, "import": made - begin, "growth": growth}
 
     def time(self, repeats: int) -> dict[str, Any]:
         """Call it so often and return the seconds of a call, with all that it made freed."""
         gc.collect()
-        begin = time.perf_counter()
+        clock = Clock()
         for _ in range(repeats):
             self._run()
-        return {"seconds": (time.perf_counter() - begin) / repeats}
+        return clock.read(repeats)
 
     def memory(self) -> dict[str, Any]:
         """Return the bytes by which a call raises the resident memory, at most."""

@@ -139,8 +139,8 @@ class Bar:
     ``against`` is the name of a form, "peer" for the fastest peer, or "limit" for the fastest limit. ``ours`` is the
     name of a form of ours; without it, the fastest. "memory" compares the live bytes of those very forms, or their
     resident growth where one of them cannot tell. "right" asks that ours be right and that the forms named by
-    ``against``, separated by semicolons, be not; ``most`` is not used. ``case`` picks the rows of a ``Special``. A bar
-    is decided at its ``size`` only.
+    ``against``, separated by semicolons, be not; ``most`` is not used. ``case`` picks the rows of a ``Special``, at
+    the largest ``x``. A bar is decided at its ``size`` only.
     """
 
     against: str
@@ -179,14 +179,17 @@ class Workload:
 class Options:
     """How to measure: the options of ``run.py``.
 
-    ``seconds`` is what one workload may take in all. ``rounds`` is the most rounds, fewer if time runs out.
+    ``seconds`` is what one workload may take, and as much as half of that again if it must; a special that measures
+    several times divides it. ``rounds`` is the most rounds, fewer if time runs out. ``clock`` is "wall", or "processor"
+    for the time that the process had the core, which tells more on a machine that others use as well.
     """
 
     size: str = "medium"
     threads: int = 1
     rounds: int = 15
-    seconds: float = 120.0
+    seconds: float = 100.0
     quick: bool = False
+    clock: Literal["wall", "processor"] = "wall"
 
 
 @dataclass(frozen=True)
@@ -194,9 +197,12 @@ class Row:
     """What was measured of one form: seconds, bytes, and the state, which is "ok" or what to show instead.
 
     ``state`` is "ok", "NaN", "wrong", "missing" for a library that is not installed, "cannot" or "failed"; ``note``
-    says more. ``low`` and ``high`` are the quartiles of ``seconds``, the median. ``first`` is the first call. ``live``
-    is the peak of live bytes, if the library tells; ``resident`` is what the process grew by. ``case`` and ``x`` are
-    for specials: a label, and the number along the horizontal axis of a plot.
+    says more. ``low`` and ``high`` are the quartiles of ``seconds``, the median. ``first`` is the first call. ``busy``
+    is the time by the wall for each second that the process had the core: 1 if nobody else wanted it. ``live`` is the
+    peak of live bytes, if the library tells; ``resident`` is what the process grew by.
+
+    ``case`` and ``x`` are for specials. Rows of one case make a table, or one table for each ``x`` if all of them have
+    one. Where curves are drawn, rows of one case and one form make a curve; a row without an ``x`` is a level.
     """
 
     workload: str
@@ -212,6 +218,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     rounds: int = 0
+    busy: float | None = None
     first: float | None = None
     live: int | None = None
     resident: int | None = None
@@ -223,9 +230,10 @@ class Row:
 class Special:
     """A workload with a protocol of its own: ``run(options)`` measures and returns rows.
 
-    ``bench.suite.measure.measure(workload, options, parameters=…, case=…, x=…)`` is the common protocol, for a special
-    that runs it at many points. ``plot`` chooses the picture: "bars" of time and memory, "growth" of both against
-    ``x``, with a line for each form, or "budget", the same with ``x`` the budget as a share. ``axis`` names ``x``.
+    ``bench.suite.measure.measure(workload, options, parameters, case=…, x=…)`` is the common protocol, for a special
+    that runs it at many points. ``plot`` chooses the picture: "bars" of time and memory, "growth" of both
+    against ``x``, with a line for each form, or "budget", the same with ``x`` the budget as a share. ``axis`` names
+    ``x``.
     """
 
     key: str

@@ -106,11 +106,15 @@ class Node:
         # Bound as defaults because nodes outlive this module's globals when the interpreter shuts down. Another thread
         # may have put an equal node under this key meanwhile: that entry is put back. A reference that is dead already
         # is ours: the garbage collector clears references before it finalises what it found in a cycle.
-        reference = _remove(self.key, None)
+        try:
+            key = self.key
+        except AttributeError:
+            return  # an interrupt came before the node was complete
+        reference = _remove(key, None)
         if reference is not None:
             node = reference()
             if node is not self and node is not None:
-                _table.setdefault(self.key, reference)
+                _table.setdefault(key, reference)
 
 
 class Bundle(Node):

@@ -371,6 +371,39 @@ def with_rule(bwd: Any, fwd: Any = lambda x: (x * 2.0, x)) -> Any:
     return doubled
 
 
+@pytest.mark.parametrize("wrap", [us.custom_vjp, us.custom_jvp])
+def test_a_rule_holds_in_a_traced_function_at_every_size(wrap: Any) -> None:
+    cube = wrap(lambda x: x * x * x)
+    if wrap is us.custom_vjp:
+        cube.defvjp(lambda x: (x * x * x, x), lambda x, ct: (3.0 * x * x * ct,))
+    else:
+        cube.defjvp(lambda primals, tangents: (cube.f(*primals), 3.0 * primals[0] ** 2 * tangents[0]))
+
+    @us.fragment
+    def loss(x: Any) -> Any:
+        return us.sum(cube(x))
+
+    for size in (3, 5):
+        x = us.tensor(np.linspace(0.5, 1.5, size))
+        close(loss(x).grad(x), 3.0 * x.eval() ** 2)
+        close(us.sum(loss(x).grad(x)).grad(x), 6.0 * x.eval())
+
+
+@pytest.mark.parametrize("wrap", [us.custom_vjp, us.custom_jvp])
+def test_a_wrong_shape_is_found_in_a_traced_function(wrap: Any) -> None:
+    def double(x: Any) -> Any:
+        return 2.0 * x
+
+    doubled = wrap(double)
+    if wrap is us.custom_vjp:
+        doubled.defvjp(lambda x: (2.0 * x, None), lambda res, ct: (us.sum(ct),))
+    else:
+        doubled.defjvp(lambda primals, tangents: (2.0 * primals[0], us.sum(tangents[0])))
+    x = us.tensor(X)
+    with pytest.raises(ContributionShapeError, match=r"rule of double gave has shape \(\).*shape \(3,\)"):
+        us.fragment(lambda x: us.sum(doubled(x)))(x).grad(x).eval()
+
+
 def test_a_missing_rule_is_named() -> None:
     for wrap, give in ((us.custom_vjp, "defvjp"), (us.custom_jvp, "defjvp")):
 

@@ -226,6 +226,30 @@ def test_sizes_may_be_unknown_until_evaluation() -> None:
         np.testing.assert_allclose(curvature.eval(bound), us.sum(dense * dense).grad(a).eval(), atol=1e-7)
 
 
+def test_sizes_may_be_products_of_unknown_ones() -> None:
+    @us.fragment
+    def lowest(a: Any, b: Any, block: Any) -> Any:
+        bond, physical, rest = block.shape
+        guess = block.reshape(bond * physical, rest)
+        values, vectors = us.linalg.eigsh(
+            lambda v: (hermitian(a) @ v).reshape(guess.shape[0], rest) + v @ hermitian(b), guess
+        )
+        return values[0] + us.sum(vectors**4)
+
+    for bond, physical, rest in ((2, 3, 5), (3, 2, 4)):
+        n = bond * physical
+        a, b = us.tensor(random(n, n)), us.tensor(random(rest, rest, seed=1))
+        total = lowest(a, b, us.tensor(np.ones((bond, physical, rest))))
+        full = us.einsum("ij,kl->ikjl", hermitian(a), us.eye(rest)) + us.einsum("ij,kl->ikjl", us.eye(n), hermitian(b))
+        w, v = us.linalg.eigh(full.reshape(n * rest, n * rest))
+        dense = w[0] + us.sum(v[:, 0] ** 4)
+        np.testing.assert_allclose(total.eval(), dense.eval(), rtol=1e-10)
+        for ours, other in zip(total.grad([a, b]), dense.grad([a, b]), strict=True):
+            np.testing.assert_allclose(ours.eval(), other.eval(), atol=1e-8)
+        curvature, expected = (us.sum(y.grad(a) ** 2).grad(b).eval() for y in (total, dense))
+        np.testing.assert_allclose(curvature, expected, atol=1e-7)
+
+
 def test_a_loop_of_searches_is_differentiated_like_a_loop_of_dense_decompositions() -> None:
     a = us.tensor(random(24, 24))
     H = hermitian(a)
@@ -321,6 +345,38 @@ def test_the_edge_can_be_ignored() -> None:
     values, vectors = us.linalg.eigsh(hermitian(a), np.ones(40), edge="ignore")
     v = vectors.eval()[:, 0]
     np.testing.assert_allclose(values[0].grad(a).eval(), np.outer(v, v), atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [15, 30])
+def test_a_loss_without_phase_and_norm_has_its_derivative(n: int) -> None:
+    # What it sends back to the vector is orthogonal to it, up to rounding.
+    a, weights = us.tensor(with_spectrum(np.linspace(1.0, 5.0, n), "complex")), hermitian(random(5, 5))
+
+    def measured(vector: Any) -> Any:
+        frame = us.linalg.svd(vector.reshape(5, n // 5)).U[:, :2]
+        return us.real(us.sum(us.conj(frame) * (weights @ frame)))
+
+    ours = measured(us.linalg.eigsh(hermitian(a), np.ones(n), solve_tol=1e-12).eigenvectors[:, 0])
+    dense = measured(us.linalg.eigh(hermitian(a)).eigenvectors[:, 0])
+    np.testing.assert_allclose(ours.grad(a).eval(), dense.grad(a).eval(), atol=1e-9)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_direction_that_couples_a_degenerate_pair_to_others_only_has_a_derivative(field: str) -> None:
+    a = with_spectrum(DEGENERATE, field)
+    frame = np.linalg.eigh(a)[1]
+    coupling = np.outer(frame[:, 0], frame[:, 5].conj()) + 0.5 * np.outer(frame[:, 1], frame[:, 7].conj())
+    direction = coupling + coupling.conj().T
+
+    def pair(m: Any) -> Any:
+        values, vectors = us.linalg.eigsh(m, random(40, seed=1), k=2)
+        return values, vectors @ us.conj(vectors.mT)
+
+    values, projector = us.jvp(pair, (a,), (direction,))[1]
+    weights = np.array([1.0 / (1.0 - DEGENERATE[5]), 0.5 / (1.0 - DEGENERATE[7])])
+    half = (frame[:, :2] * weights) @ frame[:, [5, 7]].conj().T
+    np.testing.assert_allclose(values.eval(), 0.0, atol=1e-12)
+    np.testing.assert_allclose(projector.eval(), half + half.conj().T, atol=1e-9)
 
 
 def test_a_loss_that_depends_on_a_phase_is_refused() -> None:

@@ -259,6 +259,38 @@ def test_loss_that_depends_on_the_gauge_is_refused_by_the_solver() -> None:
         f[0].grad(cost).eval()
 
 
+def power_iteration(a: Any, adjoint: us.Implicit) -> Any:
+    """The leading eigenvector of a Hermitian matrix, with the phase that it happens to have: every phase is fixed."""
+
+    def step(x: Any) -> Any:
+        moved = (a + us.conj(a.mT)) @ x
+        return moved / us.linalg.norm(moved)
+
+    x, _ = us.fixed_point(step, np.exp(1j * np.arange(6)), tol=1e-13, acceleration=None, adjoint=adjoint)
+    return x
+
+
+@pytest.mark.parametrize("solver", ["gmres", "bicgstab"])
+def test_stationary_loss_whose_cotangents_cancel_up_to_rounding_has_its_derivative(solver: str) -> None:
+    # I - J is singular, and what is left of the cotangents of a Rayleigh quotient does not respect that.
+    draw = np.random.default_rng(0).standard_normal
+    frame = np.linalg.qr(draw((6, 6)) + 1j * draw((6, 6)))[0]
+    a = us.tensor((frame * np.array([8.0, 3.0, 2.0, 1.0, 0.5, 0.1])) @ frame.conj().T / 2)
+    x = power_iteration(a, us.Implicit(solver=solver))
+    hermitian = a + us.conj(a.mT)
+    quotient = us.real(us.sum(us.conj(x) * (hermitian @ x))) / us.real(us.sum(us.conj(x) * x))
+    leading = np.linalg.eigh(hermitian.eval())[1][:, -1]
+    assert float(quotient) == pytest.approx(8.0, rel=1e-12)
+    np.testing.assert_allclose(quotient.grad(a).eval(), 2.0 * np.outer(leading, leading.conj()), atol=1e-10)
+
+
+def test_noise_is_no_excuse_for_a_loss_that_depends_on_the_gauge() -> None:
+    a = us.tensor(np.diag([4.0, 1.0, 0.5, 0.3, 0.2, 0.1]) + 0j)
+    x = power_iteration(a, us.Implicit())
+    with pytest.raises(ConvergenceError):
+        (us.real(x[0]) + us.imag(x[0])).grad(a).eval()
+
+
 # --- what cannot be differentiated -----------------------------------------------------------------------------------
 
 

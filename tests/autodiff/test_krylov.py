@@ -272,6 +272,24 @@ def test_operators_and_solves_may_be_fragments_for_all_sizes() -> None:
             np.testing.assert_allclose(ours, theirs, atol=1e-7)
 
 
+@pytest.mark.parametrize("method", SOLVERS)
+def test_sizes_may_be_products_of_unknown_ones(method: str) -> None:
+    @us.fragment
+    def solved(a: Any, block: Any) -> Any:
+        bond, physical, rest = block.shape
+        b = block.reshape(bond * physical, rest)
+        return size(SOLVERS[method](lambda v: (a @ v).reshape(b.shape[0], rest), b))
+
+    for shape in ((2, 3, 2), (2, 5, 3)):
+        n = shape[0] * shape[1]
+        a, block = us.tensor(matrix_for(method, n, "real")), us.tensor(random(*shape))
+        dense = size(us.linalg.solve(a, block.reshape(n, -1)))
+        total = solved(a, block)
+        np.testing.assert_allclose(total.eval(), dense.eval(), rtol=1e-8)
+        for ours, other in zip(total.grad([a, block]), dense.grad([a, block]), strict=True):
+            np.testing.assert_allclose(ours.eval(), other.eval(), atol=1e-7)
+
+
 def test_what_does_not_depend_on_the_vector_is_computed_once() -> None:
     counted = Counted(np.eye(40), "krylov_once")
     a, b = us.tensor(random(40, 40)), us.tensor(random(40, seed=1))
@@ -303,6 +321,45 @@ def test_a_singular_operator_raises_with_residual_iterations_and_tolerance(metho
     assert not caught.value.residual < 0.1
     assert caught.value.iterations > 0
     assert caught.value.tolerance == 1e-10
+
+
+def test_gmres_gives_up_when_a_restart_gets_it_no_further() -> None:
+    frame = np.linalg.qr(random(400, 400))[0]
+    values = np.linspace(1.0, 2.0, 400)
+    values[0] = 0.0
+    x = us.linalg.gmres((frame * values) @ frame.T, np.ones(400))
+    with pytest.raises(ConvergenceError) as caught:
+        x.eval()
+    # It might make 4000. What it cannot get rid of is the part of the right-hand side along the null vector.
+    assert caught.value.iterations < 400
+    assert caught.value.residual >= 0.999 * abs(frame[:, 0].sum()) / 20.0
+
+
+def test_gmres_goes_on_for_as_long_as_it_gets_nearer() -> None:
+    a = np.diag(np.linspace(1.0, 60.0, 60))
+    x = us.linalg.gmres(a, np.ones(60), restart=2)
+    np.testing.assert_allclose(x.eval(), 1.0 / np.diag(a), rtol=1e-7)
+
+
+def test_a_right_hand_side_is_solved_to_within_its_noise_if_more_is_out_of_reach() -> None:
+    values = np.array([2.0, 1.0, 0.5, 0.0])
+
+    def solve(noise: float) -> Any:
+        right = us.tensor([2.0, 1.0, 1.0, 1e-7])
+        return solve_operator(lambda v: us.multiply(values, v), right, noise=us.tensor(noise)).eval()
+
+    np.testing.assert_allclose(solve(1e-6)[:3], [1.0, 1.0, 2.0], atol=1e-5)
+    np.testing.assert_array_equal(solve(10.0), 0.0)
+    with pytest.raises(ConvergenceError):
+        solve(1e-8)
+
+
+def test_noise_does_not_matter_to_what_can_be_solved() -> None:
+    a, b = us.tensor(definite(9)), us.tensor(random(9))
+    x, y = (solve_operator(lambda v: a @ v, b, noise=noise) for noise in (None, us.tensor(0.1)))
+    np.testing.assert_array_equal(x.eval(), y.eval())
+    for ours, other in zip(size(x).grad([a, b]), size(y).grad([a, b]), strict=True):
+        np.testing.assert_array_equal(ours.eval(), other.eval())
 
 
 def test_too_few_iterations_raise() -> None:

@@ -125,15 +125,9 @@ def runs_of(name: str, compute: Callable[[Program], Outcome] = outcome) -> list[
     return [within(PROGRAMS[name], budget, compute) for budget in (PLENTY, 4 * least, 2 * least, 3 * least // 2, least)]
 
 
-def cases(
-    bugs: dict[str, str], names: Iterable[str] = (), sometimes: dict[str, str] | None = None
-) -> pytest.MarkDecorator:
-    """Return a mark that runs a test for each program.
-
-    Those in ``bugs`` are known to fail, for a reason; those in ``sometimes`` depending on what ran before.
-    """
-    marks = {name: pytest.mark.xfail(strict=False, reason=reason) for name, reason in bugs.items()}
-    marks |= {name: pytest.mark.xfail(strict=False, reason=reason) for name, reason in (sometimes or {}).items()}
+def cases(bugs: dict[str, str], names: Iterable[str] = ()) -> pytest.MarkDecorator:
+    """Return a mark that runs a test for each program; those in ``bugs`` are known to fail, for a reason."""
+    marks = {name: pytest.mark.xfail(reason=reason) for name, reason in bugs.items()}
     return pytest.mark.parametrize(
         "name", [pytest.param(name, marks=marks.get(name, ())) for name in (names or PROGRAMS)]
     )

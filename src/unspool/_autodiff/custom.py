@@ -195,7 +195,7 @@ def _backward(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, call: 
         None if x.dtype not in INEXACT else zeros_like(x) if c is None else c for x, c in zip(out, ct, strict=True)
     ]
     returned = call.function.bwd(*call.nondiff, call.nest_residuals(inputs), call.nest_outputs(cotangents))
-    return call.on_arguments(call.check_cotangents(returned))
+    return call.on_arguments(call.check_cotangents(returned, inputs))
 
 
 def _forward(tangents: Sequence[Any], out: Any, *inputs: Tensor, call: CustomCall) -> Any:
@@ -203,7 +203,7 @@ def _forward(tangents: Sequence[Any], out: Any, *inputs: Tensor, call: CustomCal
     call.refuse_closed_over([t is not None for t in tangents])
     primals = call.nest_arguments(inputs)
     moving = call.nest_tangents(inputs, tangents)
-    return call.check_tangents(call.function.rule(*call.nondiff, primals, moving))
+    return call.check_tangents(call.function.rule(*call.nondiff, primals, moving), inputs)
 
 
 def _backward_by_transposition(

@@ -93,8 +93,6 @@ class CustomCall:
         self._first_arg = len(outs) + len(self._residuals)
         self._first_closed = self._first_arg + len(self._args)
         self.passes = [i >= self._first_arg and is_differentiable(x) for i, x in enumerate(inputs)]
-        self._arg_shapes = [x.shape for x in self._args.tensors]
-        self._out_shapes = [x.shape for x in outs]
         self._key = self._make_key()
         self._args.drop_tensors()
         self._residuals.drop_tensors()
@@ -146,8 +144,10 @@ class CustomCall:
 
     # -- what rules return --
 
-    def check_cotangents(self, returned: Any) -> list[Tensor | None]:
-        """Return the cotangent of each tensor argument from what ``bwd`` returned."""
+    # Shapes are those of the node that a rule is called for: one call, traced with symbolic sizes, serves many.
+
+    def check_cotangents(self, returned: Any, inputs: Sequence[Node]) -> list[Tensor | None]:
+        """Return the cotangent of each tensor argument from what ``bwd`` returned, given the inputs of the node."""
         name, count = self.function.name, len(self._positions)
         if not isinstance(returned, (tuple, list)) or len(returned) != count:
             what = f"{len(returned)}" if isinstance(returned, (tuple, list)) else type(returned).__name__
@@ -162,19 +162,19 @@ class CustomCall:
                 entries += trees.flatten_like(child, entry, f"what the bwd rule of {name} returns for an argument")
         chosen = [entries[place] for place in self._args.places]
         return [
-            _checked(entry, shape, f"the cotangent that the bwd rule of {name} gave", "argument")
-            for entry, shape in zip(chosen, self._arg_shapes, strict=True)
+            _checked(entry, x.shape, f"the cotangent that the bwd rule of {name} gave", "argument")
+            for entry, x in zip(chosen, inputs[self._first_arg : self._first_closed], strict=True)
         ]
 
-    def check_tangents(self, returned: Any) -> list[Tensor | None]:
-        """Return the tangent of each output from what the jvp rule returned."""
+    def check_tangents(self, returned: Any, inputs: Sequence[Node]) -> list[Tensor | None]:
+        """Return the tangent of each output from what the jvp rule returned, given the inputs of the node."""
         name = self.function.name
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise StructureError(f"the jvp rule of {name} must return (output, tangent_out), got {returned!r}")
         entries = trees.flatten_like(self._out_structure, returned[1], f"the tangent_out of {name}")
         return [
-            _checked(entry, shape, f"the tangent that the jvp rule of {name} gave", "output")
-            for entry, shape in zip(entries, self._out_shapes, strict=True)
+            _checked(entry, x.shape, f"the tangent that the jvp rule of {name} gave", "output")
+            for entry, x in zip(entries, inputs[: self.n_out], strict=True)
         ]
 
     def refuse_closed_over(self, wanted: Sequence[bool]) -> None:

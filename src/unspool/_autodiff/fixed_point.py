@@ -90,7 +90,7 @@ def fixed_point(
         # The number of steps is known now, and plain steps are what the strategy differentiates.
         state, steps = iterate(f, x0, max_steps=found.steps, adjoint=adjoint)
         return state, steps
-    route = Route(traced.step, adjoint, found.steps, depth, traced.constants, traced.initial)
+    route = Route(traced.step, adjoint, found.steps, depth, found.residual, traced.constants, traced.initial)
     leaves = place(route, traced.constants, traced.initial, found.state)
     return trees.unflatten(traced.state_structure, leaves), found.steps
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.anderson import distances, not_fixed, repeat
+from unspool._autodiff.cancellation import noise_of
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.iterate import Adjoint, Run, TracedStep
 from unspool._autodiff.linear_solve import solve_operator
@@ -62,9 +63,11 @@ class Implicit(Adjoint):
         How the linear system is solved.
     tol : float
         The residual of the linear system at which the solver stops, relative to its right-hand side. Never tighter
-        than the precision of the state allows.
+        than the precision of the state allows. If it is out of reach, a residual will do that is small relative to the
+        terms that the right-hand side is the sum of: those of a loss that is stationary at the fixed point cancel, up
+        to how well the point is known.
     maxiter : int, optional
-        The most iterations of the solver; for GMRES, the most restarts.
+        The most iterations of the solver; for GMRES, the most restarts. It gives up earlier if it makes no progress.
     check : float or None
         The final state passes as fixed if ``|f(x) - x| <= check * (1 + |x|)``. ``None`` accepts every state.
 
@@ -105,14 +108,14 @@ class Implicit(Adjoint):
                 "outputs of single steps have no implicit derivative, which is that of the final state: compute them "
                 "from it, or differentiate through the steps with adjoint=us.Unrolled()"
             )
-        self.ensure_fixed(step, constants, run)
-        return place(Route(step, self, run.steps, 0, constants, initial), constants, initial, run.final)
+        residual = self.ensure_fixed(step, constants, run)
+        return place(Route(step, self, run.steps, 0, residual, constants, initial), constants, initial, run.final)
 
-    def ensure_fixed(self, step: TracedStep, constants: Sequence[Tensor], run: Run) -> None:
-        """Raise `ConvergenceError` if one more step moves the final state."""
+    def ensure_fixed(self, step: TracedStep, constants: Sequence[Tensor], run: Run) -> float:
+        """Raise `ConvergenceError` if one more step moves the final state; return by how much it does."""
         if self.check is None:
-            return
-        residual = run_quietly(_residual, step, default_engine().evaluate(constants), run.final)
+            return 0.0
+        residual: float = run_quietly(_residual, step, default_engine().evaluate(constants), run.final)
         limit = max(self.check, 16.0 * Packing(run.final).coarsest)
         if not residual <= limit:
             message = (
@@ -120,11 +123,16 @@ class Implicit(Adjoint):
                 "point only: iterate further, or differentiate through the steps with adjoint=us.Unrolled()"
             )
             raise not_fixed(message, residual, run.steps, limit)
+        return residual
 
-    def solve(self, operator: Any, right: Tensor, packing: Packing) -> Tensor:
-        """Return the solution of a linear system over packed states, as graph."""
+    def solve(self, operator: Any, right: Tensor, packing: Packing, residual: float) -> Tensor:
+        """Return the solution of a linear system over packed states, as graph.
+
+        Its right-hand side was taken at a point with the given residual, so its terms are no more accurate than that.
+        """
         tol = max(self.tol, 4.0 * packing.coarsest)
-        return solve_operator(operator, right, method=self.solver, tol=tol, maxiter=self.maxiter)
+        noise = noise_of(right, max(residual, 16.0 * packing.coarsest))
+        return solve_operator(operator, right, method=self.solver, tol=tol, maxiter=self.maxiter, noise=noise)
 
 
 def is_positive(value: Any) -> bool:
@@ -172,11 +180,13 @@ class Route:
         How often the step was applied.
     history : int
         That of the acceleration; 0 for plain steps.
+    residual : float
+        How well the point is fixed: |f(x) - x| / (1 + |x|), or 0 if nobody looked.
     constants, initial : sequence of Tensor
         What the step closes over, and the initial state; neither is kept.
     """
 
-    __slots__ = ("_key", "closed", "history", "leaves", "passes", "step", "steps", "strategy")
+    __slots__ = ("_key", "closed", "history", "leaves", "passes", "residual", "step", "steps", "strategy")
 
     def __init__(
         self,
@@ -184,6 +194,7 @@ class Route:
         strategy: Implicit,
         steps: int,
         history: int,
+        residual: float,
         constants: Sequence[Tensor],
         initial: Sequence[Tensor],
     ) -> None:
@@ -191,6 +202,7 @@ class Route:
         self.strategy = strategy
         self.steps = steps
         self.history = history
+        self.residual = residual
         self.closed, self.leaves = len(constants), len(initial)
         counters = sum(leaf.dtype not in INEXACT for leaf in initial)
         self.passes = [c.dtype in INEXACT for c in constants] + [False] * (self.leaves + counters)
@@ -304,7 +316,7 @@ class _Linearisation:
 def _pull(needed: Sequence[bool], ct: Tensor, out: Tensor, *inputs: Tensor, route: Route) -> list[Tensor | None]:
     """Return the cotangents of what the step closes over: Kᴴ·w, where (I - Jᴴ)·w is the cotangent of the point."""
     at = _Linearisation(route, out, inputs)
-    w = ct if at.is_constant else route.strategy.solve(at.pull, ct, at.packing)
+    w = ct if at.is_constant else route.strategy.solve(at.pull, ct, at.packing, route.residual)
     return at.pull_closed(w, needed)
 
 
@@ -312,7 +324,9 @@ def _push(tangents: Sequence[Tensor | None], out: Tensor, *inputs: Tensor, route
     """Return the tangent t of the point: (I - J)·t is K applied to the tangents of what the step closes over."""
     at = _Linearisation(route, out, inputs)
     right = at.push_closed(tangents[: route.closed])
-    return right if right is None or at.is_constant else route.strategy.solve(at.push, right, at.packing)
+    if right is None or at.is_constant:
+        return right
+    return route.strategy.solve(at.push, right, at.packing, route.residual)
 
 
 def _passes(params: Any) -> list[bool]:

@@ -176,7 +176,9 @@ def _vjp(needed: Any, ct: Any, out: Any, v0: Tensor, *parameters: Tensor, search
             along = elementwise.multiply(vectors, rule.settle(values_ct, values, what=EIGH))
     else:
         inner = matmul(adjoint(vectors), vectors_ct)
-        mixing = rule.divide(skew_part(inner), values, values, inner, sign=-1, what=EIGH)
+        # What is sent back lies mostly outside of these vectors: inside, a loss that is indifferent to phase and norm
+        # leaves nothing but rounding, which must not be its own measure.
+        mixing = rule.divide(skew_part(inner), values, values, inner, vectors_ct, sign=-1, what=EIGH)
         along = elementwise.subtract(matmul(vectors, mixing), solve_outside(vectors_ct, out, v0, parameters, search))
         if values_ct is not None:
             settled = rule.settle(values_ct, values, inner, what=EIGH)
@@ -202,9 +204,9 @@ def _jvp(tangents: Any, out: Any, v0: Tensor, *parameters: Tensor, search: Searc
         moved.append(layout.reshape(column, (product(v0.shape),)))
     right = layout.stack(moved, axis=1)
     inner = hermitian_part(matmul(adjoint(vectors), right))
-    rotation = search.rule.divide(inner, values, values, sign=-1, what=TANGENT)
+    rotation = search.rule.divide(inner, values, values, right, sign=-1, what=TANGENT)
     outside = solve_outside(right, out, v0, parameters, search)
-    values_t = elementwise.real(layout.diagonal(search.rule.split(inner, values, -1), 0, -2, -1))
+    values_t = elementwise.real(layout.diagonal(search.rule.split(inner, values, -1, right), 0, -2, -1))
     values_t = past_edge(values_t, None, right, out, v0, parameters, search)
     return values_t, elementwise.subtract(matmul(vectors, rotation), outside), None
 

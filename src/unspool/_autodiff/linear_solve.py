@@ -8,7 +8,12 @@ The rules place nodes of the same op, with the same operator or its adjoint, so 
 none of them looks at the iterations that the solver made.
 
 SciPy's solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose
-own one had drifted away from it starts again from where it is, and one that cannot reach its tolerance raises.
+own one had drifted away from it starts again from where it is, and so does GMRES whenever its vectors are used up. One
+that cannot reach its tolerance, or would not at the pace it has, raises.
+
+A right-hand side may come with the size of the noise in it. If the tolerance is out of reach, the solver stops as soon
+as the residual is no larger than that: to go on would solve for the noise, which an operator that is nearly singular
+multiplies by any number.
 """
 
 from __future__ import annotations
@@ -54,8 +59,8 @@ class Guard(NamedTuple):
 class Equation(NamedTuple):
     """The static part of a solve: a parameter of its node.
 
-    The inputs of the node are the right-hand side, the guess if there is one, the parameters of the operator and those
-    of the preconditioner.
+    The inputs of the node are the right-hand side, the guess and the size of the noise if there are such, the
+    parameters of the operator and those of the preconditioner.
     """
 
     operator: Fragment
@@ -66,19 +71,24 @@ class Equation(NamedTuple):
     restart: int = RESTART
     preconditioner: Fragment | None = None
     has_guess: bool = False
+    has_noise: bool = False
     is_checked: bool = False
     guard: Guard | None = None
 
+    @property
+    def first(self) -> int:
+        """The position of the first parameter of the operator."""
+        return 1 + self.has_guess + self.has_noise
+
     def split(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
         """Return right-hand side, guess, parameters of the operator and of the preconditioner."""
-        first = 1 + self.has_guess
-        last = first + len(self.operator.dtypes) - 1
-        return inputs[0], inputs[1] if self.has_guess else None, inputs[first:last], inputs[last:]
+        last = self.first + len(self.operator.dtypes) - 1
+        return inputs[0], inputs[1] if self.has_guess else None, inputs[self.first : last], inputs[last:]
 
     def passes(self) -> list[bool]:
         """Return for each input whether the solution depends on it."""
         extra = 0 if self.preconditioner is None else len(self.preconditioner.dtypes) - 1
-        return [True, *[False] * self.has_guess, *[True] * (len(self.operator.dtypes) - 1), *[False] * extra]
+        return [True, *[False] * (self.first - 1), *[True] * (len(self.operator.dtypes) - 1), *[False] * extra]
 
 
 # --- making the node -------------------------------------------------------------------------------------------------
@@ -92,6 +102,7 @@ def solve_operator(
     tol: float = 1e-10,
     maxiter: int | None = None,
     x0: Tensor | None = None,
+    noise: Tensor | None = None,
 ) -> Tensor:
     """Solve ``operator(x) = b``; differentiable with respect to ``b`` and everything that the operator closes over.
 
@@ -109,22 +120,32 @@ def solve_operator(
         The most iterations; for GMRES, the most restarts.
     x0 : Tensor, optional
         Where to start. The solution does not depend on it.
+    noise : Tensor, optional
+        A residual of this norm will do if the tolerance is out of reach: ``b`` is not known any better.
     """
     if method not in METHODS:
         raise ArgumentError(f"method is one of {', '.join(map(repr, METHODS))}, got {method!r}")
     traced = trace(operator, b.shape, b.dtype, "the operator")
     equation = Equation(traced.fragment, method, tol, maxiter=maxiter)
-    return place(equation, b, traced, x0)
+    return place(equation, b, traced, x0, noise=noise)
 
 
 def place(
-    equation: Equation, b: Tensor, traced: Traced, x0: Any = None, preconditioner: Traced | None = None
+    equation: Equation,
+    b: Tensor,
+    traced: Traced,
+    x0: Any = None,
+    preconditioner: Traced | None = None,
+    noise: Tensor | None = None,
 ) -> Tensor:
     """Return the node of an equation."""
     inputs = [b]
     if x0 is not None:
         inputs.append(x0)
         equation = equation._replace(has_guess=True)
+    if noise is not None:
+        inputs.append(noise)
+        equation = equation._replace(has_noise=True)
     inputs += traced.parameters
     if preconditioner is not None:
         inputs += preconditioner.parameters
@@ -146,7 +167,7 @@ def _infer(b: Node, *others: Node, equation: Equation) -> tuple[Any, Any]:
 
 def _solve_again(equation: Equation, b: Tensor, parameters: Any, extra: Any) -> Tensor:
     """Solve with the same operator and another right-hand side."""
-    again = equation._replace(has_guess=False, is_checked=False, atol=0.0)
+    again = equation._replace(has_guess=False, has_noise=False, is_checked=False, atol=0.0)
     return _graph.apply(LINEAR_SOLVE, b, *parameters, *extra, equation=again)
 
 
@@ -156,12 +177,12 @@ def _vjp(needed: Any, ct: Tensor, x: Tensor, *inputs: Tensor, equation: Equation
     if equation.preconditioner is not None:
         adjoint = adjoint._replace(preconditioner=adjoint_of(equation.preconditioner, (b, *extra), x))
     w = _solve_again(adjoint, ct, parameters, extra)
-    first = 1 + equation.has_guess
+    first = equation.first
     wanted = [False, *needed[first : first + len(parameters)]]
     pulled: list[Tensor | None] = [None] * len(parameters)
     if any(wanted):
         pulled = pull_traced(equation.operator, (x, *parameters), elementwise.negative(w), wanted)[1:]
-    return [w, *[None] * equation.has_guess, *pulled, *[None] * len(extra)]
+    return [w, *[None] * (first - 1), *pulled, *[None] * len(extra)]
 
 
 def _jvp(tangents: Any, x: Tensor, *inputs: Tensor, equation: Equation) -> Tensor | None:
@@ -182,8 +203,12 @@ _SLACK = 2.0
 # Iterations that every solver may make, however few unknowns there are.
 _FEWEST = 1000
 
-# How often a solver starts again from where it is, because its own residual was not the true one.
+# How often a solver starts from where it is, because its own residual was not the true one. For GMRES, which starts
+# again anyway, it is the number of restarts.
 _MOST_STARTS = 4
+
+# How many times faster than it is a solver may have to become to reach its tolerance in the starts that are left.
+_HOPE = 2
 
 
 def _kernel(b: Any, *inputs: Any, equation: Equation) -> Any:
@@ -208,26 +233,57 @@ def _solve(equation: Equation, b: Any, inputs: Any) -> Any:
     if equation.preconditioner is not None:
         precondition = Applied(equation.preconditioner, b.shape, b.dtype, extra)
     start = None if guess is None else np.reshape(guess, -1) / scale
-    x = _iterate(equation, apply, precondition, unit, start, max(equation.tol, equation.atol / scale))
+    tol = max(equation.tol, equation.atol / scale)
+    noise = _relative_noise(equation, inputs, scale)
+    x = _iterate(equation, apply, precondition, unit, start, tol, noise)
     return (x * scale).reshape(b.shape).astype(b.dtype, copy=False)
 
 
-def _iterate(equation: Equation, apply: Applied, precondition: Applied | None, b: Any, x: Any, tol: float) -> Any:
-    """Run a solver for a unit vector until the true residual is small enough."""
+def _relative_noise(equation: Equation, inputs: Any, scale: float) -> float:
+    """Return how much of the right-hand side is noise; 0 if nobody knows."""
+    noise = float(inputs[equation.has_guess]) / scale if equation.has_noise else 0.0
+    return noise if math.isfinite(noise) else 0.0
+
+
+def _iterate(
+    equation: Equation, apply: Applied, precondition: Applied | None, b: Any, start: Any, tol: float, noise: float
+) -> Any:
+    """Solve for a unit vector; to within the noise in it if the tolerance is out of reach."""
     solver = _solver(equation, apply, precondition)
     watch = None if equation.guard is None else _Watch(equation.guard, apply)
-    last = math.inf
-    for _ in range(_MOST_STARTS):
-        x, info = solver(b, x, tol, watch)
-        residual = float(np.linalg.norm(b - apply(x)))
-        if residual <= _SLACK * tol:
+    x, residual = _run(equation, solver, apply, b, start, tol, watch)
+    if residual <= _SLACK * tol:
+        return x
+    if noise >= 1.0:
+        return np.zeros_like(b)
+    if noise > tol:
+        # From the start again: what came of trying for more may consist of amplified noise.
+        x, reached = _run(equation, solver, apply, b, start, noise, watch)
+        if reached <= _SLACK * noise:
             return x
-        if info > 0 or not residual < 0.5 * last:
-            break
-        last = residual
     kind = "not positive definite, not linear" if equation.method == "cg" else "not linear"
     reason = f"the operator may be {kind}, singular or nearly so, maxiter too small, or the tolerance below rounding"
     raise _failure(equation, reason, residual, apply.count, tol)
+
+
+def _run(
+    equation: Equation, solver: Callable[..., tuple[Any, int]], apply: Applied, b: Any, x: Any, tol: float, watch: Any
+) -> tuple[Any, float]:
+    """Let a solver start again from where it is, as long as it gets on; return where it ends, and the residual."""
+    restarts = equation.method == "gmres"
+    last = math.inf
+    for left in reversed(range(_most_restarts(equation, apply.size) if restarts else _MOST_STARTS)):
+        x, info = solver(b, x, tol, watch)
+        residual = float(np.linalg.norm(b - apply(x)))
+        pace = min(residual / last, 1.0)
+        if residual <= _SLACK * tol or (info > 0 and not restarts) or not residual * pace ** (_HOPE * left) <= tol:
+            break
+        last = residual
+    return x, residual
+
+
+def _most_restarts(equation: Equation, size: int) -> int:
+    return equation.maxiter or max(1, max(_FEWEST, 10 * size) // min(equation.restart, size))
 
 
 def _solver(equation: Equation, apply: Applied, precondition: Applied | None) -> Callable[..., tuple[Any, int]]:
@@ -240,9 +296,7 @@ def _solver(equation: Equation, apply: Applied, precondition: Applied | None) ->
     if precondition is not None:
         options["M"] = linalg.LinearOperator(shape, matvec=precondition, dtype=apply.dtype)
     if equation.method == "gmres":
-        options["restart"] = restart = min(equation.restart, apply.size)
-        if equation.maxiter is None:
-            options["maxiter"] = max(_FEWEST, 10 * apply.size) // restart
+        options.update(restart=min(equation.restart, apply.size), maxiter=1)
     run = getattr(linalg, equation.method)
 
     def solve(b: Any, x: Any, tol: float, watch: Any) -> tuple[Any, int]:

@@ -20,7 +20,7 @@ from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import alias, zeros_like
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.vectors import Vectors
-from unspool._dims import Dim, Shape, dims, is_concrete, product
+from unspool._dims import Dim, Shape, is_concrete, product
 from unspool._dtypes import DType, promote
 from unspool._engine.default import default_engine
 from unspool._fragments.call import expand
@@ -80,7 +80,30 @@ def _describe(vector: Tensor, result: Tensor, what: str) -> Traced:
     if not order and result is not vector:
         raise ArgumentError(f"{what} returns something that does not depend on the vector, which no linear map does")
     fragment, inputs, _ = seal(order, [result], inputs=[vector, *_large_constants(order)], literals=True)
+    open_sizes = _open_sizes(order, inputs)
+    if open_sizes:
+        # A tensor of each size comes along, as a parameter that nothing reads.
+        rulers = [layout.broadcast_to(constant(False), (_size_named(name),)) for name in open_sizes]
+        fragment, inputs, _ = seal(order, [result], inputs=[*inputs, *rulers], literals=True)
     return Traced(fragment, tuple(inputs[1:]))  # type: ignore[arg-type]
+
+
+def _open_sizes(order: Sequence[Node], inputs: Sequence[Node]) -> list[str]:
+    """Return the names of sizes that do not follow from the shapes of the inputs, of a product for instance."""
+    shapes = [size for node in inputs for size in node.shape if isinstance(size, Dim)]
+    known = {name for size in shapes for name in size.names() if str(size) == name}
+    named = {name for size in shapes for name in size.names()}
+    for node in order:
+        if type(node.params) is SizedParams:
+            for value in map(node.params.__getitem__, node.op.sized):
+                sizes = value if isinstance(value, tuple) else (value,)
+                named.update(name for size in sizes if isinstance(size, Dim) for name in size.names())
+    return sorted(named - known)
+
+
+def _size_named(name: str) -> Dim:
+    """Return the size of that name, which may be one that no user can make."""
+    return Dim([((("size", name),), 1)])
 
 
 def _between(vector: Node, result: Node) -> list[Node]:
@@ -161,7 +184,7 @@ def _renaming(fragment: Fragment, inputs: Sequence[Node]) -> dict[str, Any]:
     for traced, node in zip(fragment.shapes or (), inputs, strict=False):
         for size, actual in zip(traced, node.shape, strict=True):
             if size != actual and isinstance(size, Dim):
-                found.update((name, actual) for name in size.names() if size == dims(name))
+                found.update((name, actual) for name in size.names() if str(size) == name)
     return found
 
 
@@ -170,7 +193,7 @@ def _renamed(value: Any, sizes: dict[str, Any]) -> Any:
         return tuple(_renamed(entry, sizes) for entry in value)
     if not isinstance(value, Dim):
         return value
-    return value.bind({name: sizes.get(name, dims(name)) for name in value.names()})
+    return value.bind({name: sizes.get(name, _size_named(name)) for name in value.names()})
 
 
 # --- derived operators -----------------------------------------------------------------------------------------------

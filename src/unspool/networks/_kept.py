@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unspool as us
+from unspool._ops.linalg.svd import decompose
 from unspool.errors import GaugeError
 
 __all__ = ["Kept", "balanced_factors", "leading_spaces"]
@@ -73,7 +74,7 @@ def leading_spaces(matrix: us.Tensor, *, rank: int, cutoff: float, keep_multiple
            [0.        , 0.        , 0.66666667],
            [0.66666667, 1.33333333, 0.        ]])
     """
-    factors = [us.stop_gradient(factor) for factor in us.linalg.svd(matrix, full_matrices=False)]
+    factors = [us.stop_gradient(factor) for factor in _FACTORS(matrix)]
     values = factors[1].eval()
     count = _rank(values, rank, cutoff, keep_multiplets)
     pair = _SPACES(matrix, *factors, rank=count)
@@ -119,6 +120,16 @@ def _tolerance(array: Any) -> float:
 def _rounding(values: Any) -> float:
     """Return by how much singular values may be off; the first one is the largest."""
     return len(values) * float(np.finfo(values.dtype).eps) * float(values[0])
+
+
+# As `us.linalg.svd`, but for null spaces, which are left as they are found: no rule here looks into them.
+_FACTORS = us.op(
+    "kept_spaces_factors",
+    kernel=lambda a: decompose(a, False),
+    infer=lambda a: ((a.shape, a.dtype), (a.shape[:1], a.dtype), (a.shape, a.dtype)),
+    multi=True,
+    replace=True,
+)
 
 
 # --- how the spaces move ---------------------------------------------------------------------------------------------

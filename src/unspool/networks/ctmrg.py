@@ -28,15 +28,12 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ConvergenceError
 from unspool.networks import _checks
+from unspool.networks._eigenspace import eigenspace
 from unspool.networks.lattice import Environment, fitting_ring, product_environment, symmetric_site
 
 __all__ = ["CTMRGResult", "ctmrg"]
 
 OnStep = Callable[[int, Environment, dict[str, float]], object]
-
-# A ring is the same in any basis of its bonds, so there is no choice for the decomposition to complain of. Where the
-# cotangent of a ring vanishes (that of ln Z does, at the fixed point) it would take rounding for a complaint.
-ANY_BASIS = 1.0
 
 # Entries that belong to small eigenvalues are known to fewer digits than others: each stands still to about this power
 # of the rounding error, 1e-10 in double precision.
@@ -175,9 +172,9 @@ def _loop(bulk: us.Tensor, state: Environment, limits: _Limits, on_step: OnStep 
     history: list[dict[str, float]] = []
     change, before = np.inf, np.zeros(0)
     while change >= limits.tol and len(history) < limits.max_steps:
-        values, vectors, grown, row = _grow(*state, bulk)
+        values, vectors, grown = _grow(*state, bulk)
         kept = _choice(values.eval(), limits)
-        state = Environment(*_cut(grown, row, vectors, kept))
+        state = Environment(*_cut(grown, state.edge, bulk, values, vectors, kept))
         spectrum, truncation = _weights(values.eval(), kept)
         change, before = _distance(spectrum, before), spectrum
         history.append({"change": change, "truncation": truncation, "rank": float(len(kept))})
@@ -187,27 +184,30 @@ def _loop(bulk: us.Tensor, state: Environment, limits: _Limits, on_step: OnStep 
 
 
 @us.fragment
-def _grow(corner: us.Tensor, edge: us.Tensor, bulk: us.Tensor) -> tuple[us.Tensor, us.Tensor, us.Tensor, us.Tensor]:
-    """Let a quarter of the lattice grow; return its eigenvalues and eigenvectors, itself, and a row of it."""
-    row = us.einsum("aub,uldr->albrd", edge, bulk)
-    quarter = us.einsum("ac,cle,albrd->bred", corner, edge, row)
+def _grow(corner: us.Tensor, edge: us.Tensor, bulk: us.Tensor) -> tuple[us.Tensor, us.Tensor, us.Tensor]:
+    """Let a quarter of the lattice grow; return its eigenvalues and eigenvectors, and itself."""
+    # The site comes last. An edge with a site would be larger by the square of a bond than anything else here.
+    ends = us.einsum("ale,aub->uleb", us.einsum("ac,cle->ale", corner, edge), edge)
+    quarter = us.einsum("uleb,uldr->bred", ends, bulk)
     size = quarter.shape[0] * quarter.shape[1]
     grown = us.reshape(quarter, (size, size))
-    with us.linalg.tolerances(gauge=ANY_BASIS):
-        values, vectors = us.linalg.eigh(grown, rtol=_closeness(grown.dtype))
-    return values, vectors, grown, row
+    values, vectors = us.linalg.eigh(grown)
+    return values, vectors, grown
 
 
 @us.fragment
-def _cut(grown: us.Tensor, row: us.Tensor, vectors: us.Tensor, kept: Any) -> tuple[us.Tensor, us.Tensor]:
+def _cut(
+    grown: us.Tensor, edge: us.Tensor, bulk: us.Tensor, values: us.Tensor, vectors: us.Tensor, kept: Any
+) -> tuple[us.Tensor, us.Tensor]:
     """Return the corner and the edge in the space of the vectors that are kept."""
-    return _project(grown, row, vectors[:, kept])
+    return _project(grown, edge, bulk, eigenspace(grown, values, vectors, kept))
 
 
-def _project(grown: us.Tensor, row: us.Tensor, isometry: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+def _project(grown: us.Tensor, edge: us.Tensor, bulk: us.Tensor, isometry: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
     corner = isometry.mT @ grown @ isometry
-    sides = us.reshape(isometry, (row.shape[0], row.shape[1], isometry.shape[1]))
-    edge = us.einsum("alk,albrd,brm->kdm", sides, row, sides)
+    sides = us.reshape(isometry, (edge.shape[0], edge.shape[1], isometry.shape[1]))
+    with_site = us.einsum("ulbk,uldr->bkdr", us.einsum("aub,alk->ulbk", edge, sides), bulk)
+    edge = us.einsum("bkdr,brm->kdm", with_site, sides)
     edge = edge + us.transpose(edge, (2, 1, 0))  # equal but for rounding, which must not grow
     return corner / us.linalg.norm(corner), edge / us.linalg.norm(edge)
 
@@ -274,7 +274,7 @@ def _at_fixed_point(bulk: us.Tensor, found: CTMRGResult, limits: _Limits, adjoin
     rotation ω of the ring becomes Rᵀ (ω ⊗ 1) R, which is smaller.
     """
     state = found.state
-    values, vectors, grown, row = _grow(*state, _value(bulk))
+    values, vectors, grown = _grow(*state, _value(bulk))
     kept = _choice(values.eval(), limits)
     if not found.converged or len(kept) != state.corner.shape[0]:
         raise ConvergenceError(
@@ -282,13 +282,13 @@ def _at_fixed_point(bulk: us.Tensor, found: CTMRGResult, limits: _Limits, adjoin
             f"{limits.tol:.1e}, and {len(kept)} eigenvalues follow on {state.corner.shape[0]}; raise max_steps or tol, "
             "take another rank, or differentiate through all steps with us.Unrolled()"
         )
-    turn = _change_of_basis(state.edge, _cut(grown, row, vectors, kept)[1])
+    turn = _change_of_basis(state.edge, _cut(grown, state.edge, _value(bulk), values, vectors, kept)[1])
     reference = _value(vectors[:, kept] @ turn.mT)
 
     def step(ring: Environment) -> Environment:
-        _, all_vectors, larger, sites = _grow(*ring, bulk)
-        space = all_vectors[:, kept]
-        return Environment(*_project(larger, sites, space @ us.linalg.polar(space.mT @ reference).U))
+        all_values, all_vectors, larger = _grow(*ring, bulk)
+        space = eigenspace(larger, all_values, all_vectors, kept)
+        return Environment(*_project(larger, ring.edge, bulk, space @ us.linalg.polar(space.mT @ reference).U))
 
     tol = max(limits.tol, float(np.finfo(bulk.dtype).eps ** STANDSTILL))
     fixed, steps = us.fixed_point(step, state, tol=tol, max_steps=limits.max_steps, adjoint=adjoint)

@@ -201,6 +201,7 @@ def hooi(
     return TuckerResult(state, fit, residual, progress.steps, progress.converged, tuple(progress.history))
 
 
+@us.fragment
 def _sweep(data: us.Tensor, state: Tucker) -> Tucker:
     """Replace every basis once."""
     bases, ranks = list(state.factors), state.ranks

@@ -13,7 +13,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._graph import Node
-from unspool._ops.layout.reshaping import embed, rearrange, replaced
+from unspool._ops.layout.reshaping import embed, rearrange, replaced, source_to_read
 from unspool._ops.op import Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
@@ -37,14 +37,16 @@ def crop_axis(x: Tensor, axis: int, start: Size, size: Size) -> Tensor:
 def _canonical_crop(x: Tensor, *, start: Shape, shape: Shape) -> Tensor | None:
     if shape == x.shape:
         return x
+    if x.op not in (CROP, ZERO_PAD) or (inner := source_to_read(x)) is None:
+        return None
     if x.op is CROP:
-        inner, first = x.inputs[0], x.params["start"]
+        first = x.params["start"]
         # A box that is not known to lie within the tensor is a claim that is checked when it runs: it must not vanish.
         if _proven(first + x.shape + _minus(_minus(inner.shape, first), x.shape)):
             _infer_crop(x, start=start, shape=shape)
             return _graph.apply(CROP, inner, start=_plus(start, first), shape=shape)
-    if x.op is ZERO_PAD and start == x.params["before"] and shape == x.inputs[0].shape:
-        return x.inputs[0]  # type: ignore[return-value]
+    elif start == x.params["before"] and shape == inner.shape:
+        return inner
     return None
 
 
@@ -97,10 +99,10 @@ def _pad_absent(ct: Tensor, before: Shape, after: Shape) -> Tensor:
 def _canonical_zero_pad(x: Tensor, *, before: Shape, after: Shape) -> Tensor | None:
     if all(size == 0 for size in before + after):
         return x
-    if x.op is ZERO_PAD:
+    if x.op is ZERO_PAD and (source := source_to_read(x)) is not None:
         first, last = x.params["before"], x.params["after"]
         if _proven(before + after + first + last):
-            return _graph.apply(ZERO_PAD, x.inputs[0], before=_plus(before, first), after=_plus(after, last))
+            return _graph.apply(ZERO_PAD, source, before=_plus(before, first), after=_plus(after, last))
     return None
 
 

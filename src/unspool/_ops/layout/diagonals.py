@@ -18,7 +18,7 @@ from unspool._graph import Node
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import where
 from unspool._ops.layout.axes import moveaxis, ravel
-from unspool._ops.layout.reshaping import embed, normalize_axis, rearrange
+from unspool._ops.layout.reshaping import embed, normalize_axis, rearrange, source_to_read
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import Op, register
 from unspool.errors import ShapeError
@@ -46,8 +46,9 @@ def _infer_diagonal(x: Node, *, offset: int) -> tuple[Shape, Any]:
 
 
 def _canonical_diagonal(x: Tensor, *, offset: int) -> Tensor | None:
-    written = x.op is EMBED_DIAGONAL and x.params["offset"] == offset
-    return ensure_shape(x.inputs[0], _infer_diagonal(x, offset=offset)[0]) if written else None  # type: ignore[arg-type]
+    if x.op is not EMBED_DIAGONAL or x.params["offset"] != offset or (source := source_to_read(x)) is None:
+        return None
+    return ensure_shape(source, _infer_diagonal(x, offset=offset)[0])
 
 
 def _diagonal_vjp(ct: Tensor, out: Tensor, x: Tensor, *, offset: int) -> Tensor:

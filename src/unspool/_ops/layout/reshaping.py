@@ -58,6 +58,24 @@ def replaced(shape: Shape, axis: int, size: Size) -> Shape:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
+# --- views of views --------------------------------------------------------------------------------------------------
+
+
+def source_to_read(x: Tensor) -> Tensor | None:
+    """Return what a view was made from, to be read in its place; ``None`` if the view is what has been computed.
+
+    A view of a view is recorded as one of the source, and then nobody may hold the source: it would be computed again
+    although the view is there. What was computed and let go since, for want of memory, counts as computed: a budget
+    must not change what is recorded. And where the other form has been recorded before, its node has kept the source.
+    """
+    source: Any = x.inputs[0]
+    return source if _was_computed(source) or not _was_computed(x) else None
+
+
+def _was_computed(x: Node) -> bool:
+    return x.value is not None or getattr(x, "piece", None) is not None
+
+
 # --- absent elements that move ---------------------------------------------------------------------------------------
 
 
@@ -99,7 +117,9 @@ def _canonical_reshape(x: Tensor, *, shape: Shape) -> Tensor | None:
     if x.op is not RESHAPE:
         return None
     _infer_reshape(x, shape=shape)
-    inner = x.inputs[0]
+    inner = source_to_read(x)
+    if inner is None:
+        return None
     # A reshape whose sizes are not known to fit is a claim that is checked when it runs: it must not vanish.
     proven = equal(product(inner.shape), product(x.shape)) is True
     return _graph.apply(RESHAPE, inner, shape=shape) if proven else None
@@ -156,9 +176,9 @@ def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
 def _canonical_permute(x: Tensor, *, axes: tuple[int, ...]) -> Tensor | None:
     if axes == tuple(range(len(axes))):
         return x
-    if x.op is PERMUTE:
+    if x.op is PERMUTE and (source := source_to_read(x)) is not None:
         inner = x.params["axes"]
-        return _graph.apply(PERMUTE, x.inputs[0], axes=tuple(inner[a] for a in axes))
+        return _graph.apply(PERMUTE, source, axes=tuple(inner[a] for a in axes))
     return None
 
 
@@ -212,6 +232,7 @@ def _canonical_broadcast(x: Tensor, *, shape: Shape) -> Tensor | None:
     if x.op is not BROADCAST_TO:
         return None
     _infer_broadcast(x, shape=shape)
+    # Whatever has been computed: the cotangents of copies of copies would be summed in another order.
     return _graph.apply(BROADCAST_TO, x.inputs[0], shape=shape)
 
 

@@ -10,7 +10,15 @@ import numpy as np
 
 from unspool import _graph
 from unspool._ops.layout.axes import ravel
-from unspool._ops.layout.reshaping import Axis, normalize_axes, normalize_axis, permute_dims, rearrange, reshape
+from unspool._ops.layout.reshaping import (
+    Axis,
+    normalize_axes,
+    normalize_axis,
+    permute_dims,
+    rearrange,
+    reshape,
+    source_to_read,
+)
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import Op, register
 from unspool.errors import ShapeError
@@ -23,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def _canonical_flip(x: Tensor, *, axes: tuple[int, ...]) -> Tensor | None:
-    if x.op is FLIP:
-        return _flip(x.inputs[0], set(axes) ^ set(x.params["axes"]))  # type: ignore[arg-type]
+    if x.op is FLIP and axes and (source := source_to_read(x)) is not None:
+        return _flip(source, set(axes) ^ set(x.params["axes"]))
     return None if axes else x
 
 
@@ -115,9 +123,9 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
 
 
 def _canonical_roll(x: Tensor, *, shifts: tuple[int, ...], axes: tuple[int, ...]) -> Tensor | None:
-    if x.op is ROLL:
+    if x.op is ROLL and axes and (source := source_to_read(x)) is not None:
         before = zip(x.params["axes"], x.params["shifts"], strict=True)
-        return _roll(x.inputs[0], [*before, *zip(axes, shifts, strict=True)])  # type: ignore[arg-type]
+        return _roll(source, [*before, *zip(axes, shifts, strict=True)])
     return None if axes else x
 
 

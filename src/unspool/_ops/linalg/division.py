@@ -73,8 +73,11 @@ class Division:
             ct, values, *vectors, what=what, degeneracy=degeneracy, gauge=self.gauge, zeros=what == SVD
         )
 
-    def split(self, tangent: Tensor, values: Tensor, sign: int) -> Tensor:
-        """Check that a tangent, in the basis of the vectors, does not split values that are equal to rounding."""
+    def split(self, tangent: Tensor, values: Tensor, sign: int, *beside: Tensor) -> Tensor:
+        """Check that a tangent, in the basis of the vectors, does not split values that are equal to rounding.
+
+        The tensors ``beside`` set the scale of the check.
+        """
         if self.broaden is not None:
             return tangent
         degeneracy = min(self.degeneracy, rounding_level(values.dtype))
@@ -82,6 +85,7 @@ class Division:
             tangent,
             values,
             values,
+            *beside,
             what=TANGENT,
             sign=sign,
             degeneracy=degeneracy,

@@ -8,6 +8,7 @@ basis is the same for the same matrix every time.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -60,9 +61,21 @@ def _generic_beyond(vectors: Any, rank: int) -> Any:
 
 
 def _generic(rows: int, columns: int, dtype: Any) -> Any:
-    """Return a matrix with orthonormal columns that point nowhere in particular."""
+    """Return a matrix with orthonormal columns that point nowhere in particular; not to be written to."""
+    # A loop asks for the same one in every step. Larger ones take less time than the decomposition they are for.
+    return (_kept if rows * columns <= _MOST_KEPT else _drawn)(rows, columns, dtype)
+
+
+def _drawn(rows: int, columns: int, dtype: Any) -> Any:
     generator = np.random.default_rng(rows)
     numbers = generator.standard_normal((rows, columns))
     if np.dtype(dtype).kind == "c":
         numbers = numbers + 1j * generator.standard_normal((rows, columns))
-    return np.linalg.qr(numbers)[0].astype(dtype)
+    found = np.linalg.qr(numbers)[0].astype(dtype)
+    found.flags.writeable = False
+    return found
+
+
+# Numbers in a matrix that is kept. All of them together take at most 16 MB.
+_MOST_KEPT = 128 * 128
+_kept = lru_cache(maxsize=64)(_drawn)

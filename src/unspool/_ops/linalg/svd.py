@@ -154,14 +154,18 @@ def _infer(x: Node, *, full: bool, **options: Any) -> Any:
 
 
 def _kernel(x: Any, *, full: bool, **options: Any) -> Any:
+    return generic_null_vectors(*decompose(x, full))
+
+
+def decompose(x: Any, full: bool) -> Any:
+    """Return the factors of an array of matrices as LAPACK finds them, null spaces included."""
     single = x.ndim == 2 and x.size > 0 and x.dtype.kind in "fc"
     try:
-        found = _svd_of_one(x, full) if single else tuple(np.linalg.svd(x, full_matrices=full))
+        return _svd_of_one(x, full) if single else tuple(np.linalg.svd(x, full_matrices=full))
     except np.linalg.LinAlgError:
         if not np.all(np.isfinite(x)):
             raise
-        found = _slow_svd(x, full)
-    return generic_null_vectors(*found)
+        return _slow_svd(x, full)
 
 
 def _svd_of_one(x: Any, full: bool) -> Any:
