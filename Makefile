@@ -2,12 +2,17 @@
 #
 #   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
 #   make test     format, lint, types and the whole test suite, as CI does
-#   make bench    measure overhead, loops, linear algebra, schedules and memory, and hold them to their bars
+#   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
+#   make bench-parts  measure overhead, loops, linear algebra, schedules, memory and the tables of the networks
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
 
 PYTHON ?= python3
 WORKERS ?= 2
+WORKLOAD ?=
+SIZE ?= medium
+PARTS ?= overhead loops linalg schedules memory nan_in_peers networks_als networks_ctmrg networks_dmrg networks_tebd \
+	networks_transport networks_trg
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +24,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench fix clean
+.PHONY: help demo test bench bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,7 +40,10 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: $(VENV)/.bench
-	@missed=0; for script in overhead loops linalg schedules memory; do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed
+	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
+
+bench-parts: $(VENV)/.bench
+	@missed=0; for script in $(PARTS); do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed
 
 fix: $(VENV)/.test
 	@$(BIN)/ruff format --quiet .
