@@ -155,31 +155,46 @@ def waited_for(frame: Frame) -> Sequence[Node]:
 
 
 def ordered(units: list[Node]) -> list[Node]:
-    """Return units in an order in which they can run: what has become possible last runs first.
+    """Return units in an order in which they can run: what has become possible last runs first, short branches before.
 
-    So the tangent of a step runs right after the step, and what a chain stacked up is multiplied before the next chain.
+    So the tangent of a step runs right after the step, what a chain stacked up is multiplied before the next chain, and
+    what one more use of a value takes is done before the loop goes on from it.
     """
     if len(units) < 2:
         return units
     units.sort(key=_by_id, reverse=True)
-    inside = {unit.id: unit for unit in units}
+    inside = {unit.id for unit in units}
     readers: dict[int, list[Node]] = {}
     waiting: dict[int, int] = {}
     for unit in units:
         sources = {unit_of(operand).id for operand in unit.inputs}
-        sources &= inside.keys()
+        sources &= inside
         waiting[unit.id] = len(sources)
         for source in sources:
             readers.setdefault(source, []).append(unit)
+    height: dict[int, int] = {}
+    for unit in reversed(_last_first(units, readers, dict(waiting), height)):
+        height[unit.id] = 1 + max([height[reader.id] for reader in readers.get(unit.id, ())], default=0)
+    return _last_first(units, readers, waiting, height)
+
+
+def _last_first(
+    units: list[Node], readers: Mapping[int, list[Node]], waiting: dict[int, int], height: Mapping[int, int]
+) -> list[Node]:
+    """Return units in order; of several that become possible at once, those of least height first, then the oldest."""
     ready = [unit for unit in units if not waiting[unit.id]]
     order: list[Node] = []
     while ready:
         unit = ready.pop()
         order.append(unit)
-        for reader in readers.get(unit.id, ()):  # the oldest is the last to become possible, and runs first
+        freed: list[Node] = []
+        for reader in readers.get(unit.id, ()):  # the oldest is the last to become possible
             waiting[reader.id] -= 1
             if not waiting[reader.id]:
-                ready.append(reader)
+                freed.append(reader)
+        if height and len(freed) > 1:
+            freed.sort(key=lambda reader: -height[reader.id])
+        ready += freed
     return order
 
 
