@@ -6,7 +6,7 @@ differentiated, once and then again, and both derivatives are compared with what
     gradient          v vᵀ                               v the unit eigenvector of the largest eigenvalue λ
     second, along D   dv vᵀ + v dvᵀ                      dv = Σₖ vₖ (vₖᵀ D v) / (λ − λₖ), over the others
 
-Run it with ``make demo`` or ``python examples/power_iteration.py``.
+Run it with ``python examples/power_iteration.py``.
 """
 
 from __future__ import annotations

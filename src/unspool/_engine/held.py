@@ -120,6 +120,12 @@ class Slab:
         nodes = [reference() for reference in self._nodes]
         return [node for node in nodes if node is not None and node.value is not None]
 
+    def memory(self) -> list[tuple[int, int]]:
+        """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes."""
+        call, piece = self._alive()
+        values = (call.value or ()) if call is not None else () if piece is None else piece.residuals
+        return [memory_of(v) for v in (*values, *[node.value for node in self._valued()]) if v is not None]
+
     def is_there(self) -> bool:
         """Whether it takes anything still."""
         call, piece = self._alive()
@@ -129,6 +135,7 @@ class Slab:
 
     def drop(self) -> int:
         """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
+        self._count()
         before = self.nbytes
         call, piece = self._alive()
         if call is not None and call.value:

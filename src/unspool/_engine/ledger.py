@@ -208,7 +208,9 @@ class Ledger:
                     arrays[key] = size
             self._slabs = deque(slab for slab in self._slabs if slab.is_there())
             self._kept = [slab for slab in self._kept if slab.is_there()]
-            total = sum(arrays.values()) + sum(slab.nbytes for slab in (*self._slabs, *self._kept))
+            for slab in (*self._slabs, *self._kept):
+                arrays.update(slab.memory())
+            total = sum(arrays.values())
             total += sum(piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose)
             self._note(total)
             return total
