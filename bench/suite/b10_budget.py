@@ -7,9 +7,9 @@ into a few GB for the peers too: PyTorch keeping everything, PyTorch with `torch
 and Equinox's checkpointed loop, whose compilation is its first call.
 
 Every run is a fresh process. Times are medians by the wall, with the memory that a run takes from the system. The note
-of a row has the recompute factor, runs of a step for each step, beside the optimal one under the budget. Growth beyond
-the budget is the record of the steps and the interpreter's own; a state of a few kB shows it, that of ``memory.py``
-does not. A budget that changes a single bit of the gradient is an error.
+of a row has the recompute factor, runs of a step for each step, beside the optimal one under the budget. Growth is
+that of the process, and has in it what no budget covers, such as the records of the steps. A budget that changes a
+single bit of the gradient in the first round is an error.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import numpy as np
 from bench.suite.workload import Bar, Form, Outcome, Workload, outcome
 
 NOISE = 0.5
+BLOCK = 256  # by hand: how many rows are multiplied at once
 
 
 class Decomposition(NamedTuple):
@@ -207,13 +208,13 @@ class _Kept(NamedTuple):
 
 
 def by_hand(problem: Decomposition) -> Callable[[], Outcome]:
-    """Rank first, so that all is products of matrices; the gradient of the data is one product at the end.
+    """Rank first, so that all is products of matrices; the gradient of the data is gathered in blocks of sweeps.
 
     The adjoint of x = S⁻¹ m is y = S⁻¹ x̄, with m̄ = y and S̄ = −y xᵀ, and that of a Gram matrix F Fᵀ is (Ḡ + Ḡᵀ) F.
     """
     data, start, sweeps = problem
     n, rank = start[0].shape
-    size = 2 * sweeps * rank
+    block = max(1, BLOCK // (2 * rank))  # sweeps
 
     def run() -> Outcome:
         matrix, norm2 = data.reshape(n * n, n), float(np.vdot(data, data))
@@ -222,14 +223,15 @@ def by_hand(problem: Decomposition) -> Callable[[], Outcome]:
         gram = last.gram_a * last.gram_b_new
         gram_c = last.c_new @ last.c_new.T
         value = norm2 - 2.0 * np.vdot(moments, last.c_new) + np.vdot(gram, gram_c)
+        gradient, size = 2.0 * matrix, 2 * rank * min(block, sweeps)
         lefts, rights = np.empty((size, n * n)), np.empty((size, n))
         bars: Any = np.zeros((rank, n)), -2.0 * moments, np.zeros((rank, rank)), gram
         for k, step in enumerate(reversed(kept)):
-            rows = slice(2 * k * rank, 2 * (k + 1) * rank)
+            rows = slice(2 * (k % block) * rank, 2 * (k % block + 1) * rank)
             extra = (-2.0 * last.c_new, gram_c) if k == 0 else (0.0, 0.0)
             bars = _backward(matrix, step, bars, extra, lefts[rows], rights[rows])
-        gradient = lefts.T @ rights
-        gradient += 2.0 * matrix
+            if (k + 1) % block == 0 or k + 1 == len(kept):
+                gradient += lefts[: rows.stop].T @ rights[: rows.stop]
         return outcome(value, gradient, len(kept))
 
     return run

@@ -7,8 +7,8 @@ the right and one back; after each gate as many singular values are kept as are 
 Ours is `us.networks.tebd`, as users call it. The peers are the same sweeps, written once over the functions that
 PyTorch and NumPy share. PyTorch's own derivative of the singular value decomposition divides by gaps between dropped
 values and is NaN where two of them are equal. Users of tensor networks put an ``autograd.Function`` there; this one
-divides by no more gaps than needed, those between kept and dropped values, and is faster than the rule for all of U, S
-and V. Energies on the way are read without recording them.
+divides by no more gaps than needed, those between kept and dropped values. Energies on the way are read without
+recording them.
 
 Ten sites are held to the same loop on the whole vector, without truncation. Longer chains are held to the exact ground
 state, which the loop misses by its error in dt.

@@ -147,10 +147,13 @@ class Evaluator:
         """Compute what a pass would have, and what is missing for it, bit by bit within the budget."""
         found = {t.id: t for t in missing}
         if len(work.order) <= _LARGEST_PIECE:
-            # What the next steps read. What a sweep needed of the program that it differentiates is not for them.
+            # What the next steps read. What a sweep needed of the program that it differentiates is not for them, and
+            # what takes much of the budget is not the state of a loop.
             level = self.levels.of(missing[0])
             kept = interpreter.kept_nodes(work.order, work.uses, found)
-            found |= {n.id: n for n in kept if isinstance(n, Tensor) and self.levels.of(n) == level}
+            kept = [n for n in kept if isinstance(n, Tensor) and self.levels.of(n) == level]
+            if sum(map(bytes_of, kept)) <= self.ledger.limit // _STEP_SHARE:
+                found |= {node.id: node for node in kept}
             del kept
         read = _read_from_outside(work.order)
         work.order.clear()  # what is referred to counts as wanted
