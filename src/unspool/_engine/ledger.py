@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 # When room is made, a little more is made than needed, so that it is not made at every step: at most this share.
 _MARGIN = 16
 
-# Of old states, one in so many goes at a time; and what is held is counted once in so many times for each.
+# Of old states, one in so many goes at a time. What is held is counted once in so many times for each of very many.
 _MANY = 32
+_SELDOM = 8
 
 # Samples of a timeline; when there are more, every other one is dropped.
 _MOST_SAMPLES = 1 << 13
@@ -296,9 +297,10 @@ class Ledger:
             total = self._drop_slabs(total, enough, self._block)
             total = self._drop_states(total, enough, newest - self._block)
             if total > goal:
-                total = self._drop_slabs(self.held_bytes(), goal, 1)
-                total = self._drop_states(total, goal, newest)
-                total = self._drop_states(total, goal, newest, by_references=False)
+                total = self._drop_slabs(self.held_bytes(), enough, 1)
+                total = self._drop_states(total, enough, newest)
+                if total > goal:
+                    total = self._drop_states(total, goal, newest, by_references=False)
             self.noted = total
             if total > goal and self.is_strict:
                 raise _too_little(self.limit, total + workspace)
@@ -309,7 +311,7 @@ class Ledger:
         if self._countdown > 0:
             return self.noted
         total = self.held_bytes()
-        self._countdown = len(self.line) // _MANY if len(self.line) > _MANY * _MANY else 0
+        self._countdown = len(self.line) // _SELDOM if len(self.line) > _MANY * _MANY else 0
         return total
 
     def _choose_block(self, workspace: int) -> None:
