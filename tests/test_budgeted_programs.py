@@ -176,8 +176,13 @@ def test_the_peak_never_rises_when_the_budget_falls(name: str) -> None:
     assert peaks == sorted(peaks, reverse=True)
 
 
-# The state of "recurrent" is two steps wide: at the least budget its peak is at the edge of what is asked for.
-@cases({}, [name for name in PROGRAMS if name != "recurrent"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(strict=False, reason=ABOVE_LEAST) if name == "recurrent" else ())
+        for name in PROGRAMS
+    ],
+)
 def test_the_predicted_peak_is_near_the_measured_one_and_within_the_budget(name: str) -> None:
     for found in runs_of(name, gradient_only)[1:]:
         report = found.report

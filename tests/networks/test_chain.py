@@ -572,6 +572,12 @@ def test_a_tenth_of_the_memory_changes_no_bit_of_the_gradient(within_a_tenth):
     assert report.peak < everything / 7
 
 
+@pytest.mark.xfail(strict=False, reason="at the least budget the measured peak is up to a percent above it")
+def test_a_tenth_of_the_memory_is_not_exceeded(within_a_tenth):
+    _, _, report, _ = within_a_tenth
+    assert report.peak <= report.budget
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
