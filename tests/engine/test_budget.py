@@ -508,9 +508,6 @@ def test_thousands_of_steps_need_no_recursion() -> None:
     assert report.factor <= 1.15 * report.optimal_factor
 
 
-@pytest.mark.xfail(
-    run=False, reason="making room takes more than a millisecond a step, however small the step is: two minutes"
-)
 def test_a_hundred_thousand_small_steps_need_no_recursion() -> None:
     steps, size = 100_000, 64
     fixed_point(200, size, PLENTY)

@@ -285,7 +285,6 @@ def test_a_budget_below_what_all_steps_take_gives_the_same_bits() -> None:
     assert np.array_equal(values, expected)
 
 
-@pytest.mark.xfail(strict=True, reason="the way back holds vectors of all steps beside the budget")
 def test_the_peak_stays_within_the_budget() -> None:
     gradient_within("4GB", 40, 400)
     _, budget, peak, _ = least_that_works(40, 400)

@@ -134,6 +134,30 @@ def workspace_of(unit: Node) -> int:
     return nbytes(unit.shape, unit.dtype)
 
 
+def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
+    """Return the most bytes of its own that a frame holds while it waits for others, and while it runs a unit.
+
+    What is wanted stays to the end.
+    """
+    left = dict(frame.uses)
+    live: dict[int, int] = {}
+    current = waiting = busiest = 0
+    inside = {node.id for unit in frame.order for node in outputs_of(unit)}
+    for unit in frame.order:
+        if any(operand.id not in inside and operand.inputs for operand in unit.inputs):
+            waiting = max(waiting, current)
+        busiest = max(busiest, current + workspace_of(unit))
+        for node in outputs_of(unit):
+            if node.id in wanted or left.get(node.id):
+                live[node.id] = nbytes(node.shape, node.dtype)
+                current += live[node.id]
+        for operand in unit.inputs:
+            left[operand.id] -= 1
+            if not left[operand.id] and operand.id not in wanted:
+                current -= live.pop(operand.id, 0)
+    return waiting, busiest
+
+
 def kernels_of(unit: Node) -> int:
     """Return how many kernels running a unit takes."""
     if type(unit) is Call:

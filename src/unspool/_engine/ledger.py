@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # When room is made, a little more is made than needed, so that it is not made at every step: at most this share.
 _MARGIN = 16
 
-# Of old states, one in so many goes at a time. What is held is counted once in so many times for each of very many.
+# Of what is held, one value in so many goes at a time, and it is counted at least once in so many times for each.
 _MANY = 32
 _SELDOM = 8
 
@@ -104,7 +104,7 @@ class Ledger:
         self._crowd = _CROWD
         self._slabs: deque[Slab] = deque()
         self._kept: list[Slab] = []
-        self._slab_size = self._state_size = self._countdown = 0
+        self._slab_size = self._state_size = 0
         self._newest: Plan | None = None
         self._newest_call: ref[Call] | None = None
         self._block = 1
@@ -112,7 +112,7 @@ class Ledger:
     def set_limit(self, limit: int) -> None:
         """Set the budget."""
         self.limit = limit
-        self._looked_at = 0
+        self._looked_at = self._countdown = self._patience = 0
 
     # -- noting --
 
@@ -289,13 +289,16 @@ class Ledger:
                 return
             self.place_waiting()
             self._choose_block(workspace)
-            # Each time takes time in proportion to how many old states there are, so of many more go at a time.
+            # Each time takes time in proportion to how much is held, so of much more goes at a time: of what is inside
+            # of blocks, and at the end of the newest one. What the reverse sweep would miss goes in smaller parts.
             newest = self.line.now
-            old = bisect_right(self.line.boundaries, newest - self._block)
-            spare = max(4, old // _MANY) * (self._state_size + self._slab_size)
-            enough = goal - min(spare, self.limit // _MARGIN)
-            total = self._drop_slabs(total, enough, self._block)
-            total = self._drop_states(total, enough, newest - self._block)
+            block = self._block - self._block // _MANY
+            old = bisect_right(self.line.boundaries, newest - block)
+            step, most = self._state_size + self._slab_size, self.limit // _MARGIN
+            enough = goal - min(max(4, old // _MANY) * step, most)
+            spare = min(len(self.line) // _MANY * step, most)
+            total = self._drop_slabs(total, min(enough, goal - spare), block)
+            total = self._drop_states(total, enough, newest - block, spare)
             if total > goal:
                 total = self._drop_slabs(self.held_bytes(), enough, 1)
                 total = self._drop_states(total, enough, newest)
@@ -310,8 +313,12 @@ class Ledger:
         self._countdown -= 1
         if self._countdown > 0:
             return self.noted
+        noted = self.noted
         total = self.held_bytes()
-        self._countdown = len(self.line) // _SELDOM if len(self.line) > _MANY * _MANY else 0
+        # What was noted is more than what is held if values have died. If none have, the next look can wait longer.
+        is_exact = noted - total <= self._state_size + self._slab_size
+        self._patience = min(2 * self._patience + 1, len(self.line) // _SELDOM) if is_exact else 0
+        self._countdown = self._patience
         return total
 
     def _choose_block(self, workspace: int) -> None:
@@ -319,6 +326,8 @@ class Ledger:
         now = self.line.now
         if now > self._looked_at + self._looked_at // 8:
             state = self._state_size = max(1, self.line.state_bytes())
+            if not self._slab_size and self._slabs:  # none was let go yet
+                self._slab_size = self._slabs[0].nbytes
             tape = state + self._slab_size
             room = self.limit - workspace - tape
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
@@ -378,14 +387,14 @@ class Ledger:
             STATISTICS.slabs_dropped += 1
         return freed
 
-    def _drop_states(self, total: int, goal: int, newest: int, *, by_references: bool = True) -> int:
-        """Give up states, none after ``newest``, until what is held fits."""
+    def _drop_states(self, total: int, goal: int, newest: int, spare: int = 0, *, by_references: bool = True) -> int:
+        """Give up states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
         references = references_of(piece for piece in self._waiting() if not piece.is_loose) if by_references else None
         # The reverse sweep has a little less room for a block.
         block = self._block - self._block // 8
-        freed, given_up = self.line.give_up_boundaries(total - goal, newest, block, references, self.guard)
+        freed, given_up = self.line.give_up_boundaries(total - goal, newest, block, references, self.guard, spare)
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed

@@ -164,7 +164,13 @@ class Line:
         return freed
 
     def give_up_boundaries(
-        self, wanted: int, newest: int, block: int, references: Mapping[int, int] | None, guard: Guard | None
+        self,
+        wanted: int,
+        newest: int,
+        block: int,
+        references: Mapping[int, int] | None,
+        guard: Guard | None,
+        spare: int = 0,
     ) -> tuple[int, int]:
         """Give up boundaries, none after ``newest``, until so many bytes are free.
 
@@ -177,6 +183,8 @@ class Line:
             state. With None nobody is asked.
         guard : Guard or None
             Is told what goes.
+        spare : int
+            How many bytes more are welcome where that costs nothing.
 
         Returns
         -------
@@ -199,7 +207,7 @@ class Line:
             gains = _gains(first, end, values.nbytes, fixed)
             if not gains.any():
                 break
-            gone = self._choose(line, gains, block, wanted - freed)
+            gone = self._choose(line, gains, block, wanted - freed, spare)
             if guard is not None:
                 for boundary in gone:
                     state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
@@ -208,14 +216,14 @@ class Line:
             given_up += len(gone)
         return freed, given_up
 
-    def _choose(self, line: Any, gains: Any, block: int, wanted: int) -> list[int]:
+    def _choose(self, line: Any, gains: Any, block: int, wanted: int, spare: int) -> list[int]:
         """Return which boundaries to give up. The reverse sweep keeps the values of a block of steps, so blocks count.
 
-        One is chosen at a time, or a small share of very many.
+        Those inside of blocks go first. Of the others, one is chosen at a time, or a small share of very many.
         """
-        most = max(1, len(line) // _SHARE)
-        if close := _inside_blocks(line, gains, block, wanted, most):
+        if close := _inside_blocks(line, gains, block, wanted + spare):
             return close
+        most = max(1, len(line) // _SHARE)
         # Behind the last one that may go lies the newest block, whose values are there.
         count = int(np.flatnonzero(gains)[-1]) + 2
         line, gains = line[:count], gains[:count]
@@ -281,17 +289,17 @@ def _gains(first: Any, end: Any, nbytes: Any, fixed: Any) -> Any:
     return gains
 
 
-def _inside_blocks(line: Any, gains: Any, block: int, wanted: int, most: int) -> list[int]:
+def _inside_blocks(line: Any, gains: Any, block: int, wanted: int) -> list[int]:
     """Return boundaries, the oldest first, whose neighbours lie within one block of each other.
 
-    A block is run once, whether there is a boundary inside of it or not.
+    They cost nothing: a block is run once, whether there is a boundary inside of it or not.
     """
     candidates = np.flatnonzero((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0)) + 1
     places = line.tolist()
     gone: list[int] = []
     before = -1
     for i in candidates.tolist():
-        if wanted <= 0 or len(gone) == most:
+        if wanted <= 0:
             break
         # The one before it that stays: several in a row may go.
         start = places[i - 1] if not gone or gone[-1] != i - 1 else before

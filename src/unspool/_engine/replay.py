@@ -28,6 +28,7 @@ from unspool._engine.frames import (
     outputs_of,
     unit_of,
     waited_for,
+    widths_of,
     workspace_of,
 )
 from unspool._engine.guard import located
@@ -35,7 +36,6 @@ from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.need import Need
 from unspool._engine.numpy_backend import owned
-from unspool._engine.planning import nbytes
 from unspool._engine.sizes import format_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
@@ -83,6 +83,7 @@ class Replay:
         self._frames: list[Frame] = []
         self._saved: list[Saved] = []
         self._has_one_level_below = False
+        self._busiest = 0
         self._ran: set[int] = set()
 
     @property
@@ -155,8 +156,7 @@ class Replay:
                 stack += [unit_of(operand) for operand in unit.inputs]
         levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
-        stacks = max((nbytes(unit.shape, unit.dtype) for unit in spine.order if unit.op.name == "chain"), default=0)
-        fixed = stacks + sum(nbytes(target.shape, target.dtype) for target in targets)
+        fixed, self._busiest = widths_of(spine, {target.id for target in targets})
         needs: list[Need] = []
         above = spine
         for level in sorted(levels, reverse=True):
@@ -167,7 +167,8 @@ class Replay:
         if not needs:
             return Need(Frame([], 0), spine, workspace, fixed)
         main = max(needs, key=lambda need: need.tape)
-        main.fixed = fixed + 2 * sum(need.least() for need in needs if need is not main)
+        main.fixed = max(fixed, self._busiest - main.running())
+        main.fixed += 2 * sum(need.least() for need in needs if need is not main)
         return main
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
@@ -412,7 +413,7 @@ class Replay:
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
         need = Need(frame, above, workspace_of(above.order[above.position]))
-        room = limit - self._base - self._nbytes - need.running()
+        room = limit - self._base - self._nbytes - max(need.running(), self._still_to_come())
         if need.tape > room:
             room += self._reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
         if not self._has_one_level_below:
@@ -428,6 +429,12 @@ class Replay:
         bounds = plan.bounds(need.steps)
         frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
+
+    def _still_to_come(self) -> int:
+        """Return how many bytes the highest frame will take at most, beside what it holds now."""
+        frame = self._frames[0]
+        live = sum([_size(self._values[key]) for key in frame.live if key in self._values])
+        return self._busiest - live - (0 if frame.chain is None else frame.chain.nbytes)
 
     def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
         """Let go what the reverse sweep has passed: what stands after a node. Return how many bytes that gave."""
