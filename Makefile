@@ -3,6 +3,7 @@
 #   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
 #   make test     format, lint, types and the whole test suite, as CI does
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
+#   make performance-page  write docs/performance.md from the last run of all workloads
 #   make bench-parts  measure overhead, loops, linear algebra, schedules, memory and the tables of the networks
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
@@ -24,7 +25,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-parts fix clean
+.PHONY: help demo test bench performance-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +42,9 @@ test: $(VENV)/.test
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
+
+performance-page: $(VENV)/.bench
+	@$(BIN)/python bench/suite/page.py
 
 bench-parts: $(VENV)/.bench
 	@missed=0; for script in $(PARTS); do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed

@@ -1,20 +1,18 @@
 """B11: time and memory of B1 and B9 against the number of steps: a straight line, or a step would cost more later on.
 
 Power iteration runs without its stop, with a small matrix, so that a step is cheap and there can be many of them. At
-each number of steps all forms are compared and measured as in any workload. A line t = a + b·K is then fitted through
-what a form took, each point weighed by its size. The last row of a form tells in its note what a step costs and how far
-the points are off the line; the same for the memory.
+each number of steps all forms are compared and measured as in any workload. The last row of a form tells in its note
+the lines through its time and memory, and how far the points are off them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from bench.suite import b1_power, b9_scalar
+from bench.suite.lines import described
+from bench.suite.report import Amount
 from bench.suite.workload import Bar, Form, Options, Row, Special, Workload
 
 # JAX eager and unrolled cannot make so many steps, and Equinox would compile anew at every point.
@@ -36,6 +34,8 @@ STEPS = {
     },
 }
 QUICK = 2
+
+WORDS: dict[Amount, str] = {"seconds": "time", "live": "live", "resident": "growth"}
 
 
 def _forms(forms: Iterable[Form]) -> tuple[Form, ...]:
@@ -80,56 +80,18 @@ def run(options: Options) -> list[Row]:
     return with_lines(rows)
 
 
-# --- straight lines ---------------------------------------------------------------------------------------------------
-
-
-class Line(NamedTuple):
-    """A line through points: what it has at zero, its slope, and the most that a point is off it, relative to it."""
-
-    start: float
-    slope: float
-    deviation: float
-
-
-def line_through(steps: Sequence[float], amounts: Sequence[float]) -> Line:
-    """Fit a line, each point weighed by its size, so that small ones count as much as large ones.
-
-    >>> line_through([1, 2, 4], [3.0, 5.0, 9.0])
-    Line(start=1.0, slope=2.0, deviation=0.0)
-    """
-    x, y = np.asarray(steps, float), np.asarray(amounts, float)
-    (slope, start), *_ = np.linalg.lstsq(np.stack([x / y, 1.0 / y], axis=1), np.ones_like(y), rcond=None)
-    fitted = start + slope * x
-    # Rounded, for what is off by rounding is not off.
-    deviation = float(np.max(np.abs(y - fitted) / fitted))
-    return Line(round(float(start), 12), round(float(slope), 12), round(deviation, 6))
-
-
 def with_lines(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, the last of each case and form with a note on its lines."""
     last = {(row.case, row.form): index for index, row in enumerate(rows)}
     noted = list(rows)
-    for (case, form), index in last.items():
-        several = [row for row in rows if (row.case, row.form) == (case, form) and row.state == "ok"]
-        note = describe_lines(several)
-        if note:
-            noted[index] = dataclasses.replace(rows[index], note="; ".join(filter(None, (rows[index].note, note))))
+    for name, index in last.items():
+        several = [row for row in rows if (row.case, row.form) == name]
+        told = [
+            rows[index].note,
+            *(f"{word} {line}" for amount, word in WORDS.items() if (line := described(several, amount))),
+        ]
+        noted[index] = dataclasses.replace(rows[index], note="; ".join(filter(None, told)))
     return noted
-
-
-def describe_lines(rows: Sequence[Row]) -> str:
-    """Tell in words what a step costs in time and memory, and how far the points are off a straight line."""
-    told = []
-    timed = [(row.x, row.seconds) for row in rows if row.x and row.seconds]
-    if len(timed) > 2:
-        line = line_through(*zip(*timed, strict=True))
-        told.append(f"{1e6 * line.slope:.1f} µs a step, at most {line.deviation:.0%} off a line")
-    for what in ("live", "resident"):
-        weighed = [(row.x, getattr(row, what)) for row in rows if row.x and getattr(row, what)]
-        if len(weighed) > 2:
-            line = line_through(*zip(*weighed, strict=True))
-            told.append(f"{line.slope:,.0f} {what} bytes a step, at most {line.deviation:.0%} off a line")
-    return "; ".join(told)
 
 
 WORKLOAD = Special(

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.suite.workload import Bar, Form, Outcome, Reference, Workload, outcome
+from bench.suite.loops import Compiled, checkpointed_loop, masked_scan, python_loop
+from bench.suite.workload import Bar, Form, Outcome, Reference, Workload, by_size, outcome
 
 GAP = 0.1
 TOLERANCE = 1e-10
@@ -72,38 +74,21 @@ def ended(value: Any, gradient: Any, steps: int) -> Outcome:
 # --- unspool ---------------------------------------------------------------------------------------------------------
 
 
-def plain(problem: Problem) -> Run:
-    """A plain loop."""
-    return _python_loop(problem, lambda step: step)
-
-
-def fragment(problem: Problem) -> Run:
-    """The same loop over a step that is traced once."""
+def python_form(problem: Problem, traced: bool) -> Run:
+    """A plain loop, or the same loop over a step that is traced once."""
     import unspool as us
 
-    return _python_loop(problem, us.fragment)
-
-
-def _python_loop(problem: Problem, decorate: Callable[[Any], Any]) -> Run:
-    import unspool as us
-
-    @decorate
-    def advance(A: Any, v: Any) -> Any:
+    def step(A: Any, v: Any) -> Any:
         y = A @ v
         new = y / us.linalg.norm(y)
         return new, us.linalg.norm(new - v)
 
+    advance = us.fragment(step) if traced else step
+
     def run() -> Outcome:
-        A, v = us.tensor(problem.matrix), us.tensor(problem.start)
-        steps = 0
-        while steps < problem.most:
-            v, change = advance(A, v)
-            steps += 1
-            if float(change) < problem.tolerance:
-                break
-        loss = (problem.weights @ v) ** 2
-        value, gradient = us.eval(loss, loss.grad(A))
-        return ended(value, gradient, steps)
+        A, start = us.tensor(problem.matrix), us.tensor(problem.start)
+        v, steps = python_loop(lambda v: advance(A, v), start, problem.tolerance, problem.most)
+        return _differentiated(problem, A, v, steps)
 
     return run
 
@@ -112,6 +97,9 @@ def iterate(problem: Problem) -> Run:
     """The engine runs the steps, and tests between them."""
     import unspool as us
 
+    def still(new: Any, old: Any) -> Any:
+        return us.linalg.norm(new - old) < problem.tolerance
+
     def run() -> Outcome:
         A, v = us.tensor(problem.matrix), us.tensor(problem.start)
 
@@ -119,15 +107,19 @@ def iterate(problem: Problem) -> Run:
             y = A @ v
             return y / us.linalg.norm(y)
 
-        def still(new: Any, old: Any) -> Any:
-            return us.linalg.norm(new - old) < problem.tolerance
-
         v, steps = us.iterate(advance, v, until=still, max_steps=problem.most)
-        loss = (problem.weights @ v) ** 2
-        value, gradient = us.eval(loss, loss.grad(A))
-        return ended(value, gradient, steps)
+        return _differentiated(problem, A, v, steps)
 
     return run
+
+
+def _differentiated(problem: Problem, A: Any, v: Any, steps: int) -> Outcome:
+    """Return loss and gradient of a vector of ours."""
+    import unspool as us
+
+    loss = (problem.weights @ v) ** 2
+    value, gradient = us.eval(loss, loss.grad(A))
+    return ended(value, gradient, steps)
 
 
 # --- other libraries --------------------------------------------------------------------------------------------------
@@ -139,16 +131,14 @@ def torch_eager(problem: Problem) -> Run:
 
     def run() -> Outcome:
         A = torch.tensor(problem.matrix, requires_grad=True)
-        v, c = torch.tensor(problem.start), torch.tensor(problem.weights)
-        steps = 0
-        while steps < problem.most:
+        start, c = torch.tensor(problem.start), torch.tensor(problem.weights)
+
+        def advance(v: Any) -> Any:
             y = A @ v
             new = y / torch.linalg.vector_norm(y)
-            change = torch.linalg.vector_norm(new - v)
-            v = new
-            steps += 1
-            if change.item() < problem.tolerance:
-                break
+            return new, torch.linalg.vector_norm(new - v).item()
+
+        v, steps = python_loop(advance, start, problem.tolerance, problem.most)
         loss = (c @ v) ** 2
         (gradient,) = torch.autograd.grad(loss, A)
         return ended(loss.item(), gradient.numpy(), steps)
@@ -183,59 +173,21 @@ def autograd_boxes(problem: Problem) -> Run:
     return run
 
 
-def jax_scan(problem: Problem) -> Run:
-    """JAX, compiled: a scan over as many steps as may be needed, of which those after the stop are ignored."""
+def jax_form(problem: Problem, loop: Callable[..., tuple[Any, Any]]) -> Run:
+    """JAX, compiled: a scan of which the steps after the stop are ignored, or the loop of Equinox, which stops."""
     import jax
     import jax.numpy as jnp
 
     def loss(A: Any, start: Any, weights: Any) -> Any:
-        def advance(state: Any, _: Any) -> Any:
-            v, steps, going = state
+        def advance(v: Any) -> Any:
             y = A @ v
             new = y / jnp.linalg.norm(y)
-            change = jnp.linalg.norm(jax.lax.stop_gradient(new - v))
-            return (jnp.where(going, new, v), steps + going, going & (change >= problem.tolerance)), None
+            return new, jnp.linalg.norm(jax.lax.stop_gradient(new - v))
 
-        state = (start, jnp.zeros((), int), jnp.ones((), bool))
-        (v, steps, _), _ = jax.lax.scan(advance, state, None, length=problem.most)
+        v, steps = loop(advance, start, problem.tolerance, problem.most)
         return (weights @ v) ** 2, steps
 
-    return _compiled(problem, jax.jit(jax.value_and_grad(loss, has_aux=True)))
-
-
-def equinox_loop(problem: Problem) -> Run:
-    """Equinox: a while loop that stops, with checkpoints for the most steps there may be."""
-    import equinox.internal as eqxi
-    import jax
-    import jax.numpy as jnp
-
-    def loss(A: Any, start: Any, weights: Any) -> Any:
-        def proceed(state: Any) -> Any:
-            return state[1] >= problem.tolerance
-
-        def advance(state: Any) -> Any:
-            v, _, steps = state
-            y = A @ v
-            new = y / jnp.linalg.norm(y)
-            return new, jnp.linalg.norm(jax.lax.stop_gradient(new - v)), steps + 1
-
-        state = (start, jnp.ones(()), jnp.zeros((), int))
-        v, _, steps = eqxi.while_loop(proceed, advance, state, max_steps=problem.most, kind="checkpointed")
-        return (weights @ v) ** 2, steps
-
-    return _compiled(problem, jax.jit(jax.value_and_grad(loss, has_aux=True)))
-
-
-def _compiled(problem: Problem, function: Any) -> Run:
-    import jax
-
-    arguments = [jax.device_put(array) for array in (problem.matrix, problem.start, problem.weights)]
-
-    def run() -> Outcome:
-        (value, steps), gradient = function(*arguments)
-        return ended(value, gradient, int(steps))
-
-    return run
+    return Compiled(loss, problem.matrix, problem.start, problem.weights, finish=ended)
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------
@@ -284,12 +236,12 @@ def _vectors(problem: Problem) -> tuple[np.ndarray, list[float]]:
 
 
 FORMS = (
-    Form("unspool, plain", "unspool", plain, "ours"),
-    Form("unspool, fragment", "unspool", fragment, "ours"),
+    Form("unspool, plain", "unspool", partial(python_form, traced=False), "ours"),
+    Form("unspool, fragment", "unspool", partial(python_form, traced=True), "ours"),
     Form("unspool, iterate", "unspool", iterate, "ours"),
     Form("PyTorch", "torch", torch_eager, "peer"),
-    Form("JAX scan", "jax", jax_scan, "peer"),
-    Form("Equinox", "equinox", equinox_loop, "peer"),
+    Form("JAX scan", "jax", partial(jax_form, loop=masked_scan), "peer"),
+    Form("Equinox", "equinox", partial(jax_form, loop=checkpointed_loop), "peer"),
     Form("autograd", "autograd", autograd_boxes, "peer"),
     Form("by hand", "numpy", by_hand, "limit"),
 )
@@ -297,7 +249,7 @@ FORMS = (
 WORKLOAD = Workload(
     key="B1",
     title="power iteration",
-    sizes={"small": {"n": 128}, "medium": {"n": 512}, "large": {"n": 2048}},
+    sizes=by_size(n=(128, 512, 2048)),
     problem=problem,
     forms=FORMS,
     reference=known,

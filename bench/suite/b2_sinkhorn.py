@@ -16,11 +16,13 @@ PyTorch and by hand: the forms named "scaled".
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bench.suite.workload import Bar, Form, Outcome, Workload, outcome
+from bench.suite.loops import Compiled, checkpointed_loop, masked_scan
+from bench.suite.workload import Bar, Form, Outcome, Workload, by_size, outcome
 
 WIDTH = 5e-3  # ε
 TOLERANCE = 1e-6
@@ -152,49 +154,28 @@ def torch_scaled(problem: Transport) -> Callable[[], Outcome]:
 def jax_loop(problem: Transport, form: Literal["scan", "checkpoint", "equinox"]) -> Callable[[], Outcome]:
     """A compiled loop: a scan of fixed length that does nothing after the stop, or the checkpointed loop of Equinox."""
     import jax
-    from jax import lax
     from jax import numpy as jnp
     from jax.scipy.special import logsumexp
 
-    cost, a, b = map(jnp.asarray, problem)
-    log_a, log_b = jnp.log(a), jnp.log(b)
+    loops: dict[str, Callable[..., tuple[Any, Any]]] = {
+        "scan": masked_scan,
+        "checkpoint": partial(masked_scan, wrap=jax.checkpoint),
+        "equinox": checkpointed_loop,
+    }
 
-    def step(c: Any, state: Any) -> Any:
-        before, g, _, steps = state
-        f = -WIDTH * logsumexp((g - c) / WIDTH + log_b, axis=1)
-        g = -WIDTH * logsumexp((f[:, None] - c) / WIDTH + log_a[:, None], axis=0)
-        return f, g, lax.stop_gradient(jnp.abs(f - before).max()), steps + 1
+    def loss(c: Any, a: Any, b: Any) -> Any:
+        log_a, log_b = jnp.log(a), jnp.log(b)
 
-    def scan(c: Any, start: Any) -> Any:
-        def body(state: Any, _: Any) -> Any:
-            new, going = step(c, state), state[2] >= TOLERANCE
-            return jax.tree.map(lambda after, before: jnp.where(going, after, before), new, state), None
+        def advance(state: Any) -> Any:
+            before, g = state
+            f = -WIDTH * logsumexp((g - c) / WIDTH + log_b, axis=1)
+            g = -WIDTH * logsumexp((f[:, None] - c) / WIDTH + log_a[:, None], axis=0)
+            return (f, g), jax.lax.stop_gradient(jnp.abs(f - before).max())
 
-        return lax.scan(jax.checkpoint(body) if form == "checkpoint" else body, start, None, length=MOST)[0]
-
-    def while_loop(c: Any, start: Any) -> Any:
-        import equinox.internal as eqxi
-
-        return eqxi.while_loop(
-            lambda state: state[2] >= TOLERANCE,
-            lambda state: step(c, state),
-            start,
-            max_steps=MOST,
-            kind="checkpointed",
-        )
-
-    def loss(c: Any) -> Any:
-        start = jnp.zeros_like(a), jnp.zeros_like(b), jnp.asarray(jnp.inf), jnp.asarray(0)
-        f, g, _, steps = (while_loop if form == "equinox" else scan)(c, start)
+        (f, g), steps = loops[form](advance, (jnp.zeros_like(a), jnp.zeros_like(b)), TOLERANCE, MOST)
         return (a[:, None] * jnp.exp((f[:, None] + g - c) / WIDTH) * b * c).sum(), steps
 
-    compiled = jax.jit(jax.value_and_grad(loss, has_aux=True))
-
-    def run() -> Outcome:
-        (value, steps), gradient = compiled(cost)
-        return outcome(value, gradient, steps)
-
-    return run
+    return Compiled(loss, *problem)
 
 
 def autograd_boxes(problem: Transport) -> Callable[[], Outcome]:
@@ -289,7 +270,8 @@ def by_hand_scaled(problem: Transport) -> Callable[[], Outcome]:
         while change >= TOLERANCE:
             u = 1.0 / (kernel @ (b * v))
             v = 1.0 / ((a * u) @ kernel)
-            us.append(u), vs.append(v)
+            us.append(u)
+            vs.append(v)
             now = f0 + WIDTH * np.log(u)
             change, before = np.abs(now - before).max(), now
         moved = (a * u)[:, None] * kernel * (b * v)
@@ -297,9 +279,11 @@ def by_hand_scaled(problem: Transport) -> Callable[[], Outcome]:
         u_bar, v_bar, lefts, rights = paid.sum(axis=1) / u, paid.sum(axis=0) / v, [], []
         for u, v, v_before in zip(us[::-1], vs[:0:-1], vs[-2::-1], strict=True):
             v_bar *= -v * v
-            lefts.append(a * u), rights.append(v_bar)
+            lefts.append(a * u)
+            rights.append(v_bar)
             u_bar = (u_bar + a * (kernel @ v_bar)) * (-u * u)
-            lefts.append(u_bar), rights.append(b * v_before)
+            lefts.append(u_bar)
+            rights.append(b * v_before)
             u_bar, v_bar = 0.0, b * (u_bar @ kernel)
         gradient = moved - (paid + (np.array(lefts).T @ np.array(rights)) * kernel) / WIDTH
         # The step in the log domain: v = exp((g − g₀)/ε) = 1 at the reference, with the slope of g.
@@ -315,27 +299,23 @@ def by_hand_scaled(problem: Transport) -> Callable[[], Outcome]:
 # --- the workload ----------------------------------------------------------------------------------------------------
 
 
-def _form(make: Callable[..., Any], *arguments: Any) -> Callable[[Transport], Callable[[], Outcome]]:
-    return lambda problem: make(problem, *arguments)
-
-
 WORKLOAD = Workload(
     key="B2",
     title="log-Sinkhorn, ε = 5e-3",
-    sizes={"small": {"n": 100}, "medium": {"n": 400}, "large": {"n": 1000}},
+    sizes=by_size(n=(100, 400, 1000)),
     problem=problem,
     forms=(
         Form("unspool, driver", "unspool", driver, "ours"),
-        Form("unspool, plain", "unspool", _form(ours, "plain"), "ours"),
-        Form("unspool, fragment", "unspool", _form(ours, "fragment"), "ours"),
-        Form("unspool, remat", "unspool", _form(ours, "remat"), "ours"),
-        Form("unspool, iterate", "unspool", _form(ours, "iterate"), "ours"),
+        Form("unspool, plain", "unspool", partial(ours, form="plain"), "ours"),
+        Form("unspool, fragment", "unspool", partial(ours, form="fragment"), "ours"),
+        Form("unspool, remat", "unspool", partial(ours, form="remat"), "ours"),
+        Form("unspool, iterate", "unspool", partial(ours, form="iterate"), "ours"),
         Form("PyTorch", "torch", torch_eager, "peer"),
-        Form("PyTorch, checkpoint", "torch", _form(torch_eager, True), "peer"),
+        Form("PyTorch, checkpoint", "torch", partial(torch_eager, checkpointed=True), "peer"),
         Form("PyTorch, scaled", "torch", torch_scaled, "peer"),
-        Form("JAX scan", "jax", _form(jax_loop, "scan"), "peer"),
-        Form("JAX scan, checkpoint", "jax", _form(jax_loop, "checkpoint"), "peer"),
-        Form("Equinox", "equinox", _form(jax_loop, "equinox"), "peer"),
+        Form("JAX scan", "jax", partial(jax_loop, form="scan"), "peer"),
+        Form("JAX scan, checkpoint", "jax", partial(jax_loop, form="checkpoint"), "peer"),
+        Form("Equinox", "equinox", partial(jax_loop, form="equinox"), "peer"),
         Form("autograd", "autograd", autograd_boxes, "peer"),
         Form("by hand", "numpy", by_hand, "limit"),
         Form("by hand, scaled", "numpy", by_hand_scaled, "limit"),

@@ -13,11 +13,13 @@ that of X − X̂ itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bench.suite.workload import Bar, Form, Outcome, Workload, outcome
+from bench.suite.loops import Compiled
+from bench.suite.workload import Bar, Form, Outcome, Workload, by_size, outcome
 
 NOISE = 0.5
 BLOCK = 256  # by hand: how many rows are multiplied at once
@@ -34,9 +36,9 @@ class Decomposition(NamedTuple):
 def problem(n: int, rank: int, sweeps: int) -> Decomposition:
     """Return random factors multiplied out, with noise, and other random factors to start from."""
     rng = np.random.default_rng(0)
-    truth, start = (tuple(rng.standard_normal((n, rank)) for _ in range(3)) for _ in range(2))
+    truth, start = rng.standard_normal((2, 3, n, rank))
     exact = ((truth[0][:, None] * truth[1]).reshape(n * n, rank) @ truth[2].T).reshape(n, n, n)
-    return Decomposition(exact + NOISE * rng.standard_normal((n, n, n)), start, sweeps)
+    return Decomposition(exact + NOISE * rng.standard_normal((n, n, n)), (start[0], start[1], start[2]), sweeps)
 
 
 def sweep(p: Any, matrix: Any, norm2: Any, B: Any, C: Any) -> tuple[Any, Any, Any, Any]:
@@ -130,15 +132,13 @@ def torch_eager(problem: Decomposition) -> Callable[[], Outcome]:
 
 def jax_loop(problem: Decomposition, form: Literal["scan", "unrolled"]) -> Callable[[], Outcome]:
     """A compiled loop of all the sweeps, as a scan or written out. The residuals of the sweeps come out afterwards."""
-    import jax
     from jax import lax
     from jax import numpy as jnp
 
     data, start, sweeps = problem
     n = data.shape[0]
-    X0, (_, B0, C0) = jnp.asarray(data), map(jnp.asarray, start)
 
-    def loss(X: Any) -> Any:
+    def loss(X: Any, B0: Any, C0: Any) -> Any:
         matrix, norm2 = X.reshape(n * n, n), (X * X).sum()
 
         def body(state: Any, _: Any) -> Any:
@@ -147,20 +147,15 @@ def jax_loop(problem: Decomposition, form: Literal["scan", "unrolled"]) -> Calla
 
         if form == "scan":
             _, residuals = lax.scan(body, (B0, C0), None, length=sweeps)
-            return residuals[-1], residuals
-        state, seen = (B0, C0), []
-        for _ in range(sweeps):
-            state, residual = body(state, None)
-            seen.append(residual)
-        return residual, jnp.stack(seen)
+        else:
+            state, seen = (B0, C0), []
+            for _ in range(sweeps):
+                state, residual = body(state, None)
+                seen.append(residual)
+            residuals = jnp.stack(seen)
+        return residuals[-1], (residuals > 0.0).sum()
 
-    compiled = jax.jit(jax.value_and_grad(loss, has_aux=True))
-
-    def run() -> Outcome:
-        (value, residuals), gradient = compiled(X0)
-        return outcome(value, gradient, int(np.count_nonzero(np.asarray(residuals) > 0.0)))
-
-    return run
+    return Compiled(loss, data, *start[1:])
 
 
 def autograd_boxes(problem: Decomposition) -> Callable[[], Outcome]:
@@ -239,7 +234,9 @@ def by_hand(problem: Decomposition) -> Callable[[], Outcome]:
 
 def _forward(matrix: Any, start: Any, sweeps: int, norm2: float) -> tuple[list[_Kept], Any]:
     """Return what the sweeps leave, and the moments of the last factor."""
-    (_, b, c), kept, residual = (factor.T.copy() for factor in start), [], np.inf
+    _, b, c = (factor.T.copy() for factor in start)
+    kept: list[_Kept] = []
+    residual = np.inf
     rank, n = b.shape
     gram_b, gram_c = b @ b.T, c @ c.T
     while len(kept) < sweeps and residual > 0.0:
@@ -289,29 +286,21 @@ def _backward(matrix: Any, kept: _Kept, bars: Any, extra: Any, left: Any, right:
 # --- the workload ----------------------------------------------------------------------------------------------------
 
 
-def _form(make: Callable[..., Any], *arguments: Any) -> Callable[[Decomposition], Callable[[], Outcome]]:
-    return lambda problem: make(problem, *arguments)
-
-
 _COMPILES = dict.fromkeys(("medium", "large"), "30 sweeps written out compile for up to a minute")
 
 WORKLOAD = Workload(
     key="B3",
     title="CP-ALS, 30 sweeps",
-    sizes={
-        "small": {"n": 20, "rank": 4, "sweeps": 30},
-        "medium": {"n": 60, "rank": 8, "sweeps": 30},
-        "large": {"n": 150, "rank": 16, "sweeps": 30},
-    },
+    sizes=by_size(n=(20, 60, 150), rank=(4, 8, 16), sweeps=30),
     problem=problem,
     forms=(
         Form("unspool, driver", "unspool", driver, "ours"),
-        Form("unspool, plain", "unspool", _form(ours, "plain"), "ours"),
-        Form("unspool, fragment", "unspool", _form(ours, "fragment"), "ours"),
-        Form("unspool, iterate", "unspool", _form(ours, "iterate"), "ours"),
+        Form("unspool, plain", "unspool", partial(ours, form="plain"), "ours"),
+        Form("unspool, fragment", "unspool", partial(ours, form="fragment"), "ours"),
+        Form("unspool, iterate", "unspool", partial(ours, form="iterate"), "ours"),
         Form("PyTorch", "torch", torch_eager, "peer"),
-        Form("JAX scan", "jax", _form(jax_loop, "scan"), "peer"),
-        Form("JAX unrolled", "jax", _form(jax_loop, "unrolled"), "peer", limits=_COMPILES),
+        Form("JAX scan", "jax", partial(jax_loop, form="scan"), "peer"),
+        Form("JAX unrolled", "jax", partial(jax_loop, form="unrolled"), "peer", limits=_COMPILES),
         Form("autograd", "autograd", autograd_boxes, "peer"),
         Form("by hand", "numpy", by_hand, "limit"),
     ),

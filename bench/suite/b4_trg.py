@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.suite.workload import Bar, Form, Options, Outcome, Reference, Row, Special, Workload, outcome
+from bench.suite.workload import Bar, Form, Options, Outcome, Reference, Row, Special, Workload, by_size, outcome
 
 BETA = 0.4
 CUTOFF = 1e-12  # singular values below this much of the largest one are dropped
@@ -70,7 +70,7 @@ def _torch(problem: Problem, svd: Callable[[Any], Any]) -> Run:
     from bench import nan_in_peers as loop
 
     functions = _functions(torch, svd, torch.permute, torch.tensor)
-    functions.count = lambda s: int((s > CUTOFF * s[0]).sum().item())  # type: ignore[method-assign]
+    functions.count = lambda s: int((s > CUTOFF * s[0]).sum().item())
     legs = [torch.tensor(mask) for mask in loop.leg_masks()]
 
     def run() -> Outcome:
@@ -99,7 +99,7 @@ def by_jax(problem: Problem) -> Run:
 
     def log_partition(beta: Any) -> Any:
         functions, known = _functions(jnp, _jax_svd, jnp.transpose, jnp.asarray), iter(ranks)
-        functions.count = lambda s: next(known)  # type: ignore[method-assign]
+        functions.count = lambda s: next(known)
         return loop.log_partition(functions, _site(jnp, beta, legs), problem["rank"])
 
     def _jax_svd(matrix: Any) -> Any:
@@ -129,7 +129,7 @@ def by_autograd(problem: Problem) -> Run:
     from bench import nan_in_peers as loop
 
     functions = _functions(anp, lambda a: anp.linalg.svd(a, full_matrices=False), anp.transpose, lambda a: a)
-    functions.count = _count  # type: ignore[method-assign]
+    functions.count = _count
     legs = loop.leg_masks()
 
     def log_partition(beta: Any) -> Any:
@@ -214,14 +214,10 @@ LIMITS = {
 }
 
 
-def _sizes(order: int) -> dict[str, dict[str, Any]]:
-    return {size: {"rank": rank, "order": order} for size, rank in (("small", 8), ("medium", 16), ("large", 24))}
-
-
 FIRST = Workload(
     key="B4",
     title="TRG of the Ising model, 30 steps, energy",
-    sizes=_sizes(1),
+    sizes=by_size(rank=(8, 16, 24), order=1),
     problem=problem,
     forms=FORMS,
     reference=reference,
@@ -230,7 +226,7 @@ FIRST = Workload(
 SECOND = replace(
     FIRST,
     title="TRG of the Ising model, 30 steps, energy and specific heat",
-    sizes=_sizes(2),
+    sizes=by_size(rank=(8, 16, 24), order=2),
     forms=tuple(replace(form, limits=LIMITS.get(form.name, {})) for form in FORMS),
     where="bench.suite.b4_trg:SECOND",
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.suite.workload import Form, Outcome, Workload, outcome
+from bench.suite.workload import Form, Outcome, Workload, by_size, outcome
 
 TOL = 1e-10
 CUTOFF = 1e-8  # eigenvalues below this much of the largest one are dropped
@@ -187,11 +187,7 @@ def by_autograd(problem: Problem) -> Run:
 WORKLOAD = Workload(
     key="B5",
     title="CTMRG and the energy of an infinite PEPS",
-    sizes={
-        "small": {"bond": 2, "rank": 16, "seed": 0},
-        "medium": {"bond": 3, "rank": 27, "seed": 0},
-        "large": {"bond": 4, "rank": 48, "seed": 0},
-    },
+    sizes=by_size(bond=(2, 3, 4), rank=(16, 27, 48), seed=0),
     problem=problem,
     forms=(
         Form("unspool, through all steps", "unspool", by_unspool, "ours"),

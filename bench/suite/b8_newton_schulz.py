@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.suite.loops import Compiled, checkpointed_loop, masked_scan, python_loop
 from bench.suite.tucker_hooi import HOOI
-from bench.suite.workload import Bar, Form, Options, Outcome, Reference, Row, Special, Workload, outcome
+from bench.suite.workload import Bar, Form, Options, Outcome, Reference, Row, Special, Workload, by_size, outcome
 
 SMALLEST = 0.01
 TOLERANCE = 1e-12
@@ -55,6 +57,11 @@ def known_polar(problem: Polar) -> Reference:
     return Reference(float(np.sum(weights * (left @ right.T))), np.ravel(gradient), 1e-9)
 
 
+def step(X: Any) -> Any:
+    """Make a step, in any library whose arrays are like NumPy's."""
+    return 1.5 * X - 0.5 * (X @ (X.mT @ X))
+
+
 # --- polar: unspool --------------------------------------------------------------------------------------------------
 
 
@@ -65,44 +72,24 @@ def polar_driver(problem: Polar) -> Run:
     def run() -> Outcome:
         A = us.tensor(problem.matrix)
         found = us.networks.newton_schulz_polar(A, scale=1.0, tol=TOLERANCE, max_steps=MOST_STEPS)
-        loss = us.sum(problem.weights * found.state)
-        value, gradient = us.eval(loss, loss.grad(A))
-        return outcome(value, gradient, found.steps)
+        return _differentiated(problem, A, found.state, found.steps)
 
     return run
 
 
-def polar_plain(problem: Polar) -> Run:
-    """A plain loop."""
-    return _polar_loop(problem, lambda step: step)
-
-
-def polar_fragment(problem: Polar) -> Run:
-    """The same loop over a step that is traced once."""
+def polar_python(problem: Polar, traced: bool) -> Run:
+    """A plain loop, or the same loop over a step that is traced once."""
     import unspool as us
 
-    return _polar_loop(problem, us.fragment)
-
-
-def _polar_loop(problem: Polar, decorate: Callable[[Any], Any]) -> Run:
-    import unspool as us
-
-    @decorate
-    def advance(X: Any) -> Any:
-        new = 1.5 * X - 0.5 * (X @ (X.mT @ X))
+    def moved(X: Any) -> Any:
+        new = step(X)
         return new, us.linalg.norm(new - X)
+
+    advance = us.fragment(moved) if traced else moved
 
     def run() -> Outcome:
         A = us.tensor(problem.matrix)
-        X, steps = A, 0
-        while steps < MOST_STEPS:
-            X, change = advance(X)
-            steps += 1
-            if float(change) < TOLERANCE:
-                break
-        loss = us.sum(problem.weights * X)
-        value, gradient = us.eval(loss, loss.grad(A))
-        return outcome(value, gradient, steps)
+        return _differentiated(problem, A, *python_loop(advance, A, TOLERANCE, MOST_STEPS))
 
     return run
 
@@ -111,19 +98,23 @@ def polar_iterate(problem: Polar) -> Run:
     """The engine runs the steps, and tests between them."""
     import unspool as us
 
+    def still(new: Any, old: Any) -> Any:
+        return us.linalg.norm(new - old) < TOLERANCE
+
     def run() -> Outcome:
         A = us.tensor(problem.matrix)
-        X, steps = us.iterate(
-            lambda X: 1.5 * X - 0.5 * (X @ (X.mT @ X)),
-            A,
-            until=lambda new, old: us.linalg.norm(new - old) < TOLERANCE,
-            max_steps=MOST_STEPS,
-        )
-        loss = us.sum(problem.weights * X)
-        value, gradient = us.eval(loss, loss.grad(A))
-        return outcome(value, gradient, steps)
+        return _differentiated(problem, A, *us.iterate(step, A, until=still, max_steps=MOST_STEPS))
 
     return run
+
+
+def _differentiated(problem: Polar, A: Any, X: Any, steps: int) -> Outcome:
+    """Return loss and gradient of a polar factor of ours."""
+    import unspool as us
+
+    loss = us.sum(problem.weights * X)
+    value, gradient = us.eval(loss, loss.grad(A))
+    return outcome(value, gradient, steps)
 
 
 # --- polar: other libraries, and by hand ------------------------------------------------------------------------------
@@ -135,15 +126,13 @@ def polar_torch(problem: Polar) -> Run:
 
     weights = torch.tensor(problem.weights)
 
+    def advance(X: Any) -> Any:
+        new = step(X)
+        return new, torch.linalg.matrix_norm((new - X).detach()).item()
+
     def run() -> Outcome:
         A = torch.tensor(problem.matrix, requires_grad=True)
-        X, steps = A, 0
-        while steps < MOST_STEPS:
-            new = 1.5 * X - 0.5 * (X @ (X.mT @ X))
-            change = torch.linalg.matrix_norm((new - X).detach()).item()
-            X, steps = new, steps + 1
-            if change < TOLERANCE:
-                break
+        X, steps = python_loop(advance, A, TOLERANCE, MOST_STEPS)
         loss = torch.sum(weights * X)
         (gradient,) = torch.autograd.grad(loss, A)
         return outcome(loss.item(), gradient.numpy(), steps)
@@ -156,17 +145,16 @@ def polar_autograd(problem: Polar) -> Run:
     import autograd.numpy as anp
     from autograd import value_and_grad
 
+    def advance(X: Any) -> Any:
+        new = 1.5 * X - 0.5 * anp.dot(X, anp.dot(X.T, X))
+        return new, np.linalg.norm(new._value - X._value)
+
     def run() -> Outcome:
         steps = 0
 
         def loss(A: Any) -> Any:
             nonlocal steps
-            X, steps = A, 0
-            while steps < MOST_STEPS:
-                before, steps = X._value, steps + 1
-                X = 1.5 * X - 0.5 * anp.dot(X, anp.dot(X.T, X))
-                if np.linalg.norm(X._value - before) < TOLERANCE:
-                    break
+            X, steps = python_loop(advance, A, TOLERANCE, MOST_STEPS)
             return anp.sum(problem.weights * X)
 
         value, gradient = value_and_grad(loss)(problem.matrix)
@@ -175,72 +163,32 @@ def polar_autograd(problem: Polar) -> Run:
     return run
 
 
-def polar_jax_scan(problem: Polar) -> Run:
-    """JAX, compiled: a scan over as many steps as may be needed, of which those after the stop are ignored."""
-    import jax
-    import jax.numpy as jnp
-
-    def advance(state: Any, _: Any) -> Any:
-        X, steps, going = state
-        new = 1.5 * X - 0.5 * (X @ (X.mT @ X))
-        change = jnp.linalg.norm(jax.lax.stop_gradient(new - X))
-        return (jnp.where(going, new, X), steps + going, going & (change >= TOLERANCE)), None
-
-    def loss(A: Any, weights: Any) -> Any:
-        state = (A, jnp.zeros((), int), jnp.ones((), bool))
-        (X, steps, _), _ = jax.lax.scan(advance, state, None, length=MOST_STEPS)
-        return jnp.sum(weights * X), steps
-
-    return _compiled(problem, loss)
-
-
 def polar_jax_unrolled(problem: Polar) -> Run:
     """JAX, compiled as one long expression: the number of steps that the others found is told in advance."""
-    import jax.numpy as jnp
+    known = _states(problem)[1]
 
-    steps = _states(problem)[1]
+    def unrolled(advance: Any, X: Any, *stop: Any) -> Any:
+        for _ in range(known):
+            X = advance(X)[0]
+        return X, known
 
-    def loss(A: Any, weights: Any) -> Any:
-        X = A
-        for _ in range(steps):
-            X = 1.5 * X - 0.5 * (X @ (X.mT @ X))
-        return jnp.sum(weights * X), steps
-
-    return _compiled(problem, loss)
+    return polar_jax(problem, unrolled)
 
 
-def polar_equinox(problem: Polar) -> Run:
-    """Equinox: a while loop that stops, with checkpoints for the most steps there may be."""
-    import equinox.internal as eqxi
+def polar_jax(problem: Polar, loop: Callable[..., tuple[Any, Any]]) -> Run:
+    """JAX, compiled: a scan of which the steps after the stop are ignored, or the loop of Equinox, which stops."""
     import jax
     import jax.numpy as jnp
 
-    def advance(state: Any) -> Any:
-        X, _, steps = state
-        new = 1.5 * X - 0.5 * (X @ (X.mT @ X))
-        return new, jnp.linalg.norm(jax.lax.stop_gradient(new - X)), steps + 1
+    def advance(X: Any) -> Any:
+        new = step(X)
+        return new, jnp.linalg.norm(jax.lax.stop_gradient(new - X))
 
     def loss(A: Any, weights: Any) -> Any:
-        state = (A, jnp.ones(()), jnp.zeros((), int))
-        proceed = lambda state: state[1] >= TOLERANCE  # noqa: E731
-        X, _, steps = eqxi.while_loop(proceed, advance, state, max_steps=MOST_STEPS, kind="checkpointed")
+        X, steps = loop(advance, A, TOLERANCE, MOST_STEPS)
         return jnp.sum(weights * X), steps
 
-    return _compiled(problem, loss)
-
-
-def _compiled(problem: Any, loss: Any) -> Run:
-    """Return the run of a function that gives a loss and the steps, of the first two arrays of a problem."""
-    import jax
-
-    function = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    arguments = jax.device_put(problem.matrix), jax.device_put(problem.weights)
-
-    def run() -> Outcome:
-        (value, steps), gradient = function(*arguments)
-        return outcome(value, gradient, int(steps))
-
-    return run
+    return Compiled(loss, problem.matrix, problem.weights)
 
 
 def polar_by_hand(problem: Polar) -> Run:
@@ -265,7 +213,8 @@ def polar_by_hand(problem: Polar) -> Run:
 def _states(problem: Polar) -> tuple[list[np.ndarray], int, list[np.ndarray]]:
     """Return X before the first and after each step, how many steps there are, and XᵀX of each."""
     X = problem.matrix
-    states, squares = [X], []
+    states: list[np.ndarray] = [X]
+    squares: list[np.ndarray] = []
     change = np.empty_like(X)
     while len(squares) < MOST_STEPS:
         square = X.T @ X
@@ -286,17 +235,17 @@ def _states(problem: Polar) -> tuple[list[np.ndarray], int, list[np.ndarray]]:
 POLAR = Workload(
     key="B8",
     title="Newton–Schulz for the polar factor",
-    sizes={"small": {"n": 64}, "medium": {"n": 256}, "large": {"n": 1024}},
+    sizes=by_size(n=(64, 256, 1024)),
     problem=polar_problem,
     forms=(
-        Form("unspool, plain", "unspool", polar_plain, "ours"),
-        Form("unspool, fragment", "unspool", polar_fragment, "ours"),
+        Form("unspool, plain", "unspool", partial(polar_python, traced=False), "ours"),
+        Form("unspool, fragment", "unspool", partial(polar_python, traced=True), "ours"),
         Form("unspool, iterate", "unspool", polar_iterate, "ours"),
         Form("unspool, driver", "unspool", polar_driver, "ours"),
         Form("PyTorch", "torch", polar_torch, "peer"),
-        Form("JAX scan", "jax", polar_jax_scan, "peer"),
+        Form("JAX scan", "jax", partial(polar_jax, loop=masked_scan), "peer"),
         Form("JAX unrolled", "jax", polar_jax_unrolled, "peer"),
-        Form("Equinox", "equinox", polar_equinox, "peer"),
+        Form("Equinox", "equinox", partial(polar_jax, loop=checkpointed_loop), "peer"),
         Form("autograd", "autograd", polar_autograd, "peer"),
         Form("by hand", "numpy", polar_by_hand, "limit"),
     ),

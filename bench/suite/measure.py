@@ -101,7 +101,7 @@ class Worker:
         ready, _, _ = select.select([self._process.stdout], [], [], timeout)
         if not ready:
             self._process.kill()
-            return {"error": f"no answer after {timeout:.0f} s"}
+            return {"error": f"no answer after {timeout:.0f} s", "slow": True}
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
         return answer
@@ -162,7 +162,7 @@ def measure(
             if form.name not in absent
         ]
         with tempfile.TemporaryDirectory() as folder:
-            _compare(workload, parameters, running, _first_calls(running, options, Path(folder)))
+            _compare(workload, parameters, running, _first_calls(running, options, Path(folder), deadline))
         sound = [one for one in running if one.sound]
         _time(sound, options, deadline)
         _weigh([one for one in sound if one.sound], options, deadline)
@@ -191,17 +191,20 @@ def _absent(form: Form, size: str) -> tuple[str, str] | None:
 # --- agreement --------------------------------------------------------------------------------------------------------
 
 
-def _first_calls(running: list[Running], options: Options, folder: Path) -> dict[str, dict[str, np.ndarray]]:
+def _first_calls(
+    running: list[Running], options: Options, folder: Path, deadline: float
+) -> dict[str, dict[str, np.ndarray]]:
     """Make every form and call it once; return what they computed, by name."""
     answers = {}
-    patience = max(FIRST_SHARE * options.seconds, PATIENCE)
+    share = FIRST_SHARE * options.seconds
     # All of them have their data before the first is timed, as they share a core.
-    ready = [one.worker.ask(patience, "ready") for one in running]
+    ready = [one.worker.ask(max(share, PATIENCE), "ready") for one in running]
     for number, (one, told) in enumerate(zip(running, ready, strict=True)):
         path = folder / f"{number}.npz"
+        patience = max(min(share, deadline - time.monotonic()), PATIENCE)
         told = told or one.worker.ask(patience, "first", save=str(path))
         if "error" in told:
-            _fail(one, told["error"])
+            _fail(one, told)
             continue
         with np.load(path) as stored:
             answers[one.form.name] = dict(stored)
@@ -210,11 +213,15 @@ def _first_calls(running: list[Running], options: Options, folder: Path) -> dict
     return answers
 
 
-def _fail(one: Running, error: str) -> None:
-    """Enter that a peer failed; ours and the limit must not."""
-    if one.form.kind != "peer":
+def _fail(one: Running, told: dict[str, Any], when: str = "") -> None:
+    """Enter that a form took too long, or that a peer failed; ours and the limit must not fail."""
+    error = when + told["error"]
+    if told.get("slow"):
+        one.note(state="slow", note=error)
+    elif one.form.kind == "peer":
+        one.note(state="failed", note=error)
+    else:
         raise SuiteError(f"{one.form.name}: {error}")
-    one.note(state="failed", note=error)
 
 
 def _compare(
@@ -238,7 +245,7 @@ def _compare(
             _judge(one, found, exact, known.tolerance, "what is known")
         if basis is not None:
             _judge(one, found, answers[basis.form.name], workload.tolerance, basis.form.name)
-        elif one.sound and one.form.kind != "peer":
+        elif one.row.state == "ok" and one.form.kind != "peer":
             basis = one
 
 
@@ -294,7 +301,7 @@ def _call(one: Running, options: Options, deadline: float) -> None:
     """Measure a form once more."""
     told = one.worker.ask(_patience(options, deadline), "time", repeats=one.repeats)
     if "error" in told:
-        _fail(one, f"when called again: {told['error']}")
+        _fail(one, told, "when called again: ")
         return
     one.times.append(told[options.clock])
     one.busy.append(told["wall"] / max(told["processor"], 1e-9))

@@ -6,12 +6,15 @@ the reason.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.suite.report import STATES, at_the_end, by_case, duration, fastest, ratio, volume
-from bench.suite.workload import Row, Special, Workload
+from bench.suite.lines import line_of
+from bench.suite.report import STATES, Amount, at_the_end, by_case, duration, fastest, ratio, volume
+from bench.suite.results import Measured
+from bench.suite.workload import Row
 
 COLOURS = {"ours": "#1f6fb4", "peer": "#e08a2e", "limit": "#8a8a8a"}
 NAMES = {"ours": "unspool", "peer": "peers", "limit": "limit: adjoint by hand"}
@@ -25,7 +28,7 @@ SHADES = {
 MARKS = "osD^vPX"
 
 
-def draw(workloads: dict[str, Workload | Special], rows: dict[str, list[Row]], folder: Path) -> list[Path]:
+def draw(workloads: dict[str, Measured], folder: Path) -> list[Path]:
     """Draw everything that was measured and return the files."""
     try:
         import matplotlib as mpl
@@ -36,13 +39,13 @@ def draw(workloads: dict[str, Workload | Special], rows: dict[str, list[Row]], f
     from matplotlib import pyplot as plt
 
     made = []
-    style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
+    style: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
     with plt.rc_context(style):
         for key, workload in workloads.items():
-            figure = _picture(workload, rows[key])
+            figure = _picture(workload)
             if figure is not None:
                 made.append(_save(figure, folder / f"{key.lower()}.png"))
-        ratios = _ratios(rows)
+        ratios = _ratios(workloads)
         if ratios:
             made.append(_save(_overview(ratios), folder / "summary.png"))
     return made
@@ -56,23 +59,23 @@ def _save(figure: Any, path: Path) -> Path:
     return path
 
 
-def _picture(workload: Workload | Special, rows: Sequence[Row]) -> Any:
-    if not any(row.seconds is not None for row in rows):
+def _picture(workload: Measured) -> Any:
+    if not any(row.seconds is not None for row in workload.rows):
         return None
-    if isinstance(workload, Special) and workload.plot != "bars" and any(row.x is not None for row in rows):
-        return _curves(workload, rows)
-    return _bars(workload, rows)
+    if workload.plot != "bars" and any(row.x is not None for row in workload.rows):
+        return _curves(workload)
+    return _bars(workload)
 
 
 # --- bars -------------------------------------------------------------------------------------------------------------
 
 
-def _bars(workload: Workload | Special, rows: Sequence[Row]) -> Any:
+def _bars(workload: Measured) -> Any:
     """Draw time, and memory where there is any: a row of panels for each case, a bar for each form."""
     from matplotlib import pyplot as plt
 
-    cases = by_case(row for row in rows if row.state != "missing")
-    weighed = any(_memory(row) is not None for row in rows)
+    cases = by_case(row for row in workload.rows if row.state != "missing")
+    weighed = any(row.resident is not None for row in workload.rows)
     columns = 2 if weighed else 1
     heights = [0.9 + 0.3 * len(members) for members in cases.values()]
     figure, panels = plt.subplots(
@@ -85,50 +88,64 @@ def _bars(workload: Workload | Special, rows: Sequence[Row]) -> Any:
         layout="constrained",
     )
     for (case, members), line in zip(cases.items(), panels, strict=True):
-        _bar_panel(line[0], members, lambda row: row.seconds, duration, "time, median and quartiles")
-        line[0].set_title(case, loc="left")
+        _bar_panel(line[0], members, lambda row: row.seconds, lambda row: row.high, duration)
+        _mark_quartiles(line[0], members)
+        _label(line[0], case, "time, median and quartiles")
         if weighed:
-            _bar_panel(line[1], members, _memory, volume, "peak of live bytes; hatched: growth of the process")
-    size = "" if isinstance(workload, Special) else f" · {rows[0].size}"
-    figure.suptitle(f"{workload.key} {workload.title}{size}", fontsize=11)
+            _bar_panel(line[1], members, lambda row: row.resident, lambda row: row.live, volume, explained=False)
+            _mark_live(line[1], members)
+            _label(line[1], "", "growth of the process; line: peak of live bytes, if the library tells")
+    figure.suptitle(workload.heading, fontsize=11)
     return figure
 
 
-def _memory(row: Row) -> float | None:
-    found = row.live if row.live is not None else row.resident
-    return None if found is None or row.state != "ok" else found
-
-
 def _bar_panel(
-    axes: Any, rows: Sequence[Row], number: Callable[[Row], float | None], unit: Callable[[Any], str], label: str
+    axes: Any,
+    rows: Sequence[Row],
+    number: Callable[[Row], float | None],
+    mark: Callable[[Row], float | None],
+    unit: Callable[[Any], str],
+    explained: bool = True,
 ) -> None:
-    numbers = {row.form: number(row) if row.state == "ok" else None for row in rows}
-    most = max((found for found in numbers.values() if found is not None), default=1.0)
-    timed = "time" in label
-    for place, row in enumerate(rows):
-        found = numbers[row.form]
+    """Draw a bar for each form, or what to say instead of it, and leave room for a mark beyond its end."""
+    numbers = [number(row) if row.state == "ok" else None for row in rows]
+    most = max((found for found in numbers if found is not None), default=1.0)
+    for place, (row, found) in enumerate(zip(rows, numbers, strict=True)):
         if found is None:
-            axes.text(0.01 * most, place, _instead(row) if timed else "–", va="center", color="#a02020", style="italic")
+            instead = _instead(row) if explained else "–"
+            axes.text(0.01 * most, place, instead, va="center", color="#a02020", style="italic")
             continue
-        hatch = "" if timed or row.live is not None else "////"
-        axes.barh(place, found, height=0.66, color=COLOURS[row.kind], hatch=hatch, edgecolor="white", linewidth=0)
-        end = found
-        if timed and row.low is not None and row.high is not None:
-            axes.plot((row.low, row.high), (place, place), color="#202020", linewidth=1.2)
-            end = max(found, row.high)
-        axes.text(min(end, 1.25 * most) + 0.02 * most, place, unit(found), va="center", fontsize=8)
+        axes.barh(place, found, height=0.66, color=COLOURS[row.kind])
+        end = min(max(found, mark(row) or 0.0), 1.25 * most)
+        axes.text(end + 0.02 * most, place, unit(found), va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [row.form for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.45 * most)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def _mark_quartiles(axes: Any, rows: Sequence[Row]) -> None:
+    for place, row in enumerate(rows):
+        if row.state == "ok" and row.low is not None and row.high is not None:
+            axes.plot((row.low, row.high), (place, place), color="#202020", linewidth=1.2)
+
+
+def _mark_live(axes: Any, rows: Sequence[Row]) -> None:
+    for place, row in enumerate(rows):
+        if row.state == "ok" and row.live is not None:
+            axes.plot((row.live, row.live), (place - 0.33, place + 0.33), color="#202020", linewidth=1.6)
+
+
+def _label(axes: Any, title: str, label: str) -> None:
+    axes.set_title(title, loc="left")
     axes.set_xlabel(label, fontsize=8)
 
 
 def _instead(row: Row) -> str:
     note = f": {row.note}" if row.note and row.state != "NaN" else ""
-    return (STATES[row.state] + note)[:60]
+    return textwrap.shorten(STATES[row.state] + note, 60, placeholder=" …")
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
@@ -136,15 +153,16 @@ def _instead(row: Row) -> str:
 # What the panels of memory show. Under a budget both are drawn for every form: a budget is in live bytes, and not every
 # library tells its own.
 MEMORY = {
-    "growth": "peak of live bytes; dotted: growth of the process, of those that do not tell",
+    "growth": "peak of live bytes; dotted: growth of the process, of those that do not tell; wide: straight lines",
     "budget": "solid: peak of live bytes; dotted and dashed: growth of the process",
 }
 
 
-def _curves(workload: Special, rows: Sequence[Row]) -> Any:
+def _curves(workload: Measured) -> Any:
     """Draw time and memory against ``x``: a row of panels for each case, a curve for each form."""
     from matplotlib import pyplot as plt
 
+    rows = workload.rows
     names = list(dict.fromkeys(row.case for row in rows))
     figure, panels = plt.subplots(
         len(names), 2, figsize=(11, 0.9 + 3.4 * len(names)), squeeze=False, layout="constrained"
@@ -157,6 +175,9 @@ def _curves(workload: Special, rows: Sequence[Row]) -> Any:
         growing = members if workload.plot == "budget" else [row for row in members if row.live is None]
         _curve_panel(right, telling, looks, lambda row: None if row.live is None else row.live / 1e6)
         _curve_panel(right, growing, looks, lambda row: None if row.resident is None else row.resident / 1e6, ":")
+        if workload.plot == "growth":
+            _fit_panel(left, members, looks, "seconds", 1.0)
+            _fit_panel(right, telling, looks, "live", 1e-6)
         left.set_title(name, loc="left")
         right.set_title(MEMORY[workload.plot], loc="left", fontsize=8)
         for axes, unit in ((left, "seconds"), (right, "MB")):
@@ -195,6 +216,19 @@ def _curve_panel(
                 axes.axhline(level, color=colour, ls=(0, (5, 3)), lw=1.2, label=form)
 
 
+def _fit_panel(axes: Any, rows: Sequence[Row], looks: dict[str, tuple[str, str]], amount: Amount, unit: float) -> None:
+    """Draw the straight line of each form; on logarithmic axes it bends where its start counts."""
+    for form, (colour, _) in looks.items():
+        members = [row for row in rows if row.form == form]
+        line = line_of(members, amount)
+        places = [row.x for row in members if row.x is not None]
+        if line is None:
+            continue
+        few, many = min(places), max(places)
+        steps = [few * (many / few) ** (part / 40) for part in range(41)]
+        axes.plot(steps, [unit * (line.start + line.slope * x) for x in steps], color=colour, lw=5, alpha=0.25)
+
+
 def _decorate(axes: Any, places: Sequence[float], axis: str, unit: str) -> None:
     """Make both axes logarithmic, with plain numbers: at the points measured, and at 1, 2 and 5 times powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator
@@ -212,45 +246,58 @@ def _decorate(axes: Any, places: Sequence[float], axis: str, unit: str) -> None:
 
 # --- everything at a glance -------------------------------------------------------------------------------------------
 
+# Whom a mark compares with: its colour, its shape and its name.
+BESIDE = {
+    "peer": (COLOURS["peer"], "o", "beside the best peer"),
+    "torch": ("#b3541e", "^", "beside the fastest of PyTorch"),
+    "limit": (COLOURS["limit"], "D", "beside the adjoint by hand"),
+}
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
-def _ratios(rows: dict[str, list[Row]]) -> list[tuple[str, float | None, float | None]]:
-    """Return ours divided by the best peer and by the limit, for each workload; of a curve for its end."""
-    found = []
-    for key, members in rows.items():
-        for case, part in by_case(at_the_end(members)).items():
-            ours = fastest(part, "ours")
-            pair = ratio(ours, fastest(part, "peer")), ratio(ours, fastest(part, "limit"))
-            if pair != (None, None):
-                found.append((f"{key} {case}".strip(), *pair))
+
+def _ratios(workloads: dict[str, Measured]) -> dict[str, dict[str, float]]:
+    """Return ours divided by theirs, for each workload and whom there is; of a curve for its end."""
+    found = {}
+    for workload in workloads.values():
+        for case, rows in by_case(at_the_end(workload.rows)).items():
+            ours = fastest(rows, "ours")
+            theirs = {
+                "peer": fastest(rows, "peer"),
+                "torch": fastest((row for row in rows if row.library == "torch"), "peer"),
+                "limit": fastest(rows, "limit"),
+            }
+            told = {name: number for name, row in theirs.items() if (number := ratio(ours, row)) is not None}
+            if told:
+                found[workload.short(case)] = told
     return found
 
 
-def _overview(ratios: Sequence[tuple[str, float | None, float | None]]) -> Any:
+def _overview(ratios: dict[str, dict[str, float]]) -> Any:
     """Draw the ratios on a logarithmic axis: left of the line at 1 ours is faster."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7.5, 1.4 + 0.36 * len(ratios)), layout="constrained")
-    for place, (_, peer, limit) in enumerate(ratios):
-        for number, colour, mark in ((peer, COLOURS["peer"], "o"), (limit, COLOURS["limit"], "D")):
-            if number is not None:
-                axes.plot((1.0, number), (place, place), color=colour, lw=1.5, alpha=0.5, zorder=1)
-                axes.plot(number, place, mark, color=colour, ms=7, zorder=2)
-    everything = [number for line in ratios for number in line[1:] if number is not None]
+    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.36 * len(ratios)), layout="constrained")
+    for place, told in enumerate(ratios.values()):
+        everybody = (1.0, *told.values())
+        axes.plot((min(everybody), max(everybody)), (place, place), color="#c8c8c8", lw=1.5, zorder=1)
+        for name, number in told.items():
+            colour, mark, _ = BESIDE[name]
+            # The best peer is a ring around PyTorch where it is that.
+            ring = "none" if name == "peer" else colour
+            axes.plot(number, place, mark, color=colour, mfc=ring, mew=1.6, ms=10 if name == "peer" else 6, zorder=2)
+    numbers = [number for told in ratios.values() for number in told.values()]
     axes.axvline(1.0, color="#202020", lw=1)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.5, 0.7 * min(everything)), max(2.0, 1.4 * max(everything)))
-    ticks = [tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if _within(tick, axes.get_xlim())]
+    axes.set_xlim(min(0.5, 0.7 * min(numbers)), max(2.0, 1.4 * max(numbers)))
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in TICKS if low <= tick <= high]
     axes.set_xticks(ticks, [f"{tick:g} ×" for tick in ticks])
     axes.minorticks_off()
-    axes.set_yticks(range(len(ratios)), [name for name, _, _ in ratios])
+    axes.set_yticks(range(len(ratios)), list(ratios))
     axes.set_ylim(len(ratios) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.25)
-    axes.plot([], [], "o", color=COLOURS["peer"], label="beside the best peer")
-    axes.plot([], [], "D", color=COLOURS["limit"], label="beside the adjoint by hand")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=8)
+    for name, (colour, mark, label) in BESIDE.items():
+        axes.plot([], [], mark, color=colour, mfc="none" if name == "peer" else colour, mew=1.6, label=label)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=8)
     axes.set_xlabel("time of unspool divided by theirs; left of 1 unspool is faster")
     return figure
-
-
-def _within(number: float, limits: tuple[float, float]) -> bool:
-    return limits[0] <= number <= limits[1]

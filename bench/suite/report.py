@@ -1,4 +1,4 @@
-"""Tables, ratios and bars from measured rows.
+"""Ratios and tables from measured rows.
 
 Everything here is arithmetic on rows, so it can be tested with numbers made up. A ratio is ours divided by theirs:
 below 1 is faster, or smaller. Ours is the fastest of our forms, the best peer the fastest peer that is right.
@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from bench.suite.workload import Bar, Row, Special, Workload
+from bench.suite.workload import Row
 
-STATES = {"NaN": "NaN", "wrong": "wrong", "missing": "not installed", "cannot": "cannot", "failed": "failed"}
+STATES = {
+    "NaN": "NaN",
+    "wrong": "wrong",
+    "missing": "not installed",
+    "cannot": "cannot",
+    "failed": "failed",
+    "slow": "too slow",
+}
+
+Amount = Literal["seconds", "first", "resident", "live"]
 
 
 # --- ratios -----------------------------------------------------------------------------------------------------------
@@ -25,23 +33,12 @@ def fastest(rows: Iterable[Row], kind: str) -> Row | None:
     return min(timed, key=lambda row: row.seconds or 0.0, default=None)
 
 
-def ratio(ours: Row | None, theirs: Row | None, quantity: str = "time") -> float | None:
-    """Return ours divided by theirs, or ``None`` if a number is missing.
-
-    Memory is that of live bytes where both tell and of resident growth where one cannot.
-    """
+def ratio(ours: Row | None, theirs: Row | None, amount: Amount = "seconds") -> float | None:
+    """Return ours divided by theirs, or ``None`` if a number is missing."""
     if ours is None or theirs is None:
         return None
-    if quantity == "memory":
-        pair = (ours.live, theirs.live)
-        if None in pair:
-            pair = (ours.resident, theirs.resident)
-    else:
-        name = "first" if quantity == "first" else "seconds"
-        pair = (getattr(ours, name), getattr(theirs, name))
-    if pair[0] is None or not pair[1]:
-        return None
-    return float(pair[0] / pair[1])
+    one, other = getattr(ours, amount), getattr(theirs, amount)
+    return None if one is None or not other else float(one / other)
 
 
 def by_case(rows: Iterable[Row], axis: str = "") -> dict[str, list[Row]]:
@@ -49,15 +46,19 @@ def by_case(rows: Iterable[Row], axis: str = "") -> dict[str, list[Row]]:
 
     A case whose rows all have an ``x`` is divided by it.
     """
-    cases: dict[str, list[Row]] = {}
-    for row in rows:
-        cases.setdefault(row.case, []).append(row)
     divided: dict[str, list[Row]] = {}
-    for case, members in cases.items():
+    for case, members in _cases(rows).items():
         for row in members:
             point = f"{row.x:g} {axis}".strip() if is_curve(members) else ""
             divided.setdefault(", ".join(filter(None, (case, point))), []).append(row)
     return divided
+
+
+def _cases(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    cases: dict[str, list[Row]] = {}
+    for row in rows:
+        cases.setdefault(row.case, []).append(row)
+    return cases
 
 
 def is_curve(rows: Sequence[Row]) -> bool:
@@ -67,75 +68,14 @@ def is_curve(rows: Sequence[Row]) -> bool:
 
 def at_the_end(rows: Iterable[Row]) -> list[Row]:
     """Return the rows without those of a case divided by ``x`` that are not at the largest one."""
-    cases: dict[str, list[Row]] = {}
-    for row in rows:
-        cases.setdefault(row.case, []).append(row)
     kept = []
-    for members in cases.values():
+    for members in _cases(rows).values():
         largest = max((row.x or 0.0 for row in members), default=0.0)
         kept += [row for row in members if not is_curve(members) or row.x == largest]
     return kept
 
 
-# --- bars -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A bar and what came of it: ``measured`` is the ratio, and ``held`` is ``None`` if it could not be decided."""
-
-    workload: str
-    bar: Bar
-    what: str
-    measured: float | None
-    held: bool | None
-
-    def __str__(self) -> str:
-        word = {True: "pass", False: "MISS", None: "–"}[self.held]
-        numbers = ""
-        if self.bar.quantity != "right":
-            measured = "not measured" if self.measured is None else f"{self.measured:.2f} ×"
-            numbers = f"{measured:>14}   ≤ {self.bar.most:.2f} ×"
-        return f"  {word:<5} {self.workload:<4} {self.what:<84}{numbers}"
-
-
-def judge(workload: Workload | Special, rows: Sequence[Row], size: str) -> list[Verdict]:
-    """Decide the bars of a workload that are meant for this size."""
-    return [_decide(workload.key, bar, rows) for bar in workload.bars if bar.size == size]
-
-
-def _decide(key: str, bar: Bar, rows: Sequence[Row]) -> Verdict:
-    rows = at_the_end(row for row in rows if not bar.case or row.case == bar.case)
-    if bar.quantity == "right":
-        return _decide_right(key, bar, rows)
-    ours = _named(rows, bar.ours) if bar.ours else fastest(rows, "ours")
-    theirs = fastest(rows, bar.against) if bar.against in ("peer", "limit") else _named(rows, bar.against)
-    measured = ratio(ours, theirs, bar.quantity)
-    held = None if measured is None else measured <= bar.most
-    quantity = {"time": "time", "memory": "memory", "first": "first call"}[bar.quantity]
-    against = theirs.form if theirs else bar.against
-    role = {"peer": " (best peer)", "limit": " (limit)"}.get(bar.against, "")
-    what = f"{quantity} of {ours.form if ours else bar.ours or 'ours'} beside {against}{role}"
-    return Verdict(key, bar, what + (f", {bar.case}" if bar.case else ""), measured, held)
-
-
-def _named(rows: Sequence[Row], name: str) -> Row | None:
-    return next((row for row in rows if row.form == name and row.state == "ok"), None)
-
-
-def _decide_right(key: str, bar: Bar, rows: Sequence[Row]) -> Verdict:
-    """Ours must be right; those named must not be, or not take part."""
-    ours = [row for row in rows if row.kind == "ours"]
-    right = bool(ours) and all(row.state == "ok" for row in ours)
-    names = [name.strip() for name in bar.against.split(";") if name.strip()]
-    others = [row for row in rows if row.form in names]
-    failing = [row for row in others if row.state in ("NaN", "wrong", "failed")]
-    told = ", ".join(f"{row.form} {STATES.get(row.state, 'right')}" for row in others)
-    decided = [row for row in others if row.state != "missing"]
-    return Verdict(key, bar, "ours right" + (f"; {told}" if told else ""), None, right and failing == decided)
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
+# --- numbers as text --------------------------------------------------------------------------------------------------
 
 
 def duration(seconds: float | None) -> str:
@@ -163,37 +103,50 @@ def times(number: float | None) -> str:
     return f"{number:.0f} ×" if number >= 100 else f"{number:.2f} ×"
 
 
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = ("time", "quartiles", "to ours", "first call", "live", "growth", "steps")
+
+
+def cells(row: Row, ours: Row | None) -> tuple[str, ...]:
+    """Return what was measured of a form, a cell for each of the columns."""
+    return (
+        duration(row.seconds),
+        f"{duration(row.low)}–{duration(row.high)}" if row.rounds > 1 else "–",
+        times(ratio(row, ours)),
+        duration(row.first),
+        volume(row.live),
+        volume(row.resident),
+        str(row.steps or "–"),
+    )
+
+
 def table(title: str, rows: Sequence[Row], axis: str = "") -> str:
     """Return what was measured of a workload, a line for each form whose library is installed."""
     lines = []
     for case, members in by_case((row for row in rows if row.state != "missing"), axis).items():
-        names = {id(row): _name(row, members) for row in members}
+        names = {id(row): name_of(row, members) for row in members}
         ours, width = fastest(members, "ours"), max(20, *(len(name) + 2 for name in names.values()))
         lines += ["", title + (f" · {case}" if case else "")]
-        head = ("time", "quartiles", "to ours", "first call", "live", "growth", "steps")
-        lines.append(" " * (width + 2) + "".join(f"{name:>{18 if name == 'quartiles' else 12}}" for name in head))
+        lines.append(" " * (width + 2) + _spaced(COLUMNS))
         for row in members:
-            lines.append(f"  {names[id(row)]:<{width}}" + _line(row, ours))
+            told = f"{STATES[row.state]:>12}" if row.state != "ok" else _spaced(cells(row, ours))
+            lines.append(f"  {names[id(row)]:<{width}}{told}   {row.note}".rstrip())
     return "\n".join(lines)
 
 
-def _name(row: Row, rows: Sequence[Row]) -> str:
+def _spaced(texts: Iterable[str]) -> str:
+    return "".join(
+        f"{text:>{18 if column == 'quartiles' else 12}}" for column, text in zip(COLUMNS, texts, strict=True)
+    )
+
+
+def name_of(row: Row, rows: Sequence[Row]) -> str:
     """Return the form, with its ``x`` where the table does not stand for one."""
     return row.form if row.x is None or is_curve(rows) else f"{row.form}, {row.x:g}"
 
 
-def _line(row: Row, ours: Row | None) -> str:
-    if row.state != "ok":
-        return f"{STATES[row.state]:>12}   {row.note}"
-    spread = f"{duration(row.low)}–{duration(row.high)}" if row.rounds > 1 else "–"
-    cells = (
-        f"{duration(row.seconds):>12}{spread:>18}{times(ratio(row, ours)):>12}{duration(row.first):>12}"
-        f"{volume(row.live):>12}{volume(row.resident):>12}{row.steps or '–':>12}"
-    )
-    return f"{cells}   {row.note}".rstrip()
-
-
-HEAD = ("workload", "ours", "time", "best peer", "ours / peer", "memory", "limit", "ours / limit")
+HEAD = ("workload", "ours", "time", "best peer", "ours / peer", "growth", "live", "limit", "ours / limit")
 
 
 def summary_line(key: str, case: str, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -206,7 +159,8 @@ def summary_line(key: str, case: str, rows: Sequence[Row]) -> tuple[str, ...]:
         duration(ours.seconds if ours else None),
         named[0],
         times(ratio(ours, peer)),
-        times(ratio(ours, peer, "memory")),
+        times(ratio(ours, peer, "resident")),
+        times(ratio(ours, peer, "live")),
         named[1],
         times(ratio(ours, limit)),
     )
@@ -221,19 +175,19 @@ def summary(measured: dict[str, list[Row]]) -> list[tuple[str, ...]]:
     ]
 
 
-def aligned(lines: Sequence[tuple[str, ...]]) -> str:
+def aligned(lines: Sequence[tuple[str, ...]], head: tuple[str, ...] = HEAD) -> str:
     """Return a table in plain text."""
-    widths = [max(len(line[column]) for line in (HEAD, *lines)) for column in range(len(HEAD))]
+    widths = [max(len(line[column]) for line in (head, *lines)) for column in range(len(head))]
     return "\n".join(
         "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (HEAD, *lines)
+        for line in (head, *lines)
     )
 
 
-def markdown(lines: Sequence[tuple[str, ...]]) -> str:
-    """Return the same table for a document."""
-    rule = tuple("---" for _ in HEAD)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (HEAD, rule, *lines))
+def markdown(lines: Sequence[tuple[str, ...]], head: tuple[str, ...] = HEAD) -> str:
+    """Return a table for a document."""
+    rule = tuple("---" for _ in head)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))
 
 
 def missing(rows: Iterable[Row]) -> str:
@@ -245,15 +199,3 @@ def missing(rows: Iterable[Row]) -> str:
 def busy(rows: Iterable[Row]) -> float:
     """Return the median of how busy the core was with others, 1 for not at all."""
     return statistics.median([row.busy for row in rows if row.busy is not None] or [1.0])
-
-
-def as_json(verdict: Verdict) -> dict[str, Any]:
-    """Return a bar and its outcome as it stands in the file of results."""
-    return {
-        "workload": verdict.workload,
-        "what": verdict.what,
-        "quantity": verdict.bar.quantity,
-        "measured": verdict.measured,
-        "most": None if verdict.bar.quantity == "right" else verdict.bar.most,
-        "held": verdict.held,
-    }

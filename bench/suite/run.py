@@ -14,28 +14,28 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import json
-import os
-import platform
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from bench import harness
-from bench.suite import report
-from bench.suite.measure import SuiteError, measure
-from bench.suite.workload import PACKAGES, SIZES, Options, Row, Special, Workload
+from bench.suite import bars, report
+from bench.suite.measure import OVERTIME, SuiteError, measure
+from bench.suite.results import Results, begun, load, machine, measured, versions
+from bench.suite.results import write as write_results
+from bench.suite.workload import SIZES, Options, Special
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parent / "results"
 
 # From here on the machine counts as busy: time by the wall for each second that a form had the core.
 MOST_BUSY = 1.1
+
+# What all workloads together may take, and what one has at least, however late it is.
+MINUTES, LEAST_SECONDS = 29.0, 20.0
 
 
 # --- what to run ------------------------------------------------------------------------------------------------------
@@ -55,7 +55,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--size", choices=SIZES, default="medium")
     parser.add_argument("--threads", type=int, choices=(1, 2), default=1, help="cores and BLAS threads (default 1)")
     parser.add_argument("--rounds", type=int, metavar="N", default=Options.rounds, help="the most rounds")
-    parser.add_argument("--seconds", type=float, metavar="S", default=Options.seconds, help="time for each workload")
+    parser.add_argument("--seconds", type=float, metavar="S", default=Options.seconds, help="the most for one workload")
+    parser.add_argument("--minutes", type=float, metavar="M", default=MINUTES, help="time for all of them together")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="processor: on a busy machine")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round; no bars and no pictures")
     parser.add_argument("--json", metavar="FILE", type=Path, help="where the numbers go")
@@ -79,101 +80,42 @@ def options_of(chosen: argparse.Namespace) -> Options:
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass
-class Results:
-    """What a run came to: the workloads that were measured, their rows by key, the bars, and what went wrong."""
-
-    options: Options
-    workloads: dict[str, Workload | Special] = dataclasses.field(default_factory=dict)
-    rows: dict[str, list[Row]] = dataclasses.field(default_factory=dict)
-    bars: list[report.Verdict] = dataclasses.field(default_factory=list)
-    errors: dict[str, str] = dataclasses.field(default_factory=dict)
-    load: list[float] = dataclasses.field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def missed(self) -> bool:
-        """Whether the run is to end with an error."""
-        return bool(self.errors) or any(verdict.held is False for verdict in self.bars)
-
-
-def run(keys: Iterable[str], options: Options) -> Results:
+def run(keys: Sequence[str], options: Options, minutes: float) -> Results:
     """Measure workloads one after another, and print the table of each as it is done."""
-    results = Results(options, load=[_load()])
+    results = begun(options)
     begin = time.monotonic()
-    for key in keys:
+    for place, key in enumerate(keys):
+        workload = importlib.import_module(f"bench.suite.{available()[key]}").WORKLOAD
+        started = time.monotonic()
+        seconds = share(options.seconds, 60.0 * minutes - (started - begin), len(keys) - place)
+        limited = dataclasses.replace(options, seconds=seconds)
         try:
-            workload = importlib.import_module(f"bench.suite.{available()[key]}").WORKLOAD
-            rows = workload.run(options) if isinstance(workload, Special) else measure(workload, options)
+            rows = workload.run(limited) if isinstance(workload, Special) else measure(workload, limited)
         except SuiteError as error:
             results.errors[key] = str(error)
+            results.bars += bars.unmeasured(workload, f"error: {error}")
             print(f"\n{key}: ERROR: {error}", flush=True)
             continue
-        results.workloads[key], results.rows[key] = workload, rows
-        if not options.quick:
-            results.bars += report.judge(workload, rows, options.size)
-        axis = workload.axis if isinstance(workload, Special) else ""
-        print(report.table(_title(workload, options), rows, axis), flush=True)
-    results.load.append(_load())
+        found = measured(workload, rows, options, time.monotonic() - started)
+        results.workloads[key] = found
+        results.bars += bars.judge(workload, rows, options)
+        print(report.table(found.heading, rows, found.axis), flush=True)
+        print(f"  {found.seconds:.0f} s", flush=True)
+    results.load.append(load())
     results.seconds = time.monotonic() - begin
     return results
 
 
-def _title(workload: Workload | Special, options: Options) -> str:
-    title = f"{workload.key} {workload.title}"
-    if isinstance(workload, Special):
-        return title
-    parameters = ", ".join(f"{name} = {value}" for name, value in workload.sizes[options.size].items())
-    return f"{title} · {options.size}: {parameters}"
+def share(most: float, left: float, workloads: int) -> float:
+    """Return the seconds that a workload may plan with, so that all which are left end in time.
 
-
-def _load() -> float:
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan")
+    >>> share(100.0, 1800.0, 12), share(100.0, 300.0, 4)
+    (100.0, 50.0)
+    """
+    return max(min(most, left / workloads / (1.0 + OVERTIME)), LEAST_SECONDS)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    """Return what the numbers depend on: processor, cores, memory and system."""
-    found = {"system": platform.platform(), "processor": platform.processor() or platform.machine()}
-    cpus, memory = Path("/proc/cpuinfo"), Path("/proc/meminfo")
-    if cpus.exists():
-        names = [line.partition(":")[2].strip() for line in cpus.read_text().splitlines() if "model name" in line]
-        found["processor"] = names[0] if names else found["processor"]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    numbers: dict[str, Any] = {"cores": cores}
-    if memory.exists():
-        numbers["memory"] = 1024 * int(memory.read_text().split()[1])
-    return found | numbers
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that belong to the numbers; ours as it is imported, which may be a working tree."""
-    import unspool
-
-    packages = dict.fromkeys([name for names in PACKAGES.values() for name in names] + ["jaxlib"])
-    return harness.versions(packages) | {"unspool": unspool.__version__}
-
-
-def as_json(results: Results) -> dict[str, Any]:
-    """Return a run as it is written to a file."""
-    return {
-        "versions": versions(),
-        "machine": machine() | {"load": results.load},
-        "options": dataclasses.asdict(results.options),
-        "seconds": results.seconds,
-        "workloads": {
-            key: {
-                "title": workload.title,
-                "parameters": None if isinstance(workload, Special) else workload.sizes[results.options.size],
-                "rows": [dataclasses.asdict(row) for row in results.rows[key]],
-            }
-            for key, workload in results.workloads.items()
-        },
-        "bars": [report.as_json(verdict) for verdict in results.bars],
-        "errors": results.errors,
-    }
 
 
 def write(results: Results, chosen: argparse.Namespace) -> None:
@@ -181,8 +123,7 @@ def write(results: Results, chosen: argparse.Namespace) -> None:
     folder = chosen.results or RESULTS
     path = chosen.json or (None if chosen.quick else folder / "suite.json")
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(as_json(results), indent=2) + "\n", encoding="utf-8")
+        write_results(results, path)
         print(f"\n{path}")
     if chosen.quick and chosen.results is None:
         return
@@ -190,7 +131,7 @@ def write(results: Results, chosen: argparse.Namespace) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "suite.md").write_text(report.markdown(report.summary(results.rows)) + "\n", encoding="utf-8")
-    for picture in plots.draw(results.workloads, results.rows, folder):
+    for picture in plots.draw(results.workloads, folder):
         print(picture)
 
 
@@ -200,9 +141,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = options_of(chosen)
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     about = machine()
-    print(f"{about['processor']}, {about['cores']} cores; load {_load()}; {options.threads} thread(s), {options.size}")
-    results = run(chosen.workload, options)
-    left_out = report.missing(row for rows in results.rows.values() for row in rows)
+    print(f"{about['processor']}, {about['cores']} cores; load {load()}; {options.threads} thread(s), {options.size}")
+    results = run(chosen.workload, options, chosen.minutes)
+    left_out = report.missing(results.everything)
     print("\nOurs beside the best peer and the limit; a ratio below 1 is for ours")
     print(report.aligned(report.summary(results.rows)))
     if left_out:
@@ -213,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     for key, error in results.errors.items():
         print(f"  ERROR {key}   {error}")
     write(results, chosen)
-    busy = report.busy(row for rows in results.rows.values() for row in rows)
+    busy = report.busy(results.everything)
     if busy > MOST_BUSY and options.clock == "wall":
         print(
             f"the machine was busy: half of the times are {busy:.2f} × what they would be alone; try --clock processor"

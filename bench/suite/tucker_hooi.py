@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.suite.workload import Form, Outcome, Workload, outcome
+from bench.suite.loops import Compiled
+from bench.suite.workload import Form, Outcome, Workload, by_size, outcome
 
 SWEEPS = 10
 
@@ -133,20 +134,13 @@ def hooi_jax(problem: Data) -> Run:
         (bases, core), norms = jax.lax.scan(advance, state, None, length=SWEEPS)
         return jnp.sum(weights * _approximation(jnp, bases, core)), len(norms)
 
-    function = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    arguments = jax.device_put(problem.tensor), jax.device_put(problem.weights)
-
-    def run() -> Outcome:
-        (value, sweeps), gradient = function(*arguments)
-        return outcome(value, gradient, int(sweeps))
-
-    return run
+    return Compiled(loss, problem.tensor, problem.weights)
 
 
 HOOI = Workload(
     key="B8",
     title="Tucker decomposition by HOOI",
-    sizes={"small": {"n": 24, "rank": 4}, "medium": {"n": 64, "rank": 6}, "large": {"n": 160, "rank": 8}},
+    sizes=by_size(n=(24, 64, 160), rank=(4, 6, 8)),
     problem=hooi_problem,
     forms=(
         Form("unspool, driver", "unspool", hooi_driver, "ours"),

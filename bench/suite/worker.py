@@ -62,6 +62,7 @@ class Measurer:
         (self._form,) = (candidate for candidate in workload.forms if candidate.name == form)
         self._problem = workload.problem(**parameters)
         self._run: Callable[[], Any] = lambda: None
+        self._rest = 0
 
     def ready(self) -> dict[str, Any]:
         """Answer: the data is there."""
@@ -80,6 +81,8 @@ class Measurer:
         taken = clock.read()
         growth = _peak(before)
         np.savez(save, value=found.value, gradient=found.gradient, steps=found.steps)
+        del found
+        self._rest = _settled()
         return {**taken, "import": made - begin, "growth": growth}
 
     def time(self, repeats: int) -> dict[str, Any]:
@@ -91,16 +94,22 @@ class Measurer:
         return clock.read(repeats)
 
     def memory(self) -> dict[str, Any]:
-        """Return the bytes by which a call raises the resident memory, at most."""
-        before = _settled()
+        """Return the bytes by which a call raises the resident memory, at most.
+
+        That is above what the process has at rest, after its first call or now, whichever is less: a library may hold
+        on to the memory of a call until the next one, and has it then without growing.
+        """
+        rest = min(_settled(), self._rest)
         self._run()
-        return {"bytes": _peak(before)}
+        return {"bytes": _peak(rest)}
 
     def live(self) -> dict[str, Any]:
         """Return the most bytes that were alive at once in a call, if the library tells."""
-        measure = {"torch": _live_torch, "jax": None, "equinox": None}.get(self._form.library, _live_numpy)
         gc.collect()
-        return {"bytes": None if measure is None else measure(self._run)}
+        if self._form.library in ("jax", "equinox"):
+            tell = getattr(self._run, "live", None)
+            return {"bytes": None if tell is None else tell()}
+        return {"bytes": (_live_torch if self._form.library == "torch" else _live_numpy)(self._run)}
 
 
 def _settled() -> int:

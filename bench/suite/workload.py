@@ -14,7 +14,7 @@ A worked example, whole, as it would stand in ``bench/suite/b0_squares.py``::
 
     import numpy as np
 
-    from bench.suite.workload import Bar, Form, Outcome, Workload, outcome
+    from bench.suite.workload import Bar, Form, Outcome, Workload, by_size, outcome
 
 
     def problem(n: int, tolerance: float) -> dict[str, object]:
@@ -44,7 +44,7 @@ A worked example, whole, as it would stand in ``bench/suite/b0_squares.py``::
     WORKLOAD = Workload(
         key="B0",
         title="squaring",
-        sizes={"small": {"n": 10, "tolerance": 1e-3}, "medium": {"n": 100, "tolerance": 1e-3}},
+        sizes=by_size(n=(10, 100, 1000), tolerance=1e-3),
         problem=problem,
         forms=(
             Form("unspool, plain", "unspool", plain, "ours"),
@@ -70,6 +70,9 @@ import numpy as np
 
 SIZES = ("small", "medium", "large")
 
+# The size at which bars are decided, and the number of threads.
+BAR_SIZE, BAR_THREADS = "medium", 1
+
 # What a form needs installed, beside NumPy.
 PACKAGES = {
     "unspool": ("unspool",),
@@ -81,6 +84,7 @@ PACKAGES = {
 }
 
 Kind = Literal["ours", "peer", "limit"]
+Plot = Literal["bars", "growth", "budget"]
 Quantity = Literal["time", "memory", "first", "right"]
 
 
@@ -99,6 +103,18 @@ def outcome(value: Any, gradient: Any, steps: int = 0) -> Outcome:
     """Return an outcome from whatever NumPy understands; a tuple or list of gradients is laid end to end."""
     parts: Iterable[Any] = gradient if isinstance(gradient, tuple | list) else (gradient,)
     return Outcome(float(value), np.concatenate([np.ravel(np.asarray(part)) for part in parts]), int(steps))
+
+
+def by_size(**parameters: tuple[Any, Any, Any] | int | float) -> dict[str, dict[str, Any]]:
+    """Return the parameters of the sizes, each given as a number for all sizes or as three of them.
+
+    >>> by_size(n=(20, 60, 150), sweeps=30)["medium"]
+    {'n': 60, 'sweeps': 30}
+    """
+    return {
+        size: {name: given[place] if isinstance(given, tuple) else given for name, given in parameters.items()}
+        for place, size in enumerate(SIZES)
+    }
 
 
 class Reference(NamedTuple):
@@ -137,17 +153,16 @@ class Bar:
     """A limit on ours divided by theirs: ``Bar("PyTorch", 1 / 3)`` asks for a third of the time of PyTorch.
 
     ``against`` is the name of a form, "peer" for the fastest peer, or "limit" for the fastest limit. ``ours`` is the
-    name of a form of ours; without it, the fastest. "memory" compares the live bytes of those very forms, or their
-    resident growth where one of them cannot tell. "right" asks that ours be right and that the forms named by
-    ``against``, separated by semicolons, be not; ``most`` is not used. ``case`` picks the rows of a ``Special``, at
-    the largest ``x``. A bar is decided at its ``size`` only.
+    name of a form of ours; without it, the fastest. "memory" compares the resident growth of those very forms and,
+    where both tell, their live bytes; each has to keep to the bar. "right" asks that ours be right and that the forms
+    named by ``against``, separated by semicolons, return NaN or something wrong; ``most`` is not used. ``case`` picks
+    the rows of a ``Special``, at the largest ``x``. A bar is decided at medium size on one core.
     """
 
     against: str
     most: float = 1.0
     quantity: Quantity = "time"
     ours: str = ""
-    size: str = "medium"
     case: str = ""
 
 
@@ -196,10 +211,11 @@ class Options:
 class Row:
     """What was measured of one form: seconds, bytes, and the state, which is "ok" or what to show instead.
 
-    ``state`` is "ok", "NaN", "wrong", "missing" for a library that is not installed, "cannot" or "failed"; ``note``
-    says more. ``low`` and ``high`` are the quartiles of ``seconds``, the median. ``first`` is the first call. ``busy``
-    is the time by the wall for each second that the process had the core: 1 if nobody else wanted it. ``live`` is the
-    peak of live bytes, if the library tells; ``resident`` is what the process grew by.
+    ``state`` is "ok", "NaN", "wrong", "missing" for a library that is not installed, "cannot", "failed" for an
+    exception, or "slow" for no answer in time; ``note`` says more. ``low`` and ``high`` are the quartiles of
+    ``seconds``, the median. ``first`` is the first call. ``busy`` is the time by the wall for each second that the
+    process had the core: 1 if nobody else wanted it. ``live`` is the peak of live bytes, if the library tells;
+    ``resident`` is what the process grew by.
 
     ``case`` and ``x`` are for specials. Rows of one case make a table, or one table for each ``x`` if all of them have
     one. Where curves are drawn, rows of one case and one form make a curve; a row without an ``x`` is a level.
@@ -240,5 +256,5 @@ class Special:
     title: str
     run: Callable[[Options], list[Row]]
     bars: tuple[Bar, ...] = ()
-    plot: Literal["bars", "growth", "budget"] = "bars"
+    plot: Plot = "bars"
     axis: str = ""

@@ -1,4 +1,4 @@
-"""The benchmark suite measures, compares and reports as it says. Nothing here depends on how fast the machine is."""
+"""The benchmark suite measures and compares as it says. Nothing here depends on how fast the machine is."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from bench.suite import plots, report
+from bench.suite import b10_budget, report
+from bench.suite import measure as measuring
 from bench.suite.measure import SuiteError, measure, quartiles, rounds_of
-from bench.suite.run import available
-from bench.suite.workload import PACKAGES, SIZES, Bar, Options, Row, Special, Workload
+from bench.suite.run import available, share
+from bench.suite.workload import PACKAGES, SIZES, Options, Workload
 from tests.bench import made_up
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "suite" / "run.py"
@@ -64,7 +66,8 @@ def test_a_library_that_is_not_installed_is_skipped_and_named(quick):
 def test_the_file_of_numbers_tells_versions_machine_and_options(quick):
     _, found = quick
     assert {"python", "numpy", "unspool"} <= set(found["versions"])
-    assert {"processor", "cores", "load"} <= set(found["machine"])
+    assert {"processor", "cores"} <= set(found["machine"])
+    assert len(found["load"]) == 2
     assert found["options"]["threads"] == 1
     assert found["workloads"]["B3"]["parameters"]
     assert found["errors"] == {}
@@ -129,82 +132,16 @@ def test_a_form_that_disagrees_is_an_error(workload, message):
         measure(workload, QUICK)
 
 
-# --- ratios and bars, from numbers made up ----------------------------------------------------------------------------
+def test_a_form_that_does_not_answer_in_time_is_shown_as_slow(monkeypatch):
+    monkeypatch.setattr(measuring, "PATIENCE", 5.0)
+    rows = {row.form: row for row in measure(made_up.SLOW, Options(size="small", rounds=1, seconds=1.0))}
+    assert rows["by hand"].state == "ok"
+    assert (rows["ours"].state, rows["ours"].note) == ("slow", "no answer after 5 s")
+    assert rows["a peer"].state == "slow"
+    assert "too slow   no answer after 5 s" in report.table("cubes", list(rows.values()))
 
 
-def row(form, kind, seconds=None, **settings):
-    return Row("B0", form, "numpy", kind, seconds=seconds, low=seconds, high=seconds, **settings)
-
-
-ROWS = [
-    row("ours, slow", "ours", 6.0, live=1_000_000),
-    row("ours, fast", "ours", 2.0, live=3_000_000, resident=8_000_000),
-    row("PyTorch", "peer", 8.0, live=30_000_000, resident=50_000_000),
-    row("JAX", "peer", 4.0, resident=80_000_000),
-    row("autograd", "peer", state="NaN"),
-    row("by hand", "limit", 1.6),
-]
-
-
-def test_ratios_are_ours_divided_by_the_best_peer_and_by_the_limit():
-    (line,) = report.summary({"B0": ROWS})
-    assert dict(zip(report.HEAD, line, strict=True)) == {
-        "workload": "B0",
-        "ours": "ours, fast",
-        "time": "2 s",
-        "best peer": "JAX, 4 s",
-        "ours / peer": "0.50 ×",
-        "memory": "0.10 ×",  # 8 of 80 MB of growth, for JAX does not tell its live bytes
-        "limit": "by hand, 1.6 s",
-        "ours / limit": "1.25 ×",
-    }
-
-
-def test_a_table_for_documents_has_the_same_numbers():
-    lines = report.summary({"B0": ROWS})
-    head, rule, first = report.markdown(lines).splitlines()
-    assert head.count("|") == rule.count("|") == first.count("|") == len(report.HEAD) + 1
-    assert "0.50 ×" in first and "0.50 ×" in report.aligned(lines)
-
-
-@pytest.mark.parametrize(
-    ("bar", "measured", "held"),
-    [
-        (Bar("PyTorch", 1 / 3), 0.25, True),
-        (Bar("PyTorch", 1 / 5), 0.25, False),
-        (Bar("peer", 0.5), 0.5, True),
-        (Bar("limit", 1.2), 1.25, False),
-        (Bar("PyTorch", 0.2, "memory"), 0.1, True),
-        (Bar("peer", 0.05, "memory"), 0.1, False),
-        (Bar("PyTorch", 1.0, ours="ours, slow"), 0.75, True),
-        (Bar("autograd", 1.0), None, None),
-        (Bar("not there", 1.0), None, None),
-        (Bar("autograd", quantity="right"), None, True),
-        (Bar("autograd; PyTorch", quantity="right"), None, False),
-    ],
-)
-def test_a_bar_is_decided_by_the_ratio(bar, measured, held):
-    workload = Special("B0", "made up", run=lambda options: [], bars=(bar,))
-    (verdict,) = report.judge(workload, ROWS, "medium")
-    assert verdict.held is held
-    assert verdict.measured == (None if measured is None else pytest.approx(measured))
-    assert {True: "pass", False: "MISS", None: "–"}[held] in str(verdict)
-    assert report.judge(workload, ROWS, "small") == []
-
-
-CURVE = [
-    row(form, kind, factor * x, case="loop", x=x, live=int(1e5 * x))
-    for x in (10.0, 100.0)
-    for form, kind, factor in (("ours", "ours", 1.0), ("PyTorch", "peer", 2.0 if x < 50 else 4.0))
-]
-
-
-def test_a_curve_has_a_table_for_each_point_and_is_judged_at_its_end():
-    assert list(report.by_case(CURVE, "steps")) == ["loop, 10 steps", "loop, 100 steps"]
-    workload = Special("B0", "made up", run=lambda options: [], bars=(Bar("PyTorch", 1.0, case="loop"),))
-    (verdict,) = report.judge(workload, CURVE, "medium")
-    assert verdict.measured == 0.25
-    assert [line[0] for line in report.summary({"B0": CURVE})] == ["B0 loop, 100"]
+# --- time -------------------------------------------------------------------------------------------------------------
 
 
 def test_rounds_keep_to_the_time():
@@ -215,29 +152,32 @@ def test_rounds_keep_to_the_time():
     assert sum(n * cost for n, cost in zip(rounds_of(costs, 30.0, 15), costs, strict=True)) <= 30.0
 
 
+def test_workloads_share_the_time_that_is_left_and_what_they_may_take_beyond_it():
+    assert share(100.0, 1800.0, 12) == 100.0
+    assert share(100.0, 300.0, 4) == 50.0
+    assert share(100.0, -5.0, 2) > 0.0
+
+
 def test_quartiles_of_measured_times():
     assert quartiles([3.0]) == (3.0, 3.0, 3.0)
     assert quartiles([5.0, 1.0, 2.0, 4.0, 3.0]) == (2.0, 3.0, 4.0)
 
 
-@pytest.mark.parametrize(
-    ("number", "text"), [(None, "–"), (2.0, "2 s"), (0.0123, "12.3 ms"), (4.5e-5, "45 µs"), (1234.5, "1234 s")]
-)
-def test_durations_have_a_unit_that_fits(number, text):
-    assert report.duration(number) == text
+# --- a peer that fails under budgets ----------------------------------------------------------------------------------
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+def test_a_peer_that_fails_beside_budgets_is_shown_and_the_others_are_measured():
+    class Bench:
+        def run(self, form, save):
+            if form == "equinox":
+                raise SystemExit("equinox failed")
+            return {"seconds": 1.0}
 
+        def answer(self, name):
+            return name
 
-def test_pictures_of_bars_curves_and_ratios_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    workloads = {
-        "B0": made_up.SOUND,
-        "B1": Special("B1", "growth", run=lambda options: [], plot="growth", axis="steps"),
-        "B2": Special("B2", "budget", run=lambda options: [], plot="budget", axis="share"),
-    }
-    budget = [*CURVE, row("PyTorch, all kept", "peer", 3.0, case="loop", resident=10**9)]
-    drawn = plots.draw(workloads, {"B0": ROWS, "B1": CURVE, "B2": budget}, tmp_path)
-    assert [path.name for path in drawn] == ["b0.png", "b1.png", "b2.png", "summary.png"]
-    assert all(path.stat().st_size > 1000 for path in drawn)
+    memory = SimpleNamespace(Row=lambda form: SimpleNamespace(form=form, runs=[]), check_agreement=lambda *_: None)
+    absent = {}
+    measured = b10_budget.peers(memory, Bench(), ["unspool", "torch store-all", "equinox"], absent)
+    assert [one.form for one in measured] == ["torch store-all"]
+    assert absent == {"equinox": ("failed", "the process ended early")}
