@@ -30,8 +30,7 @@ from bench.suite.workload import Bar, Form, Options, Outcome, Reference, Row, Sp
 SOLVE_TOL = 1e-10
 KRYLOV = 10
 
-# Relative accuracy of the peer's eigenvalues. Ours asks ARPACK for machine precision, which takes more applications of
-# the operator: the difference is in favour of the peer.
+# Relative accuracy of eigenvalues, which is that of ours.
 EIGEN_TOL = 1e-12
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ def _arpack(apply: Applied, v0: Any, basis: int, wanted: Wanted, size: float) ->
     if not 0.0 < np.linalg.norm(v0) < math.inf:
         raise ArgumentError("eigsh starts from v0, which has to be finite and not zero")
     options: dict[str, Any] = {"v0": v0, "tol": wanted.tol, "maxiter": wanted.maxiter, "ncv": basis}
-    if "rng" in inspect.signature(linalg.eigsh).parameters:
+    if _takes_generator():
         options["rng"] = np.random.default_rng(0)  # a start that is an eigenvector is left by a random step
     shift = _SHIFTS[wanted.which] * size
 
@@ -69,6 +70,13 @@ def _arpack(apply: Applied, v0: Any, basis: int, wanted: Wanted, size: float) ->
         return linalg.eigsh(A, wanted.k, which=wanted.which, **options)[1]
     except linalg.ArpackNoConvergence as error:
         raise _failure(len(error.eigenvalues), apply, wanted) from error
+
+
+@cache
+def _takes_generator() -> bool:
+    from scipy.sparse import linalg
+
+    return "rng" in inspect.signature(linalg.eigsh).parameters
 
 
 def _failure(converged: int, apply: Applied, wanted: Wanted) -> ConvergenceError:

@@ -99,12 +99,16 @@ def _filling(values: Tensor, size: Tensor, which: str) -> Tensor:
     return filled if which == "SA" else elementwise.negative(filled)
 
 
+# Where the deflated operator has the eigenvalue that it is shifted by, and the size of the operator itself.
+_SIZES = (1, 2)
+
+
 def _guard(j: int, search: Search) -> Guard:
     message = (
         f"eigenvalue {j} is equal to one that is not among the {search.wanted.k} found, and the loss depends on which "
         "vectors of their space were found. Ask for all of them (a larger k) and use the whole space (its projector)"
     )
-    return Guard(search.rule.degeneracy, message, (j,))
+    return Guard(search.rule.degeneracy, _SIZES, message, (j,))
 
 
 # --- the edge --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -48,10 +49,12 @@ class Guard(NamedTuple):
     """What a singular operator means, where it means more than a failure: which error is raised for it.
 
     ``degeneracy`` says what is singular: a solution that is larger than the right-hand side by more than 1/degeneracy
-    times the size of the operator.
+    divided by the size of the operator. ``sizes`` are the places of numbers among the operator's parameters whose
+    moduli add up to that size.
     """
 
     degeneracy: float
+    sizes: tuple[int, ...]
     message: str
     indices: tuple[int, ...]
 
@@ -329,10 +332,22 @@ _ASYMMETRY = 1e-4
 
 def probes(size: int, dtype: DType) -> tuple[Any, Any]:
     """Return two unit vectors that have nothing to do with any operator, the same ones every time."""
+    # A loop asks for the same ones in every step. Longer ones take less time than an operator applied to them.
+    return (_kept_probes if size <= _MOST_KEPT else _drawn_probes)(size, dtype)
+
+
+def _drawn_probes(size: int, dtype: DType) -> tuple[Any, Any]:
     draw = np.random.default_rng(0).standard_normal
     found = [draw(size) + 1j * draw(size) if dtype.kind == "c" else draw(size) for _ in range(2)]
     u, v = ((x / np.linalg.norm(x)).astype(dtype) for x in found)
+    for vector in (u, v):
+        vector.flags.writeable = False
     return u, v
+
+
+# The longest vectors that are kept. All of them together take at most 8 MB.
+_MOST_KEPT = 4096
+_kept_probes = lru_cache(maxsize=64)(_drawn_probes)
 
 
 def ensure_hermitian(apply: Applied) -> float:
@@ -356,7 +371,7 @@ class _Watch:
 
     def __init__(self, guard: Guard, apply: Applied) -> None:
         self._guard = guard
-        size = max(float(np.linalg.norm(apply(u))) for u in probes(apply.size, apply.dtype))
+        size = sum(abs(float(apply.parameters[place])) for place in guard.sizes)
         self._limit = 1.0 / (guard.degeneracy * size)
 
     def __call__(self, x: Any) -> None:

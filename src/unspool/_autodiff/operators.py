@@ -305,7 +305,7 @@ class Applied:
         self._plan = engine.plans.plan_for(fragment, (shape, *[np.shape(p) for p in parameters]))
         self._statistics = engine.statistics
         self._shape = shape
-        self._parameters = parameters
+        self.parameters = parameters
         self.dtype = dtype
         self.size = math.prod(shape)
         self.count = 0
@@ -315,4 +315,4 @@ class Applied:
         self.count += 1
         plan = self._plan
         self._statistics.kernel_calls += plan.kernels
-        return plan.run(vector.reshape(self._shape), *self._parameters)[0].reshape(-1)
+        return plan.run(vector.reshape(self._shape), *self.parameters)[0].reshape(-1)

@@ -26,20 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unspool as us
-from unspool.errors import ArgumentError, ShapeError
+from unspool._ops.linalg.gauge import tolerances_for
+from unspool._ops.linalg.svd import SVDResult
+from unspool.errors import ArgumentError, GaugeError, ShapeError
 from unspool.networks import _checks
 from unspool.networks._train import check_pair
+from unspool.networks._update import grown_left, improved, last_improved, passed_left, passed_right
 from unspool.networks.chain import MPO, MPS, expectation
 
 __all__ = ["DMRGResult", "dmrg"]
-
-# Vectors that Lanczos keeps before it restarts. The guess is good after the first sweep, so few are enough; with many,
-# the first look at convergence comes late.
-_KRYLOV = 10
-
-# Lets everything pass. An energy does not depend on the basis of a kept space, so what the gauge check looks at is zero
-# up to rounding. At convergence the whole cotangent is, and the check would compare rounding with rounding.
-_UNCHECKED = 1e300
 
 
 class DMRGResult(NamedTuple):
@@ -123,8 +118,8 @@ def dmrg(
 
     Notes
     -----
-    The local eigenvectors are found to machine precision. Their derivatives come from the eigenvalue equation and not
-    from the iteration, and so they are those of the loop.
+    The local eigenvectors are found to a residual of 1e-12 of their size, of the rounding in single precision. Their
+    derivatives come from the eigenvalue equation and not from the iteration, and so they are those of the loop.
 
     **Degenerate ground states.** The loop finds the one that the start leads to. Which one is a choice that derivatives
     do not know, so a gradient through an update that sees several of them raises `GaugeError`. Two ways out: a field
@@ -187,12 +182,16 @@ class _Chain:
     left: dict[int, us.Tensor]
     right: dict[int, us.Tensor]
 
-    def lowest(self, site: int) -> tuple[us.Tensor, us.Tensor]:
-        """Return the lowest energy that the tensors of an update can reach, and the one that does, as a matrix."""
+    def around(self, site: int) -> tuple[Any, ...]:
+        """Return all that an update looks at: tensors, operators, both environments, and how well to solve."""
         past = site + self.update
-        tensors, operators = tuple(self.tensors[site:past]), self.operators[site:past]
-        energy, theta = _lowest(tensors, operators, self.left[site], self.right[past], self.solve_tol)
-        return energy, theta
+        return (
+            tuple(self.tensors[site:past]),
+            self.operators[site:past],
+            self.left[site],
+            self.right[past],
+            self.solve_tol,
+        )
 
     def state(self) -> MPS:
         """Return the state, whose centre is the first site, normalised."""
@@ -202,33 +201,25 @@ class _Chain:
 
 def _move_right(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:
     """Update, leave an isometry at the site, take the rest along. Return the energy and the weight that was dropped."""
-    energy, theta = chain.lowest(site)
-    (basis, _, _), dropped = cut.split(theta)
-    center, chain.left[site + 1] = _passed_right(theta, basis, chain.left[site], chain.operators[site])
-    here, after = chain.tensors[site], chain.tensors[site + 1]
-    chain.tensors[site] = basis.reshape(*here.shape[:2], basis.shape[1])
-    chain.tensors[site + 1] = (
-        center.reshape(basis.shape[1], *after.shape[1:]) if chain.update == 2 else us.tensordot(center, after, 1)
-    )
+    energy, theta, factors = improved(*chain.around(site), rightward=True)
+    theta, kept, dropped = cut.choose(theta, factors)
+    beside = chain.left[site], chain.operators[site], chain.tensors[site + 1]
+    found = passed_right(theta, factors, *beside, chain.update, kept)
+    chain.tensors[site], chain.tensors[site + 1], chain.left[site + 1] = found
     return energy, dropped
 
 
 def _move_left(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:
     """Update, leave an isometry at the last of its sites, take the rest along: the mirror image of `_move_right`."""
-    energy, theta = chain.lowest(site)
     place = site + chain.update - 1
-    here = chain.tensors[place]
     if place == 0:
-        chain.tensors[place] = theta.reshape(here.shape)
+        energy, chain.tensors[place] = last_improved(*chain.around(site))
         return energy, 0.0
-    theta = theta.reshape(-1, here.shape[1] * here.shape[2])
-    (_, _, basis), dropped = cut.split(theta)
-    center, chain.right[place] = _passed_left(theta, basis, chain.operators[place], chain.right[place + 1])
-    before = chain.tensors[place - 1]
-    chain.tensors[place] = basis.reshape(basis.shape[0], *here.shape[1:])
-    chain.tensors[place - 1] = (
-        center.reshape(*before.shape[:2], basis.shape[0]) if chain.update == 2 else us.tensordot(before, center, 1)
-    )
+    energy, theta, factors = improved(*chain.around(site), rightward=False)
+    theta, kept, dropped = cut.choose(theta, factors)
+    beside = chain.operators[place], chain.right[place + 1], chain.tensors[place - 1]
+    found = passed_left(theta, factors, *beside, chain.update, kept)
+    chain.tensors[place], chain.tensors[place - 1], chain.right[place] = found
     return energy, dropped
 
 
@@ -239,92 +230,39 @@ class _Cut(NamedTuple):
     cutoff: float
     keep_multiplets: bool
 
-    def split(self, matrix: us.Tensor) -> tuple[us.linalg.SVDResult, float]:
-        """Return the kept factors of a matrix of norm 1, and the weight that was dropped."""
-        level = max(self.cutoff, math.sqrt(float(np.finfo(matrix.dtype).eps)))
-        with us.linalg.tolerances(gauge=_UNCHECKED):
-            kept = us.linalg.truncated_svd(matrix, self.rank, level, keep_multiplets=True)
-        if not self.keep_multiplets:
-            plain = us.linalg.truncated_svd(matrix, self.rank, level)
-            # Of the two, this one is checked: it matters only where they differ, in a cut through equal values.
-            kept = kept if kept.S.shape == plain.S.shape else plain
-        return kept, max(0.0, 1.0 - float(us.sum(us.square(kept.S))))
+    def choose(self, theta: us.Tensor, factors: SVDResult) -> tuple[us.Tensor, int, float]:
+        """Return a matrix of norm 1, how many of its singular values are kept, and the weight that is dropped.
+
+        The matrix comes back as one that refuses to be differentiated if the cut goes through equal values.
+        """
+        values = np.asarray(factors.S.eval())
+        level = max(self.cutoff, math.sqrt(float(np.finfo(values.dtype).eps)))
+        count = max(min(int(np.count_nonzero(values > level * values[0])), self.rank), 1)
+        apart = values[:-1] - values[1:] > tolerances_for(values.dtype).degeneracy * values[0]
+        cuts = [*(1 + np.flatnonzero(apart)).tolist(), len(values)]
+        kept: int = max((cut for cut in cuts if cut <= count), default=cuts[0])
+        if kept != count and not self.keep_multiplets:
+            kept, theta = count, _arbitrary(theta, kept=count)
+        return theta, kept, float(values[kept:] @ values[kept:])
 
 
-# --- contractions ----------------------------------------------------------------------------------------------------
-
-# An environment on the left has the axes (bra, operator, ket), one on the right (operator, ket, bra). A block is an
-# environment with the operator of the site beside it. θ is a matrix: the left bond and its site by the rest. In this
-# order the effective Hamiltonian is two matrix products, and nothing is transposed.
-#
-# Each of these is recorded once for all sizes. As fragments they hold what their derivatives look at, so no eigenvector
-# is searched for again. Blocks, which are larger than all else and quickly made, are not held.
-
-
-@us.fragment(static="solve_tol")
-def _lowest(
-    tensors: tuple[us.Tensor, ...],
-    operators: tuple[us.Tensor, ...],
-    before: us.Tensor,
-    after: us.Tensor,
-    solve_tol: float | None,
-) -> tuple[us.Tensor, us.Tensor]:
-    """Return the lowest eigenvalue and eigenvector of the effective Hamiltonian of one site or two."""
-    bond, physical, rest = tensors[0].shape
-    guess = tensors[0].reshape(bond * physical, rest)
-    left = _left_block(before, operators[0])
-    if len(tensors) == 2:
-        guess = guess @ tensors[1].reshape(rest, -1)
-        right = _right_block(operators[1], after)
-    else:
-        right = after
-    # The edge is not looked at: a degenerate level that no parameter splits does have derivatives.
-    values, vectors = us.linalg.eigsh(
-        _effective, guess, args=(left, right), ncv=_KRYLOV, solve_tol=solve_tol, gauge="fixed", edge="ignore"
+def _refuse(ct: Any, *, kept: int) -> Any:
+    error = GaugeError(
+        f"rank {kept} cuts through equal singular values. Which of them are kept is a choice of the rounding, without "
+        "derivative. Ask for keep_multiplets=True, or for another rank"
     )
-    return values[0], vectors[..., 0]
+    error.indices = (kept - 1, kept)
+    raise error
 
 
-def _effective(theta: us.Tensor, left: us.Tensor, right: us.Tensor) -> us.Tensor:
-    return us.einsum("xmc,mcd->xd", us.einsum("xmy,yc->xmc", left, theta), right)
+_refused = us.op("dmrg_refused_cotangent", kernel=_refuse)
 
-
-@us.fragment
-def _passed_right(
-    theta: us.Tensor, basis: us.Tensor, before: us.Tensor, operator: us.Tensor
-) -> tuple[us.Tensor, us.Tensor]:
-    """Return what is passed on to the right of an isometry, and the environment that has the isometry in it."""
-    half = us.einsum("xmy,yc->xmc", _left_block(before, operator), basis)
-    return us.conj(basis).mT @ theta, us.einsum("xa,xmc->amc", us.conj(basis), half)
-
-
-@us.fragment
-def _passed_left(
-    theta: us.Tensor, basis: us.Tensor, operator: us.Tensor, after: us.Tensor
-) -> tuple[us.Tensor, us.Tensor]:
-    """Return what is passed on to the left of an isometry, and the environment that has the isometry in it."""
-    return theta @ us.conj(basis).mT, _grown_left(basis, operator, after)
-
-
-def _grown_left(basis: us.Tensor, operator: us.Tensor, after: us.Tensor) -> us.Tensor:
-    """Return the environment from a site on, whose tensor is a matrix: its left bond by its site and right bond."""
-    return basis @ _right_block(operator, after) @ us.conj(basis).mT
-
-
-def _left_block(env: us.Tensor, operator: us.Tensor) -> us.Tensor:
-    """Return an environment with a site to its right: (bra and out, operator, ket and in)."""
-    block = us.einsum("awb,wpsm->apmbs", env, operator)
-    bra, out, bond, ket, into = block.shape
-    merged: us.Tensor = us.cheap(block.reshape(bra * out, bond, ket * into))
-    return merged
-
-
-def _right_block(operator: us.Tensor, env: us.Tensor) -> us.Tensor:
-    """Return an environment with a site to its left: (operator, in and ket, out and bra)."""
-    block = us.einsum("mptn,ncd->mtcpd", operator, env)
-    bond, into, ket, out, bra = block.shape
-    merged: us.Tensor = us.cheap(block.reshape(bond, into * ket, out * bra))
-    return merged
+_arbitrary = us.op(
+    "dmrg_arbitrary_cut",
+    kernel=lambda theta, *, kept: theta,
+    vjp=(lambda ct, out, theta, *, kept: _refused(ct, kept=kept),),
+    needs=(),
+)
 
 
 # --- the beginning ---------------------------------------------------------------------------------------------------
@@ -340,7 +278,7 @@ def _prepared(hamiltonian: MPO, start: MPS, update: int, solve_tol: float | None
     chain = _Chain(update, solve_tol, hamiltonian.tensors, tensors, {0: edge}, {start.sites: edge})
     for site in range(start.sites - 1, update - 1, -1):
         basis = tensors[site].reshape(tensors[site].shape[0], -1)
-        chain.right[site] = _grown_left(basis, chain.operators[site], chain.right[site + 1])
+        chain.right[site] = grown_left(basis, chain.operators[site], chain.right[site + 1])
     return chain
 
 

@@ -11,7 +11,7 @@ The rank is chosen anew at every gate, by looking at the spectrum.
 
 Of the singular vectors only their span matters: the state is L·(Lᴴ·θ), whatever orthonormal basis L of the kept space
 is taken. So the derivative divides by gaps between kept and dropped values alone, and multiplets inside the kept space
-are no trouble; `_split` has this rule.
+are no trouble.
 
 G. Vidal, Efficient simulation of one-dimensional quantum many-body systems, Phys. Rev. Lett. 93, 040502 (2004); M.
 Suzuki, Fractal decomposition of exponential operators, Phys. Lett. A 146, 319 (1990).
@@ -21,11 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import unspool as us
+from unspool._autodiff.svd_split import split
+from unspool._ops.linalg.svd import SVDResult, plain_factors
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
 from unspool.networks.chain import MPS
@@ -146,24 +149,24 @@ def tebd(
     terms, tensors = _checked_bonds(bonds, start), _checked_start(start)
     plan = [_gates(terms, weight * _checked_step(step), imaginary) for weight in trotter_steps(order)]
 
-    energy = _energy(terms, tensors)
+    values_of_terms = us.eval(terms)
     history: list[dict[str, float]] = []
-    last, converged = float(energy), False
+    last, converged = _energy_now(values_of_terms, tensors), False
     while len(history) < steps and not converged:
         norm, dropped = 1.0, 0.0
         for gates in plan:
             for rightward in (True, False):
                 growth, lost = _sweep(tensors, gates, rank, cutoff, rightward)
                 norm, dropped = norm * growth, dropped + lost
-        energy = _energy(terms, tensors)
-        change, last = float(energy) - last, float(energy)
+        reached = _energy_now(values_of_terms, tensors)
+        change, last = reached - last, reached
         converged = tol is not None and abs(change) < tol
         state, time = MPS(tuple(tensors)), step * (len(history) + 1)
         values = {"energy": last, "change": change, "truncation": dropped, "norm": norm, "time": time}
         history.append(values | {"rank": float(max(state.ranks))})
         if on_step is not None:
             on_step(len(history), state, history[-1])
-    return TEBDResult(MPS(tuple(tensors)), energy, len(history), converged, tuple(history))
+    return TEBDResult(MPS(tuple(tensors)), _energy(terms, tensors), len(history), converged, tuple(history))
 
 
 def trotter_steps(order: int) -> tuple[float, ...]:
@@ -195,13 +198,18 @@ def _sweep(
     tensors: list[us.Tensor], gates: Sequence[us.Tensor], rank: int | None, cutoff: float, rightward: bool
 ) -> tuple[float, float]:
     """Apply each gate once, moving the centre to the other end; return the norm reached and the weight dropped."""
-    dropped = 0.0
-    for b in range(len(gates)) if rightward else reversed(range(len(gates))):
-        theta, u, s, vh = _joined(gates[b], tensors[b], tensors[b + 1])
-        kept, norm, lost = _choice(np.asarray(s.eval()), rank, cutoff)
-        keep = _kept_left if rightward else _kept_right
-        tensors[b], tensors[b + 1] = keep(theta, u, s, vh, kept)
+    order = range(len(gates)) if rightward else range(len(gates) - 1, -1, -1)
+    joined = _joined(gates[order[0]], tensors[order[0]], tensors[order[0] + 1])
+    kept, norm, dropped = _choice(np.asarray(joined[2].eval()), rank, cutoff)
+    for b in order[1:]:
+        apart = _apart_and_joined(kept, rightward)
+        if rightward:
+            tensors[b - 1], *joined = apart(*joined, gates[b], tensors[b + 1])
+        else:
+            tensors[b + 2], *joined = apart(*joined, gates[b], tensors[b])
+        kept, norm, lost = _choice(np.asarray(joined[2].eval()), rank, cutoff)
         dropped += lost
+    tensors[order[-1]], tensors[order[-1] + 1] = _apart(*joined, kept=kept, rightward=rightward)
     end = -1 if rightward else 0
     tensors[end] = _normalised(tensors[end])
     return norm, dropped
@@ -209,113 +217,66 @@ def _sweep(
 
 def _choice(values: Array, rank: int | None, cutoff: float) -> tuple[int, float, float]:
     """Return how many singular values to keep, the norm of those, and the share of the weight that is dropped."""
+    falling: list[float] = values.tolist()
     # Below the level of rounding there is no value to be found, whatever the cutoff.
-    rounding = len(values) * float(np.finfo(values.dtype).eps)
-    wanted = max(int(np.count_nonzero(values > max(cutoff, rounding) * values[0])), 1)
+    slack = len(falling) * float(np.finfo(values.dtype).eps) * falling[0]
+    level = max(cutoff * falling[0], slack)
+    wanted = max(sum([value > level for value in falling]), 1)
     wanted = wanted if rank is None else min(wanted, rank)
-    slack = rounding * values[0]
-    kept = _whole_multiplets(values, wanted, slack, -1) or _whole_multiplets(values, wanted, slack, 1)
-    weight, lost = float(values[:kept] @ values[:kept]), float(values[kept:] @ values[kept:])
+    kept = _whole_multiplets(falling, wanted, slack, -1) or _whole_multiplets(falling, wanted, slack, 1)
+    weight, lost = (math.fsum([value * value for value in part]) for part in (falling[:kept], falling[kept:]))
     return kept, math.sqrt(weight), lost / (weight + lost)
 
 
-def _whole_multiplets(values: Array, count: int, slack: float, direction: int) -> int:
+def _whole_multiplets(values: Sequence[float], count: int, slack: float, direction: int) -> int:
     """Return the nearest number of values, down or up from a count, that cuts through no multiplet."""
     while 0 < count < len(values) and values[count - 1] - values[count] <= _MULTIPLET * values[count - 1] + slack:
         count += direction
     return count
 
 
-# Every gate does the same to tensors of other sizes, so each of these is recorded once. What decides on the rank lies
-# between them, where values can be looked at.
+# Every gate does the same to tensors of other sizes, so what it does is recorded once. The rank is decided on where
+# values can be looked at: after a gate was applied and before its sites are taken apart. So taking them apart and the
+# gate of the next bond are one step.
 
 
 @us.fragment
 def _joined(gate: us.Tensor, left: us.Tensor, right: us.Tensor) -> tuple[us.Tensor, ...]:
     """Return two sites after a gate, and the factors of the matrix that they are."""
-    theta = us.einsum("abpq,lpqr->labr", gate, us.einsum("lpm,mqr->lpqr", left, right))
-    return theta, *us.linalg.svd(_as_matrix(theta), full_matrices=False)
+    (bond, p, inner), (_, q, last) = left.shape, right.shape
+    pair = left.reshape(bond * p, inner) @ right.reshape(inner, q * last)
+    theta = gate.reshape(p * q, p * q) @ pair.reshape(bond, p * q, last)
+    return theta.reshape(bond, p, q, last), *plain_factors(theta.reshape(bond * p, q * last))
 
 
-@us.fragment(static="kept")
-def _kept_left(theta: us.Tensor, u: us.Tensor, s: us.Tensor, vh: us.Tensor, kept: int) -> tuple[us.Tensor, us.Tensor]:
-    """Return an isometry on the left site and the centre on the right one."""
-    left, p, q, right = theta.shape
-    basis, rest = _split(_as_matrix(theta), u, s, vh, kept=kept)
-    return basis.reshape(left, p, kept), rest.reshape(kept, q, right)
+@us.fragment(static=("kept", "rightward"))
+def _apart(
+    theta: us.Tensor, u: us.Tensor, s: us.Tensor, vh: us.Tensor, kept: int, rightward: bool
+) -> tuple[us.Tensor, us.Tensor]:
+    """Return two sites from what they are together: the one that is left behind as an isometry, the other as centre."""
+    bond, p, q, last = theta.shape
+    side = "left" if rightward else "right"
+    left, right = split(theta.reshape(bond * p, q * last), SVDResult(u, s, vh), kept, side)
+    return left.reshape(bond, p, kept), right.reshape(kept, q, last)
 
 
-@us.fragment(static="kept")
-def _kept_right(theta: us.Tensor, u: us.Tensor, s: us.Tensor, vh: us.Tensor, kept: int) -> tuple[us.Tensor, us.Tensor]:
-    """Return the centre on the left site and an isometry on the right one: the mirror image of `_kept_left`."""
-    left, p, q, right = theta.shape
-    basis, rest = _split(_adjoint(_as_matrix(theta)), _adjoint(vh), s, _adjoint(u), kept=kept)
-    return _adjoint(rest).reshape(left, p, kept), _adjoint(basis).reshape(kept, q, right)
+@lru_cache(maxsize=256)
+def _apart_and_joined(kept: int, rightward: bool) -> Callable[..., tuple[us.Tensor, ...]]:
+    """Return the step from a gate to the next: the site left behind, and the centre joined with the site ahead."""
+
+    @us.fragment
+    def step(
+        theta: us.Tensor, u: us.Tensor, s: us.Tensor, vh: us.Tensor, gate: us.Tensor, ahead: us.Tensor
+    ) -> tuple[us.Tensor, ...]:
+        left, right = _apart(theta, u, s, vh, kept=kept, rightward=rightward)
+        return (left, *_joined(gate, right, ahead)) if rightward else (right, *_joined(gate, ahead, left))
+
+    return step
 
 
 @us.fragment
 def _normalised(tensor: us.Tensor) -> us.Tensor:
     return tensor / us.linalg.norm(tensor)
-
-
-def _as_matrix(theta: us.Tensor) -> us.Tensor:
-    left, p, q, right = theta.shape
-    return theta.reshape(left * p, q * right)
-
-
-def _adjoint(matrix: Any) -> us.Tensor:
-    return us.conj(us.matrix_transpose(matrix))
-
-
-# --- the kept space --------------------------------------------------------------------------------------------------
-
-# `_split` takes a matrix A = U·S·Vᴴ to (L, Lᴴ·A), with L the vectors of the largest singular values. What follows is a
-# function of the product and does not see the basis of L, so a change of A moves L only out of the kept space:
-# dL = U₂·Ω, and for j dropped and i kept
-#
-#     Ω_ji = (s_i·(Uᴴ·dA·V)_ji + s_j·(Uᴴ·dA·V)_ij*) / (s_i² - s_j²)
-#
-# The rule of `us.linalg.svd`, which has to serve every loss, would divide by gaps between kept values as well, only to
-# find that all numerators vanish. The adjoint below is written so that small kept values are divided by only where what
-# they divide is as small: the cotangent of column i of L carries a factor s_i.
-
-
-def _split_adjoint(ct: Any, out: Any, a: Any, u: Any, s: Any, vh: Any, *, kept: int) -> Any:
-    basis_ct, rest_ct = (us.zeros_like(x) if c is None else c for x, c in zip(out, ct, strict=True))
-    leading, others, si, sj = u[:, :kept], u[:, kept:], s[:kept], s[kept:, None]
-    turn = _turn(out[0], leading)
-    basis_ct, rest_ct = basis_ct @ turn, _adjoint(turn) @ rest_ct
-    gap = (si - sj) * (si + sj)
-    from_basis, from_rest = _adjoint(others) @ basis_ct, vh[kept:] @ _adjoint(rest_ct)
-    leaving = (basis_ct - leading @ (_adjoint(leading) @ basis_ct)) / si
-    leaving = leaving + others @ ((sj * sj / (si * gap)) * from_basis + (si * sj / gap) * from_rest)
-    arriving = (sj / gap) * from_basis + (sj * sj / gap) * from_rest
-    return leading @ (rest_ct + _adjoint(arriving) @ vh[kept:]) + leaving @ vh[:kept]
-
-
-def _split_kernel(a: Array, u: Array, s: Array, vh: Array, *, kept: int) -> tuple[Array, Array]:
-    basis = u[:, :kept]
-    return basis, np.conj(basis.T) @ a
-
-
-# Lᴴ·U₁. Both are the same vectors, but only U₁ turns inside the kept space when A changes. The value is 1, exactly, and
-# the derivative is what brings cotangents from one basis to the other in second derivatives.
-_turn = us.op(
-    "basis_turn",
-    kernel=lambda basis, leading: np.eye(basis.shape[1], dtype=basis.dtype),
-    infer=lambda basis, leading: ((basis.shape[1], basis.shape[1]), basis.dtype),
-    vjp=(lambda ct, out, basis, leading: leading @ _adjoint(ct), lambda ct, out, basis, leading: basis @ ct),
-    needs=("inputs",),
-)
-
-# An op with a rule, rather than `us.custom_vjp`, so that calls with the same rank share one recorded derivative.
-_split = us.op(
-    "leading_vectors",
-    kernel=_split_kernel,
-    infer=lambda a, u, s, vh, *, kept: [((u.shape[0], kept), a.dtype), ((kept, vh.shape[1]), a.dtype)],
-    vjp=(_split_adjoint, None, None, None),
-    multi=True,
-)
 
 
 # --- energy ----------------------------------------------------------------------------------------------------------
@@ -325,18 +286,33 @@ def _energy(terms: Sequence[us.Tensor], tensors: Sequence[us.Tensor]) -> us.Tens
     """Return ⟨H⟩ in a normalised state with the first site as its centre: all to the right of a bond is isometric."""
     total, left = us.zeros(()), us.ones((1, 1))
     for term, tensor, after in zip(terms, tensors[:-1], tensors[1:], strict=True):
-        part, left = _bond_energy(term, left, tensor, after)
-        total = total + part
+        total, left = _recorded_bond_energy(total, left, term, tensor, after)
     return total
 
 
-@us.fragment
-def _bond_energy(term: us.Tensor, left: us.Tensor, tensor: us.Tensor, after: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
-    """Return the energy of a bond, and the norm of the sites up to its left one as a matrix on the next bond."""
-    moved = us.einsum("xl,lpm->xpm", left, tensor)
-    pair, bra = us.einsum("xpm,mqr->xpqr", moved, after), us.einsum("lpm,mqr->lpqr", tensor, after)
-    energy = us.real(us.sum(us.conj(bra) * us.einsum("abpq,xpqr->xabr", term, pair)))
-    return energy, us.einsum("xpm,xpn->mn", us.conj(tensor), moved)
+def _energy_now(terms: Sequence[Array], tensors: Sequence[us.Tensor]) -> float:
+    """Return the same as a number that is only looked at: nothing of it is recorded."""
+    arrays = us.eval(list(tensors))
+    total, left = np.zeros(()), np.ones((1, 1))
+    for term, tensor, after in zip(terms, arrays[:-1], arrays[1:], strict=True):
+        total, left = _bond_energy(total, left, term, tensor, after)
+    return float(total)
+
+
+def _bond_energy(total: Any, left: Any, term: Any, tensor: Any, after: Any) -> tuple[Any, Any]:
+    """Add the energy of a bond; return also the norm of the sites up to its left one as a matrix on the next bond.
+
+    NumPy's functions work on arrays and on tensors.
+    """
+    (bond, p, inner), (_, q, last) = tensor.shape, after.shape
+    here, there = tensor.reshape(bond * p, inner), after.reshape(inner, q * last)
+    moved = (left @ tensor.reshape(bond, p * inner)).reshape(bond * p, inner)
+    ket, bra = ((site @ there).reshape(bond, p * q, last) for site in (moved, here))
+    energy = np.real(np.sum(np.conj(bra) * (term.reshape(p * q, p * q) @ ket)))
+    return total + energy, np.conj(here).mT @ moved
+
+
+_recorded_bond_energy = us.fragment(_bond_energy)
 
 
 # --- gates and checks ------------------------------------------------------------------------------------------------
