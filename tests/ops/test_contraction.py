@@ -243,3 +243,46 @@ def test_sizes_that_can_never_be_equal_are_refused_when_built() -> None:
     n = us.dims("n")
     with pytest.raises(ShapeError, match=r"n and n \+ 1|n \+ 1 and n"):
         us.placeholder((2, n)) @ us.placeholder((n + 1,))
+
+
+# --- a tensor with itself --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subscripts", ["ki,kj->ij", "ki,kj->ji", "ik,jk->ij", "kri,krj->ij", "rik,rjk->rij", "k,k->"])
+def test_the_gradient_of_a_product_with_itself_takes_one_product(subscripts: str) -> None:
+    # S̄ reaches both operands; with S = X'X that is X S̄ + X S̄' = X (S̄ + S̄').
+    random = np.random.default_rng(0)
+    x = us.tensor(random.standard_normal((4, 3, 5)[: len(subscripts.split(",", maxsplit=1)[0])]))
+    product = us.einsum(subscripts, x, x)
+    weights = us.tensor(random.standard_normal(product.shape))
+    gradient = us.sum(weights * product).grad(x)
+    kernels = [node.op.name for node in ancestors([gradient])]
+    assert kernels.count("contract") == (0 if product.ndim == 0 else 1)
+    other = us.tensor(x.eval())
+    apart = us.sum(weights * us.einsum(subscripts, x, other))
+    expected = apart.grad(x).eval() + apart.grad(other).eval()
+    np.testing.assert_allclose(gradient.eval(), expected, rtol=1e-13, atol=1e-13)
+
+
+def test_a_product_with_itself_that_is_not_symmetric_keeps_two_products() -> None:
+    x = us.tensor(np.random.default_rng(0).standard_normal((4, 4)))
+    weights = us.tensor(np.random.default_rng(1).standard_normal((4, 4)))
+    X, W = x.eval(), weights.eval()
+    np.testing.assert_allclose(us.sum(weights * (x @ x)).grad(x).eval(), W @ X.T + X.T @ W, rtol=1e-13)
+
+
+def test_absent_elements_stay_absent_in_a_product_with_itself() -> None:
+    x = us.tensor([[1.0, 2.0], [3.0, 4.0]])
+    root = us.sqrt(x - x[0, 0])  # its slope at the first element is infinite
+    gram = us.einsum("ki,kj->ij", root, root)
+    assert np.isfinite(gram[1, 1].grad(x).eval()[:, 1]).all()
+
+
+def test_the_gradient_of_a_complex_product_with_itself_agrees_with_differences() -> None:
+    random = np.random.default_rng(2)
+    x = us.tensor(random.standard_normal((3, 2)) + 1j * random.standard_normal((3, 2)))
+    loss = us.sum(us.abs(us.einsum("ki,kj->ij", x, x)) ** 2)
+    h, direction = 1e-6, random.standard_normal((3, 2)) + 1j * random.standard_normal((3, 2))
+    values = [np.sum(np.abs((z := x.eval() + s * h * direction).T @ z) ** 2) for s in (1, -1)]
+    slope = np.real(np.vdot(loss.grad(x).eval(), direction))
+    np.testing.assert_allclose(slope, (values[0] - values[1]) / (2 * h), rtol=1e-7)

@@ -86,16 +86,24 @@ def total(contribution: Any) -> Tensor:
 
 
 def _segments(terms: list[Any]) -> list[list[Any]]:
-    """Split terms into runs of outer products whose factors stand one after the other in a chain, and single terms."""
+    """Split terms into runs of outer products whose factors stand one after the other in a chain, and single terms.
+
+    A step may give several products; those of one kind are a run, whatever stands between them.
+    """
     segments: list[list[Any]] = []
-    before: Any = None
+    latest: dict[Any, tuple[list[Any], int]] = {}  # of each kind the latest run, and the position where it ends
     for term in terms:
         here = _place(term)
-        if here is not None and before is not None and here[:-1] == before[:-1] and here[-1] == before[-1] + 1:
-            segments[-1].append(term)
-        else:
+        if here is None:
             segments.append([term])
-        before = here
+            continue
+        kind, position = here[:-1], here[-1]
+        run, end = latest.get(kind, ([], -1))
+        if not run or position != end + 1:
+            run = []
+            segments.append(run)
+        run.append(term)
+        latest[kind] = run, position
     return segments
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from unspool._engine.buffers import LARGE, BufferPool, overwritable
+from unspool._engine.fused_sums import ADD_PRODUCT, add_product, fuse_sums
 from unspool._engine.numpy_rules import FRESH, RULES
 from unspool._engine.planning import VIEWS, Bound, Step, nbytes
 from unspool._fragments.fragment import Fragment
@@ -99,7 +100,7 @@ def generate(
     names = {"owned": owned, "asarray": np.asarray, "give": POOL.give}
     names |= {f"v{slot}": value for slot, value in _held(fragment, steps, outputs).items()}
     writer = Writer(fragment, bound, frozenset(outputs), names, frozenset(in_place))
-    for step in steps:
+    for step in fuse_sums(steps, bound, outputs, in_place) if in_place else steps:
         if not step.once:
             writer.write(step)
     arguments = ", ".join(f"v{slot}" for slot in range(len(fragment.dtypes)))
@@ -157,8 +158,13 @@ class Writer:
 
     def write(self, step: Step) -> None:
         """Append the lines of a step: its result, then the end of what it was the last to read."""
-        kernel = self.kernel_of(step)
         operands = [f"v{slot}" for slot in step.operands]
+        if step.op == ADD_PRODUCT:
+            self._in_place |= {step.slot}
+            self.lines.append(f"v{step.slot} = {self.call(add_product, operands, step.params)}")
+            self._bury(step)
+            return
+        kernel = self.kernel_of(step)
         rule = RULES.get(step.op)
         text = None
         if isinstance(kernel, np.ufunc):

@@ -41,8 +41,9 @@ def finite_tensor(value: Any, name: str, *, ndim: int | None = None) -> us.Tenso
     tensor = us.asarray(value)
     if ndim is not None and tensor.ndim != ndim:
         raise ArgumentError(f"{name} must have {ndim} axes, but has shape {tensor.shape}")
-    wrong = np.argwhere(~np.isfinite(tensor.eval()))
-    if len(wrong):
+    finite = np.isfinite(tensor.eval())
+    if not finite.all():
+        wrong = np.argwhere(~finite)
         place = ", ".join(map(str, wrong[0]))
         raise ArgumentError(f"{name} must be finite, but {len(wrong)} of its entries are not; the first is [{place}]")
     return tensor

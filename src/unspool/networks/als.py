@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -235,35 +235,56 @@ def cp_als(
     matrix = data.reshape((math.prod(data.shape[:half]), math.prod(data.shape[half:])))
     norm2 = square_norm(data)
     progress = Progress(norm2, tol, on_step)
-    grams = tuple(_gram(factor.mT) for factor in state.factors)
+    modes = len(state.factors)
+    sweep = _sweep_of(modes, half, nonnegative)
+    rows = [factor.mT for factor in state.factors]
+    rows_and_grams = [*rows, *map(_gram, rows)]
     for _ in range(max_steps):
-        factors, grams, residual, systems = _sweep(matrix, state.factors, grams, norm2, ridge, half, nonnegative)
-        state = CP(factors)
+        residual, systems, *rows_and_grams = sweep(matrix, norm2, ridge, *rows_and_grams)
         if not nonnegative:
             _check_systems(systems, progress.steps + 1)
+        if on_step is not None:
+            state = _from_rows(rows_and_grams[:modes])
         if progress.note(state, float(residual)):
             break
+    state = _from_rows(rows_and_grams[:modes])
     residual = square_norm(data - state.full())
     fit = fit_of(residual, norm2)
     return CPResult(state, fit, residual, progress.steps, progress.converged, tuple(progress.history))
 
 
-@us.fragment(static=("half", "nonnegative"))
+def _from_rows(rows: Sequence[us.Tensor]) -> CP:
+    """Return the decomposition whose factors are given rank first."""
+    return CP(tuple(row.mT for row in rows))
+
+
+@lru_cache(maxsize=64)
+def _sweep_of(modes: int, half: int, nonnegative: bool) -> Any:
+    """Return `_sweep` as a fragment. Its tensors come and go side by side, which takes less time than in tuples."""
+
+    @us.fragment
+    def sweep(matrix: us.Tensor, norm2: us.Tensor, ridge: Any, *rows_and_grams: us.Tensor) -> tuple[us.Tensor, ...]:
+        rows, grams = list(rows_and_grams[:modes]), list(rows_and_grams[modes:])
+        residual, systems = _sweep(matrix, rows, grams, norm2, ridge, half, nonnegative)
+        return residual, us.stack(systems), *rows, *grams
+
+    return sweep
+
+
 def _sweep(
     matrix: us.Tensor,
-    factors: tuple[us.Tensor, ...],
-    old_grams: tuple[us.Tensor, ...],
+    rows: list[us.Tensor],
+    grams: list[us.Tensor],
     norm2: us.Tensor,
     ridge: Any,
     half: int,
     nonnegative: bool,
-) -> tuple[tuple[us.Tensor, ...], tuple[us.Tensor, ...], us.Tensor, us.Tensor]:
-    """Update every factor once; return them, their Gram matrices, the squared residual and the matrices solved with.
+) -> tuple[us.Tensor, list[us.Tensor]]:
+    """Replace every factor and its Gram matrix once; return the squared residual and the matrices solved with.
 
-    ``matrix`` is the data with the first ``half`` modes along its rows. Factors are used with the rank as their first
+    ``matrix`` is the data with the first ``half`` modes along its rows. Factors are given with the rank as their first
     axis: what is done for every term apart then is a stack of plain products, over memory that lies in a row.
     """
-    rows, grams = [factor.mT for factor in factors], list(old_grams)
     systems: list[us.Tensor] = []
     solver = _hals if nonnegative else _least_squares
 
@@ -288,7 +309,7 @@ def _sweep(
 
     descend(us.einsum("ab,rb->ra", matrix, us.conj(_all_products(rows[half:]))), 0, half)
     residual = descend(us.einsum("ab,ra->rb", matrix, us.conj(_all_products(rows[:half]))), half, len(rows))
-    return tuple(row.mT for row in rows), tuple(grams), residual, us.stack(systems)
+    return residual, systems
 
 
 def _least_squares(system: us.Tensor, moments: us.Tensor, _: us.Tensor) -> us.Tensor:
@@ -311,7 +332,7 @@ def _hals(system: us.Tensor, moments: us.Tensor, rows: us.Tensor) -> us.Tensor:
 
 def _gram(rows: us.Tensor) -> us.Tensor:
     """Return the inner products of a factor's columns; the factor is given rank first."""
-    return us.conj(rows) @ rows.mT
+    return us.einsum("ra,sa->rs", us.conj(rows), rows)
 
 
 def _all_products(rows: Sequence[us.Tensor]) -> us.Tensor:

@@ -177,13 +177,13 @@ def newton_schulz_sign(
 
 @us.fragment
 def _tall_step(X: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
-    square = X.H @ X
+    square = us.einsum("ki,kj->ij", us.conj(X), X)
     return 1.5 * X - 0.5 * (X @ square), square
 
 
 @us.fragment
 def _wide_step(X: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
-    square = X @ X.H
+    square = us.einsum("ik,jk->ij", X, us.conj(X))
     return 1.5 * X - 0.5 * (square @ X), square
 
 

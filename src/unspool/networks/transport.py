@@ -192,6 +192,7 @@ def _iterate(
     width, masses = float(eps), a.eval()
     history: list[dict[str, float]] = []
     frame: _Frame | None = None
+    u: us.Tensor | None = None  # scalings of the frame; potentials are made of them when somebody asks
     for step in range(1, max_steps + 1):
         if frame is None:  # a step in the log domain: safe from anywhere
             f = soft_transform(C, b, g, eps)
@@ -201,16 +202,19 @@ def _iterate(
             v = us.exp((g - frame.g) / eps)
         else:
             u, v = _scaled_step(frame.kernel, a, b, v)
-            f, g = frame.f + eps * us.log(u), frame.g + eps * us.log(v)
             log_u = np.log(u.eval())
             now = frame.f.eval() + width * log_u
         history.append(_values(now, before, masses, width))
+        settled = history[-1]["change"] <= tol
+        far = np.abs(log_u).max() > _largest_exponent(C.dtype) / 8
+        if u is not None and (settled or far or step == max_steps or on_step is not None):
+            f, g = frame.f + eps * us.log(u), frame.g + eps * us.log(v)
         if on_step is not None:
             on_step(step, _centred(f, g, b), history[-1])
-        if history[-1]["change"] <= tol:
+        if settled:
             break
-        if np.abs(log_u).max() > _largest_exponent(C.dtype) / 8:
-            frame = None
+        if far:
+            frame = u = None
         before = now
     return f, g, history
 

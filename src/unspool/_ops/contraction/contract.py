@@ -161,15 +161,43 @@ def _adjoint_forms(subscripts: str) -> tuple[Form, Form]:
     return form_of(tuple(out), tuple(s2), tuple(s1)), form_of(tuple(s1), tuple(out), tuple(s2))
 
 
+@lru_cache(maxsize=4096)
+def _swap(subscripts: str) -> tuple[int, ...] | None:
+    """Return how the axes of the result move when a tensor's product with itself has its operands exchanged.
+
+    ``None`` if that is not the same product, or if it sums over nothing.
+    """
+    s1, s2, out = split_subscripts(subscripts)
+    exchanged = {**dict(zip(s1, s2, strict=False)), **dict(zip(s2, s1, strict=False))}
+    moved = "".join(exchanged[label] for label in out)
+    same = len(s1) == len(s2) and "".join(exchanged[label] for label in s1) == s2 and set(moved) == set(out)
+    if not same or all(label in out for label in s1):
+        return None
+    return tuple(moved.index(label) for label in out)
+
+
+def _joint(ct: Tensor, x1: Tensor, x2: Tensor, subscripts: str) -> tuple[int, ...] | None:
+    """Return the axes of the exchanged cotangent if both operands are one tensor: G' added to G saves a product.
+
+    With S = X'X, for example, X G + X G' is X (G + G').
+    """
+    return _swap(subscripts) if x1 is x2 and ct.op is not elementwise.MASK else None
+
+
 def _vjp_first(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor, *, subscripts: str) -> Tensor:
     form, other = _adjoint_forms(subscripts)[0], elementwise.conj(x2)
+    axes = _joint(ct, x1, x2, subscripts)
+    if axes is not None:
+        return record(form, elementwise.add(ct, layout.permute_dims(ct, axes)), other)
     if ct.op is not elementwise.MASK:
         return record(form, ct, other)
     s1, _, s3 = split_subscripts(subscripts)
     return _leave_absent(ct, record(form, ct, other), s3, s1)
 
 
-def _vjp_second(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor, *, subscripts: str) -> Tensor:
+def _vjp_second(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor, *, subscripts: str) -> Tensor | None:
+    if _joint(ct, x1, x2, subscripts) is not None:
+        return None  # the first has it
     form, other = _adjoint_forms(subscripts)[1], elementwise.conj(x1)
     if ct.op is not elementwise.MASK:
         return record(form, other, ct)

@@ -117,6 +117,9 @@ def _grouped_product(s1: str, s2: str, out: str) -> Plan:
     order = None if made == out else [made.index(label) for label in out]
     picks = [(label in second, (second if label in second else first).index(label)) for label in made]
     flat = not batch and not (free1 and free2)
+    if not flat and max(len(free1), len(free2), len(contracted)) == 1:
+        product = _stacked_product(left, right, bool(free_first), bool(free_second), order)
+        return (lambda x1, x2: product(x2, x1)) if swap else product
 
     def run(x1: Any, x2: Any) -> Any:
         if swap:
@@ -127,6 +130,22 @@ def _grouped_product(s1: str, s2: str, out: str) -> Plan:
         return result if order is None else result.transpose(order)
 
     return run
+
+
+def _stacked_product(left: View, right: View, rows: bool, columns: bool, order: list[int] | None) -> Plan:
+    """Return a product of stacks of matrices, or of vectors in place of those without rows or columns."""
+    vectors = {
+        (True, True): ...,
+        (True, False): (..., 0),
+        (False, True): (..., 0, slice(None)),
+        (False, False): (..., 0, 0),
+    }
+    axes = vectors[rows, columns]
+    if order is not None:
+        return lambda x1, x2: np.matmul(left(x1), right(x2))[axes].transpose(order)
+    if rows and columns:
+        return lambda x1, x2: np.matmul(left(x1), right(x2))
+    return lambda x1, x2: np.matmul(left(x1), right(x2))[axes]
 
 
 def _contraction_order(s1: str, s2: str, batch: str, free1: str, free2: str, out: str) -> str:
@@ -155,6 +174,8 @@ def _as_matrix(labels: str, batch: str, rows: str, columns: str) -> View:
     if len(labels) == len(batch) + 2 and len(rows) == 1:
         order = [labels.index(label) for label in batch + rows + columns]
         return _as_it_is if order == sorted(order) else lambda x: x.transpose(order)
+    if batch and len(labels) == len(batch) + 1:
+        return _as_vectors(labels, batch, rows, columns)
     flipped = not vector and labels == batch + columns + rows
     sequence = labels if flipped else batch + rows + columns
     order = [labels.index(label) for label in sequence]
@@ -168,3 +189,12 @@ def _as_matrix(labels: str, batch: str, rows: str, columns: str) -> View:
         return matrix.swapaxes(-1, -2) if flipped else matrix
 
     return view
+
+
+def _as_vectors(labels: str, batch: str, rows: str, columns: str) -> View:
+    """Return the view of an operand as a stack of matrices with one column, or with one row."""
+    index = (..., np.newaxis) if rows else (..., np.newaxis, slice(None))
+    order = [labels.index(label) for label in batch + rows + columns]
+    if order == sorted(order):
+        return lambda x: x[index]
+    return lambda x: x.transpose(order)[index]

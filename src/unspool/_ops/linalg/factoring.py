@@ -64,6 +64,9 @@ def _kernel(a: Any) -> tuple[Any, Any]:
     factors = np.array(a, order="C")
     if factors.dtype.kind == "c":
         np.conjugate(factors, out=factors)
+    if a.ndim == 2:
+        found, pivots, _ = getrf(factors.T, overwrite_a=True)
+        return (factors if np.may_share_memory(found, factors) else found.T), pivots
     pivots = np.empty(a.shape[:-1], INT32)
     for index in stack_of(a):
         found, pivots[index], _ = getrf(factors[index].T, overwrite_a=True)
@@ -80,6 +83,8 @@ LU_FACTORS = register(Op("lu_factors", infer=_infer, kernel=_kernel, multi=True)
 
 def refuse_singular(factors: Any, a: Any) -> None:
     """Raise `RankError` if one of the factored matrices has a pivot that is exactly zero."""
+    if factors.ndim == 2 and np.logical_and.reduce(factors.diagonal()):
+        return  # the usual case, in one call
     pivotless = np.diagonal(factors, axis1=-2, axis2=-1) == 0
     if pivotless.any():
         raise singular(a, pivotless.any(axis=-1))

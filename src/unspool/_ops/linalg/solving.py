@@ -207,7 +207,9 @@ def _solve_kernel(factors: Any, pivots: Any, a: Any, b: Any, *, adjoint: bool) -
     # The factors are those of the adjoint, so the plain equations are the conjugate transposed ones for LAPACK.
     trans = 0 if adjoint else 2
     if a.ndim == 2:
-        return getrs(factors.T, pivots, b, trans=trans)[0]
+        x = getrs(factors.T, pivots, b, trans=trans)[0]
+        # LAPACK gives columns. What reads the solution next meets it beside the right-hand side: it lies as that did.
+        return np.ascontiguousarray(x) if b.flags.c_contiguous else x
     x = np.empty(b.shape, b.dtype)
     for index in stack_of(a):
         x[index] = getrs(factors[index].T, pivots[index], b[index], trans=trans)[0]

@@ -1,0 +1,113 @@
+"""Products of matrices that are added to a running sum as BLAS computes them.
+
+A sum that a loop carries is as large as what it is the gradient of, and a product of thin matrices that is added to it
+costs less than writing it out, reading it again and adding. BLAS does both at once, C ← A B + C. So in code that may
+overwrite its sums, a product that nothing reads but the sum becomes one step with it.
+
+Which products those are follows from the steps and their sizes alone. A product over a long axis stays apart: there the
+sum is a small part of the work. One of a matrix with itself stays apart too, since NumPy computes half of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from unspool._engine.planning import Bound, Step
+
+# The name of a step ``total + x1 x2`` that overwrites the total; its operands are these three.
+ADD_PRODUCT = "add_product"
+
+# Products over a longer axis than this are computed on their own.
+LONGEST_AXIS = 64
+
+_BLAS_TYPES = frozenset(map(np.dtype, "fdFD"))
+
+
+# --- finding them ----------------------------------------------------------------------------------------------------
+
+
+def fuse_sums(
+    steps: Sequence[Step], bound: Bound, outputs: Collection[int], in_place: Collection[int]
+) -> tuple[Step, ...]:
+    """Return the steps with products made one with the sums that take them; ``in_place`` are inputs only added to.
+
+    A fused step stands where the product stood and fills the slot of the sum.
+    """
+    position = {step.slot: i for i, step in enumerate(steps)}
+    reads = Counter([slot for step in steps for slot in step.operands])
+    done: list[Step | None] = list(steps)
+    sums = dict.fromkeys(in_place, -1)  # each with the position from which on it is there
+    for i, step in enumerate(steps):
+        total = next((slot for slot in step.operands if slot in sums), None)
+        if step.op != "add" or total is None:
+            continue
+        sums[step.slot] = i
+        term = step.operands[step.operands.index(total) - 1]  # the other of the two
+        j = position.get(term, -1)
+        if j <= sums[total] or term in outputs or reads[term] != 1 or not _is_thin(steps[j], bound, total):
+            continue
+        sums[step.slot] = j
+        # The total goes on under another name, so neither it nor the product ends here.
+        dying = tuple(sorted({*steps[j].dying, *step.dying} - {total, term}))
+        done[i] = None
+        done[j] = step._replace(
+            op=ADD_PRODUCT, operands=(total, *steps[j].operands), params=steps[j].params, dying=dying
+        )
+    return tuple([step for step in done if step is not None])
+
+
+def _is_thin(step: Step, bound: Bound, total: int) -> bool:
+    """Whether a step is a product of two matrices over a short axis, in the type of the total."""
+    if step.op != "contract" or step.once or step.operands[0] == step.operands[1]:
+        return False
+    labels, out = step.params["subscripts"].split("->")
+    contracted = [label for label in labels.split(",")[0] if label not in out]
+    types = {bound.dtypes[slot] for slot in (total, *step.operands)}
+    if len(contracted) != 1 or len(labels) != 5 or len(out) != 2 or len(types) != 1 or not types <= _BLAS_TYPES:
+        return False
+    length: int = bound.shapes[step.operands[0]][labels.index(contracted[0])]
+    return 0 < length <= LONGEST_AXIS
+
+
+# --- computing them --------------------------------------------------------------------------------------------------
+
+
+def add_product(total: Any, x1: Any, x2: Any, *, subscripts: str) -> Any:
+    """Add a product of two matrices to an array, in place, and return the array."""
+    left, right = _oriented(subscripts)
+    a, b = (x1, x2) if left < 2 else (x2, x1)
+    a, b = a.T if left % 2 else a, b.T if right % 2 else b
+    if total.flags.c_contiguous:
+        a, b, target = b.T, a.T, total.T  # BLAS writes columns: C' = B'A'
+    elif total.flags.f_contiguous:
+        target = total
+    else:
+        return np.add(total, np.matmul(a, b), out=total)
+    flip_a, flip_b = not a.flags.f_contiguous, not b.flags.f_contiguous
+    _gemm(total.dtype)(
+        1.0, a.T if flip_a else a, b.T if flip_b else b, 1.0, target, trans_a=flip_a, trans_b=flip_b, overwrite_c=True
+    )
+    return total
+
+
+@lru_cache(maxsize=4096)
+def _oriented(subscripts: str) -> tuple[int, int]:
+    """Return how operands make the rows and the columns of a product: 1 if transposed, and 2 more if exchanged."""
+    labels, out = subscripts.split("->")
+    s1, s2 = labels.split(",")
+    exchanged = out[0] in s2
+    if exchanged:
+        s1, s2 = s2, s1
+    return 2 * exchanged + (s1[0] != out[0]), 2 * exchanged + (s2[1] != out[1])
+
+
+@lru_cache(maxsize=8)
+def _gemm(dtype: Any) -> Any:
+    from scipy.linalg import get_blas_funcs
+
+    return get_blas_funcs("gemm", dtype=dtype)

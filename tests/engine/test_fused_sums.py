@@ -1,0 +1,176 @@
+"""Products that are added to a running sum as they are computed: which they are, and what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from unspool._engine.fused_sums import ADD_PRODUCT, LONGEST_AXIS, add_product, fuse_sums
+from unspool._engine.plan import Plan, make_plan
+from unspool._engine.planning import Bound, Step
+from unspool._fragments.fragment import capture
+
+ROWS, COLUMNS = 60, 50
+FORMS = ["ab,bc->ac", "ba,bc->ac", "ab,cb->ac", "ba,cb->ac", "bc,ab->ac", "cb,ab->ac", "bc,ba->ac", "cb,ba->ac"]
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def numbers(shape: Sequence[int], dtype: str) -> np.ndarray:
+    values = rng().standard_normal((*shape, 2))
+    return (values @ [1.0, 1j] if np.dtype(dtype).kind == "c" else values[..., 0]).astype(dtype)
+
+
+def matrix(*shape: int) -> us.Tensor:
+    return us.tensor(rng().standard_normal(shape))
+
+
+def plan_of(inputs: Sequence[us.Tensor], outputs: Sequence[us.Tensor]) -> Plan:
+    captured = capture(inputs, outputs)
+    return make_plan(captured.fragment, tuple(tuple(map(int, node.shape)) for node in captured.inputs))
+
+
+def fused(plan: Plan, *totals: int) -> list[Step]:
+    """The steps of a plan that may overwrite some of its inputs, as far as they are fused."""
+    bound = Bound(plan.shapes, plan.dtypes, plan.params)
+    return [s for s in fuse_sums(plan.instructions, bound, plan.outputs, totals) if s.op == ADD_PRODUCT]
+
+
+def in_place(plan: Plan, *arrays: Any) -> Any:
+    """The outputs of a plan that may overwrite its first input, which is copied."""
+    sums, run = plan.run_in_place()
+    assert 0 in sums
+    return run(arrays[0].copy(order="K"), *arrays[1:])
+
+
+# --- one product -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subscripts", FORMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_the_product_is_added_in_place(subscripts: str, dtype: str) -> None:
+    sizes = {"a": 7, "b": 3, "c": 5}
+    operands, _ = subscripts.split("->")
+    x1, x2 = (numbers([sizes[label] for label in labels], dtype) for labels in operands.split(","))
+    before = numbers((7, 5), dtype)
+    total = before.copy()
+    assert add_product(total, x1, x2, subscripts=subscripts) is total
+    expected = before + np.einsum(subscripts, x1, x2)
+    rounding = 20 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(total, expected, rtol=rounding, atol=rounding)
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "rows": np.ascontiguousarray,
+    "columns": np.asfortranarray,
+    "every other": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("layouts", list(product(LAYOUTS, repeat=3)), ids=" ".join)
+def test_any_layout_will_do(layouts: Sequence[str]) -> None:
+    arrays = [rng().standard_normal(shape) for shape in ((7, 5), (7, 3), (3, 5))]
+    total, x1, x2 = (LAYOUTS[layout](x.copy()) for layout, x in zip(layouts, arrays, strict=True))
+    assert add_product(total, x1, x2, subscripts="ab,bc->ac") is total
+    np.testing.assert_allclose(total, arrays[0] + arrays[1] @ arrays[2], rtol=1e-13)
+
+
+# --- which products --------------------------------------------------------------------------------------------------
+
+
+def test_products_become_one_with_the_sum_that_takes_them() -> None:
+    total, a, b, c = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS), matrix(COLUMNS, 2)
+    d = matrix(ROWS, 2)
+    plan = plan_of([total, a, b, c, d], [total + a @ b + d @ c.mT])
+    assert [step.operands[1:] for step in fused(plan, 0)] == [(1, 2), (4, 3)]
+    arrays = [np.asarray(x) for x in (total, a, b, c, d)]
+    (got,) = in_place(plan, *arrays)
+    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2] + arrays[4] @ arrays[3].T, rtol=1e-13)
+    np.testing.assert_allclose(got, plan.run(*arrays)[0], rtol=1e-13)
+
+
+def test_other_terms_are_added_as_ever() -> None:
+    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS)
+    plan = plan_of([total, a, b], [total + us.tanh(a @ b) + a @ us.sin(b)])
+    assert len(fused(plan, 0)) == 1
+    arrays = [np.asarray(x) for x in (total, a, b)]
+    expected = arrays[0] + np.tanh(arrays[1] @ arrays[2]) + arrays[1] @ np.sin(arrays[2])
+    np.testing.assert_allclose(in_place(plan, *arrays)[0], expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("why", "make"),
+    [
+        ("it is read elsewhere", lambda t, a, b: (t + (p := a @ b), us.sum(p))),
+        ("it is an output", lambda t, a, b: (t + (p := a @ b), p)),
+        ("it is a product of a matrix with itself", lambda t, a, b: (t + a @ a.mT,)),
+        ("it sums nothing", lambda t, a, b: (t + a[:, :1] * b[:1],)),
+        ("it is a product of vectors", lambda t, a, b: (t + us.einsum("i,j->ij", a[:, 0], b[0]),)),
+        (
+            "it is a product of stacks",
+            lambda t, a, b: (t + us.einsum("ijk,ikl->jl", us.stack([a, -a]), us.stack([b, b])),),
+        ),
+        ("the total is of another type", lambda t, a, b: (t + us.astype(a, "float32") @ us.astype(b, "float32"),)),
+    ],
+)
+def test_a_product_stays_apart_if(why: str, make: Callable[..., tuple[us.Tensor, ...]]) -> None:
+    total, a, b = matrix(ROWS, ROWS), matrix(ROWS, 3), matrix(3, ROWS)
+    assert not fused(plan_of([total, a, b], make(total, a, b)), 0)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(LONGEST_AXIS, 1), (LONGEST_AXIS + 1, 0)])
+def test_a_product_over_a_long_axis_stays_apart(length: int, expected: int) -> None:
+    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, length), matrix(length, COLUMNS)
+    assert len(fused(plan_of([total, a, b], [total + a @ b]), 0)) == expected
+
+
+def test_without_leave_to_overwrite_nothing_is_fused() -> None:
+    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS)
+    plan = plan_of([total, a, b], [total + a @ b])
+    arrays = [np.asarray(x) for x in (total, a, b)]
+    for _ in range(2):
+        np.testing.assert_array_equal(plan.run(*arrays)[0], arrays[0] + arrays[1] @ arrays[2])
+    assert not fused(plan)
+
+
+# --- in a loop -------------------------------------------------------------------------------------------------------
+
+
+def gradient(start: np.ndarray, steps: int) -> np.ndarray:
+    """The gradient, in the matrix, of a loop whose every step multiplies it with a thin one."""
+    A = us.tensor(start)
+    y = us.tensor(rng().standard_normal((start.shape[1], 4)))
+    for _ in range(steps):
+        y = us.tanh(A.mT @ us.sin(A @ y))
+        float(us.sum(y))
+    return np.array(us.sum(y * y).grad(A))
+
+
+def test_the_gradient_of_a_loop_has_the_same_bits_whenever_and_however_it_runs() -> None:
+    start = rng().standard_normal((ROWS, COLUMNS)) / 8
+    first = gradient(start, 80)
+    assert first.tobytes() == gradient(start, 80).tobytes()
+    with us.memory(400_000):
+        assert first.tobytes() == gradient(start, 80).tobytes()
+
+
+def test_the_gradient_of_a_loop_agrees_with_differences() -> None:
+    start = rng().standard_normal((ROWS, COLUMNS)) / 8
+    direction = rng().standard_normal(start.shape)
+
+    def loss(A: np.ndarray) -> float:
+        y = rng().standard_normal((COLUMNS, 4))
+        for _ in range(12):
+            y = np.tanh(A.T @ np.sin(A @ y))
+        return float(np.sum(y * y))
+
+    h = 1e-6
+    slope = (loss(start + h * direction) - loss(start - h * direction)) / (2 * h)
+    np.testing.assert_allclose(np.vdot(gradient(start, 12), direction), slope, rtol=1e-7)
