@@ -10,8 +10,9 @@ Every run is a fresh process on one thread, after a run on a tiny state; all sha
 Rounds go through the forms in turn. Times are medians, memory is the most of all rounds. Growth is that of the resident
 bytes since the loop began: the larger of what a thread sees every 20 ms and of the system's own mark. A fresh process
 gets its memory from the system page by page; that is part of the time, as it is in a user's program. Before anything
-counts, values and gradients have to agree to eight digits. If 10 000 steps of the hungriest form do not fit into 60 %
-of the memory, as many steps are taken as fit. ``memory_forms.py`` has the loop in each library.
+counts, values and gradients have to agree to eight digits. A peer whose 10 000 steps do not fit into 60 % of the memory
+is measured with as many as fit, beside unspool with the same number, in a table of its own. ``memory_forms.py`` has the
+loop in each library.
 
     python bench/memory.py                 the table, the bars, and a picture: bench/results/memory.png
     python bench/memory.py --json out.json the numbers as well
@@ -220,26 +221,42 @@ class Bench:
             return fresh.ask(steps=self.steps, budgets=budgets, state=self.state, tape=self.kept / self.steps)
 
 
-def fit(bench: Bench, names: list[str]) -> None:
-    """Take as many steps as fit into a share of the memory, at most those that were asked for; say why."""
+def fitting(bench: Bench, names: list[str]) -> dict[str, tuple[int, str]]:
+    """Return, of forms whose steps do not fit into a share of the memory, how many do, and why not more."""
     room = MOST_MEMORY * bench.facts([])["available"]
+    fewer: dict[str, tuple[int, str]] = {}
     for name in HUNGRY:
         if name in names:
             few, many = (bench.run(name, steps=steps)["growth"] for steps in PILOT)
             taken = (many - few) / (PILOT[1] - PILOT[0])
-            most = int(room / taken) if taken > 0 else bench.steps
-            if most < bench.steps:
-                bench.steps = most
-                bench.reason = f"{name} takes {taken / 1e6:.2f} MB a step, and {room / 1e9:.1f} GB is the most to take"
+            if taken * bench.steps > room:
+                reason = f"{name} takes {taken / 1e6:.2f} MB a step, and {room / 1e9:.1f} GB is the most to take"
+                fewer[name] = int(room / taken), reason
+    return fewer
 
 
-def measure(bench: Bench, names: list[str], rounds: int) -> list[Row]:
+def benches(asked: Bench, names: list[str]) -> list[tuple[Bench, list[str], tuple[float, ...]]]:
+    """Return what to measure: all steps with what fits, and fewer steps of unspool and a peer that does not."""
+    fewer = fitting(asked, names)
+    if ours := fewer.pop("unspool", None):
+        asked.steps, asked.reason = ours
+    planned = [(asked, [name for name in names if name not in fewer], SHARES)]
+    for name, (steps, reason) in fewer.items():
+        folder = asked.folder / "fewer"
+        folder.mkdir(exist_ok=True)
+        planned.append(
+            (Bench(asked.size, min(steps, asked.steps), folder, reason=reason), ["unspool", name], SHARES[:1])
+        )
+    return planned
+
+
+def measure(bench: Bench, names: list[str], shares: tuple[float, ...], rounds: int) -> list[Row]:
     """Measure what is kept without a limit, then every form and budget in interleaved rounds."""
     report = bench.run("unspool", save="unlimited")["report"]
     bench.kept = report["peak"]
-    budgets = [int(share * bench.kept) for share in SHARES]
+    budgets = [int(share * bench.kept) for share in shares]
     factors = bench.facts(budgets)["factors"]
-    rows = [Row("unspool", *settings) for settings in zip(SHARES, budgets, factors, strict=True)]
+    rows = [Row("unspool", *settings) for settings in zip(shares, budgets, factors, strict=True)]
     rows += [Row(name) for name in names if name != "unspool"]
     for _ in range(rounds):
         for row in rows:
@@ -269,6 +286,8 @@ def expected_seconds(row: Row, full: Row) -> float | None:
 def print_table(bench: Bench, rows: list[Row]) -> None:
     """Print what every form took."""
     kept = bench.kept / 1e6
+    if bench.reason:
+        print(f"\nFewer steps: {bench.reason}")
     print(
         f"\nA {bench.size}×{bench.size} state, {bench.steps:,} steps, a value read every step, then loss and gradient"
     )
@@ -373,21 +392,22 @@ def main() -> int:
         given or default for given, default in zip((chosen.steps, chosen.size, chosen.rounds), defaults, strict=True)
     )
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(size, steps, Path(folder))
-        fit(bench, names)
-        if bench.reason:
-            print(f"{bench.steps:,} steps instead of {steps:,}: {bench.reason}")
-        rows = measure(bench, names, rounds)
-    print_table(bench, rows)
-    draw(chosen.plot, bench, rows)
+        planned = benches(Bench(size, steps, Path(folder)), names)
+        found = [(bench, measure(bench, forms, shares, rounds)) for bench, forms, shares in planned]
+    for bench, rows in found:
+        print_table(bench, rows)
+    draw(chosen.plot, *found[0])
     if chosen.json:
-        numbers = [vars(row) | {"name": str(row)} for row in rows]
-        told = {"size": bench.size, "steps": bench.steps, "reason": bench.reason, "kept": bench.kept, "rows": numbers}
-        harness.write(chosen.json, [*PACKAGES.values(), "jax"], told)
+        told = [
+            {"size": bench.size, "steps": bench.steps, "reason": bench.reason, "kept": bench.kept}
+            | {"rows": [vars(row) | {"name": str(row)} for row in rows]}
+            for bench, rows in found
+        ]
+        harness.write(chosen.json, [*PACKAGES.values(), "jax"], {"loops": told})
     if chosen.quick:
         return 0
     print()
-    return harness.decide(bars(rows))
+    return harness.decide(bar for _, rows in found for bar in bars(rows))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,12 @@ def run(options: Options) -> list[Row]:
         memory.harness.one_core()
         with tempfile.TemporaryDirectory() as folder:
             bench = memory.Bench(**SIZES[options.size], folder=Path(folder))
-            memory.fit(bench, names)
+            for name, (steps, reason) in memory.fitting(bench, names).items():
+                if name == "unspool":
+                    bench.steps, bench.reason = steps, reason
+                else:
+                    names.remove(name)
+                    absent[name] = ("cannot", reason)
             measured = [*ours(memory, bench), *peers(memory, bench, names, absent)]
             more_rounds(memory, bench, measured, options, deadline)
     except SystemExit as stop:  # what the scripts of `bench` do when something is not as it must be
@@ -81,7 +86,7 @@ def memory_module() -> Any:
 
 def ours(memory: Any, bench: Any) -> list[Any]:
     """Return one round of ours under every budget; raise if a bit is not that of the run without a limit."""
-    measured: list[Any] = memory.measure(bench, ["unspool"], rounds=1)
+    measured: list[Any] = memory.measure(bench, ["unspool"], memory.SHARES, rounds=1)
     different = [str(one) for one in measured if one.differing]
     if different:
         raise SystemExit(f"{', '.join(different)}: not the bits of the run without a limit")
