@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -12,13 +13,69 @@ import pytest
 import unspool
 
 HEAVY = ("scipy", "opt_einsum", "torch", "jax", "autograd", "matplotlib", "hypothesis", "pytest", "safetensors", "rich")
+# What a first value or gradient does without, of ours and of what ours would bring along.
+LATER = {
+    "optree",
+    "hashlib",
+    "unspool._autodiff.check",
+    "unspool._autodiff.checkpointed",
+    "unspool._autodiff.iterate",
+    "unspool._autodiff.tape",
+    "unspool._engine.engine",
+    "unspool._fragments.function",
+    "unspool._inspect.summary",
+    "unspool.checkpoint",
+    "unspool.debug",
+    "unspool.linalg",
+    "unspool.networks",
+    "unspool.random",
+    "unspool.testing",
+}
 NAMESPACES = [unspool, *filter(inspect.ismodule, (getattr(unspool, name) for name in unspool.__all__))]
 
 
-def test_import_loads_no_heavy_library() -> None:
-    report = "import sys, unspool; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+def loaded_by(program: str) -> set[str]:
+    """Return the modules that a program has loaded by its end, in a process of its own."""
+    report = f"{program}\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
-    assert not set(HEAVY) & set(done.stdout.split())
+    return set(done.stdout.split())
+
+
+def test_import_loads_no_heavy_library() -> None:
+    assert not set(HEAVY) & {name.partition(".")[0] for name in loaded_by("import unspool")}
+
+
+def test_import_loads_what_most_programs_need_and_no_more() -> None:
+    # NumPy brings modules of its own, in some versions also from this list.
+    assert not LATER & (loaded_by("import unspool") - loaded_by("import numpy, numpy.typing"))
+
+
+def test_a_first_gradient_loads_no_other_way_to_differentiate() -> None:
+    program = "import unspool as us; x = us.tensor([1.0, 2.0]); us.sum(x * x).grad(x).eval()"
+    others = {name for name in LATER if name.startswith("unspool._autodiff")} | {"optree", "unspool.linalg"}
+    assert not others & loaded_by(program)
+
+
+def test_what_is_loaded_later_is_there_from_the_start() -> None:
+    program = "import unspool; missing = set(unspool.__all__) - set(dir(unspool)); assert not missing, missing"
+    assert not LATER & {name for name in loaded_by(program) if name.startswith("unspool")}
+
+
+def test_type_checkers_see_what_python_finds() -> None:
+    block = next(node for node in ast.parse(inspect.getsource(unspool)).body if isinstance(node, ast.If))
+    shown = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    homes = {name: f"unspool.{home}" for name, home in unspool._HOMES.items()}
+    assert shown == homes | dict.fromkeys(unspool._NAMESPACES, "unspool")
+
+
+def test_what_is_loaded_later_is_found_once() -> None:
+    program = "import unspool as us; first = us.iterate; assert us.__dict__['iterate'] is first is us.iterate"
+    assert "unspool._autodiff.iterate" in loaded_by(program)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'unspool' has no attribute 'no_such_name'"):
+        unspool.no_such_name  # type: ignore[attr-defined]
 
 
 def test_import_warns_of_nothing() -> None:

@@ -6,6 +6,8 @@ without a sample fails here.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,9 @@ from unspool._autodiff.walk import is_differentiable
 from unspool._graph import Bundle, Node, ancestors
 from unspool._ops.broadcasting import ENSURE_SHAPE
 from unspool._ops.leaf import LEAF_OPS
-from unspool._ops.op import PART, REGISTRY, Op
+from unspool._ops.op import PART, REGISTRY, Op, load_all
 
+load_all()
 SAMPLES = all_samples()
 BUILT_IN = [op for name, op in REGISTRY.items() if not name.startswith("user:")]
 EVERY = pytest.mark.parametrize("sample", SAMPLES, ids=str)
@@ -45,6 +48,30 @@ def is_inexact(array: Any) -> bool:
 @pytest.mark.parametrize("op", [op for op in BUILT_IN if op not in STRUCTURAL], ids=lambda op: op.name)
 def test_every_op_has_a_sample(op: Op) -> None:
     assert any(sample.op == op.name for sample in SAMPLES), f"add samples for {op.name!r} in tests/samples"
+
+
+def names_after(program: str) -> set[str]:
+    """Return the names of the ops that there are after a program, in a process of its own."""
+    report = "from unspool._ops.op import REGISTRY; print(*REGISTRY)"
+    done = subprocess.run([sys.executable, "-c", f"{program}\n{report}"], capture_output=True, text=True, check=True)
+    return {name for name in done.stdout.split() if not name.startswith("user:")}
+
+
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, unspool
+for module in pkgutil.walk_packages(unspool.__path__, "unspool."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def test_all_ops_can_be_loaded_at_once() -> None:
+    assert names_after("from unspool._ops.op import load_all; load_all()") == names_after(IMPORT_EVERYTHING)
+
+
+def test_an_op_is_found_by_its_name_before_anything_used_it() -> None:
+    assert "svd" not in names_after("import unspool")
+    assert "svd" in names_after("from unspool._ops.op import lookup; assert lookup('svd').name == 'svd'")
 
 
 @EVERY

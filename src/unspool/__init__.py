@@ -17,78 +17,16 @@ array([0.6, 0.8])
 
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from unspool import _dtypes, checkpoint, debug, errors, linalg, random, testing
-from unspool._autodiff.check import (
-    check_grad,
-)
-from unspool._autodiff.checkpointed import (
-    Checkpointed,
-)
-from unspool._autodiff.cotangents import cotangents
-from unspool._autodiff.custom import (
-    custom_jvp,
-    custom_vjp,
-    op,
-    stop_gradient,
-)
-from unspool._autodiff.fixed_point import (
-    fixed_point,
-)
-from unspool._autodiff.functional import (
-    grad,
-    hvp,
-    jvp,
-    linearize,
-    value_and_grad,
-    vjp,
-)
-from unspool._autodiff.implicit import (
-    Implicit,
-)
-from unspool._autodiff.iterate import (
-    Unrolled,
-    iterate,
-)
-from unspool._autodiff.jacobians import (
-    hessian,
-    jacfwd,
-    jacobian,
-    jacrev,
-)
-from unspool._autodiff.tape import (
-    Tape,
-)
+from unspool import _dtypes, errors
 from unspool._dims import (
     Dim,
     dims,
 )
-from unspool._engine.budget import (
-    memory,
-    plan_memory,
-    set_memory,
-)
-from unspool._engine.public_engine import (
-    Engine,
-)
-from unspool._engine.stats import (
-    EngineStats,
-    clear_caches,
-    engine_stats,
-)
 from unspool._evaluate import (
     eval,
-)
-from unspool._fragments.function import (
-    fragment,
-)
-from unspool._fragments.remat import (
-    remat,
-)
-from unspool._inspect.summary import (
-    graph_size,
-    summary,
 )
 from unspool._ops.broadcasting import (
     broadcast_shapes,
@@ -322,6 +260,74 @@ from unspool._ops.reduction import (
 from unspool._tensor import (
     Tensor,
 )
+
+if TYPE_CHECKING:
+    from unspool import checkpoint, debug, linalg, networks, random, testing
+    from unspool._autodiff.check import (
+        check_grad,
+    )
+    from unspool._autodiff.checkpointed import (
+        Checkpointed,
+    )
+    from unspool._autodiff.cotangents import (
+        cotangents,
+    )
+    from unspool._autodiff.custom import (
+        custom_jvp,
+        custom_vjp,
+        op,
+        stop_gradient,
+    )
+    from unspool._autodiff.fixed_point import (
+        fixed_point,
+    )
+    from unspool._autodiff.functional import (
+        grad,
+        hvp,
+        jvp,
+        linearize,
+        value_and_grad,
+        vjp,
+    )
+    from unspool._autodiff.implicit import (
+        Implicit,
+    )
+    from unspool._autodiff.iterate import (
+        Unrolled,
+        iterate,
+    )
+    from unspool._autodiff.jacobians import (
+        hessian,
+        jacfwd,
+        jacobian,
+        jacrev,
+    )
+    from unspool._autodiff.tape import (
+        Tape,
+    )
+    from unspool._engine.budget import (
+        memory,
+        plan_memory,
+        set_memory,
+    )
+    from unspool._engine.public_engine import (
+        Engine,
+    )
+    from unspool._engine.stats import (
+        EngineStats,
+        clear_caches,
+        engine_stats,
+    )
+    from unspool._fragments.function import (
+        fragment,
+    )
+    from unspool._fragments.remat import (
+        remat,
+    )
+    from unspool._inspect.summary import (
+        graph_size,
+        summary,
+    )
 
 __version__ = "0.1.0"
 
@@ -606,9 +612,55 @@ __all__ = [
     "zeros_like",
 ]
 
+# Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
+# is asked for: what stands above for type checkers stands here for Python.
+_NAMESPACES = ("checkpoint", "debug", "linalg", "networks", "random", "testing")
+_HOMES = {
+    "check_grad": "_autodiff.check",
+    "Checkpointed": "_autodiff.checkpointed",
+    "cotangents": "_autodiff.cotangents",
+    "custom_jvp": "_autodiff.custom",
+    "custom_vjp": "_autodiff.custom",
+    "op": "_autodiff.custom",
+    "stop_gradient": "_autodiff.custom",
+    "fixed_point": "_autodiff.fixed_point",
+    "grad": "_autodiff.functional",
+    "hvp": "_autodiff.functional",
+    "jvp": "_autodiff.functional",
+    "linearize": "_autodiff.functional",
+    "value_and_grad": "_autodiff.functional",
+    "vjp": "_autodiff.functional",
+    "Implicit": "_autodiff.implicit",
+    "Unrolled": "_autodiff.iterate",
+    "iterate": "_autodiff.iterate",
+    "hessian": "_autodiff.jacobians",
+    "jacfwd": "_autodiff.jacobians",
+    "jacobian": "_autodiff.jacobians",
+    "jacrev": "_autodiff.jacobians",
+    "Tape": "_autodiff.tape",
+    "memory": "_engine.budget",
+    "plan_memory": "_engine.budget",
+    "set_memory": "_engine.budget",
+    "Engine": "_engine.public_engine",
+    "EngineStats": "_engine.stats",
+    "clear_caches": "_engine.stats",
+    "engine_stats": "_engine.stats",
+    "fragment": "_fragments.function",
+    "remat": "_fragments.remat",
+    "graph_size": "_inspect.summary",
+    "summary": "_inspect.summary",
+}
+
 
 def __getattr__(name: str) -> _Any:
-    # What is there is imported when it is asked for: most programs do without.
-    if name == "networks":
-        return _import_module("unspool.networks")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _NAMESPACES:
+        return _import_module(f"unspool.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_import_module(f"unspool.{_HOMES[name]}"), name)
+    globals()[name] = found  # from now on Python finds it without asking here
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -41,6 +41,9 @@ def eval(*trees: Any, bindings: Mapping[Tensor, Any] | None = None) -> Any:
 
 def evaluate_with(engine: Evaluator, trees: tuple[Any, ...], bindings: Mapping[Tensor, Any] | None) -> Any:
     """Compute the tensors in some structures together, by an engine; see `eval`."""
+    if all(isinstance(tree, Node) for tree in trees):  # nothing is nested
+        values: Any = engine.evaluate(trees, bindings)
+        return values[0] if len(values) == 1 else tuple(values)
     import optree
 
     leaves: list[Any]

@@ -147,7 +147,16 @@ class Tensor(Node):
         >>> us.tensor([1.0, 2.0]).sum().eval()
         array(3.)
         """
-        value: Array = default_engine().evaluate((self,), bindings)[0]
+        engine = default_engine()
+        if bindings:
+            return engine.evaluate((self,), bindings)[0]  # type: ignore[no-any-return]
+        # What `evaluate` does for one tensor, written out: loops that look at a value are here in every step.
+        value: Array | None = self.value
+        while value is None:
+            engine.compute((self,))
+            value = self.value  # looked at once: another thread may let it go at any time
+        if value.flags.writeable:
+            value.setflags(write=False)
         return value
 
     def numpy(self) -> Array:

@@ -55,15 +55,19 @@ def pull_call(
 
     ``before`` is what had arrived; entries for inputs that are not active are ``None``.
     """
-    # Outer products stay outside, to be gathered.
-    before = [b if type(b) in _LAZY else as_outer(b) or b for b in before]
-    arriving = [*cotangents, *before]
     # In a loop every step but the first few looks the same, and types are enough to see that.
+    arriving = [*cotangents, *before]
     derivatives, pattern = call.plan.derivatives, (active, *map(type, arriving))
     short_way = derivatives.get(pattern)
     if short_way is not None:
-        placed = short_way(call, call.inputs, arriving)
+        placed: list[Any] = short_way(call, call.inputs, arriving)
+        if before.count(None) == len(before):  # nothing to join
+            return placed
     else:
+        # Outer products stay outside, to be gathered.
+        before = [b if type(b) in _LAZY else as_outer(b) or b for b in before]
+        arriving = [*cotangents, *before]
+        pattern = (active, *map(type, arriving))
         key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
         placed = _apply(call, key, arriving)
         if _LAZY.issuperset(pattern[1:]) and _has_short_way(derivatives[key]):

@@ -106,7 +106,7 @@ class Placed:
         self.source = source
         self.position = position
         self.last = last
-        self.stacks: dict[int, int] = stacks or {}
+        self.stacks: dict[int, int] = {} if stacks is None else stacks
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -143,15 +143,17 @@ def _part(source: Node, index: int) -> Tensor:
 # --- placing steps ---------------------------------------------------------------------------------------------------
 
 
-def place_steps(value: Pending) -> None:
+def place_steps(last: Pending) -> None:
     """Make nodes of a step and of all it depends on that are not nodes yet."""
     waiting: dict[int, Step] = {}
-    stack = [value.step]
+    stack = [last.step]
     while stack:
         step = stack.pop()
         if step.number not in waiting:
             waiting[step.number] = step
-            stack += [i.step for i in step.inputs if type(i) is Pending and i.step.placed is None]
+            for value in step.inputs:  # a comprehension costs as much as three turns of a loop
+                if type(value) is Pending and value.step.placed is None:
+                    stack.append(value.step)
     run: list[Step] = []
     wiring: tuple[tuple[int, int], ...] | None = None
     for number in sorted(waiting):
@@ -216,12 +218,13 @@ def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: 
 
 def _needed_of_all(run: list[Step]) -> set[int]:
     """Return the outputs that are needed of some step that is not the last, beside what the next one reads."""
-    needed = run[0].needed_beside(run[1])
-    made = run[0].made
+    needed: set[int] = set()
+    made: tuple[int, ...] | None = None
     for step, reader in pairwise(run):
         # Steps that were noted in the short way share what they made; they are all alike.
         if step.made is not made or step.wanted:
             needed |= step.needed_beside(reader)
+            made = step.made
     return needed
 
 

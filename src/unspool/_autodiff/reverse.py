@@ -100,7 +100,8 @@ def _sweep(
                 slots = arrived.get(call.id)
                 if slots is None:
                     slots = arrived[call.id] = [None] * len(call.shape)
-                slots[index] = ct if slots[index] is None else accumulate(slots[index], ct)
+                before = slots[index]
+                slots[index] = ct if before is None else accumulate(before, ct)
                 continue
             if not node.inputs:
                 continue
@@ -155,8 +156,9 @@ def _distribute_call(
     So the sum is the same, bit for bit, as if the nodes of the call had been visited one by one.
     """
     inputs = call.inputs
-    needed = [False] * len(inputs)
-    before: list[Any] = [None] * len(inputs)
+    count = len(inputs)
+    needed = [False] * count
+    before: list[Any] = [None] * count
     for position in passing:
         key = inputs[position].id
         if key in active:

@@ -2,14 +2,14 @@
 
 The one idea: every transform works on flat lists of leaves and puts the structure back at the end. ``None`` is an empty
 subtree. Classes registered with optree globally, or in its namespace ``"unspool"``, are looked into.
+
+optree is imported with the first structure: a program whose arguments are single tensors does without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
-
-import optree
 
 from unspool.errors import StructureError
 
@@ -20,17 +20,23 @@ NAMESPACE = "unspool"
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     """Return the leaves of a tree and its structure."""
+    import optree
+
     leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
     return leaves, structure
 
 
 def unflatten(structure: TreeDef, leaves: Iterable[Any]) -> Any:
     """Return the tree of a structure with the given leaves."""
+    import optree
+
     return optree.tree_unflatten(structure, leaves)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply a function to every leaf of a tree."""
+    import optree
+
     return optree.tree_map(function, tree, namespace=NAMESPACE)
 
 

@@ -133,7 +133,8 @@ class Walk:
 
         Also tells whether the order of ids is a topological order of them.
         """
-        first, through_all = self._first, self._through_all
+        first, through_all, links = self._first, self._through_all, self.links
+        is_closed = not self._inside.is_anywhere
         reached: list[Node] = []
         sources: dict[int, Sequence[Node]] = {}
         in_id_order = True
@@ -150,7 +151,11 @@ class Walk:
                 sources[key] = ()
                 continue
             elif cls is Projection:
-                operands = self._behind_projection(node)
+                if is_closed:  # what `_behind_projection` does for every step of a loop, without the call
+                    link = links[key] = link_of(node)
+                    operands = link[:1]
+                else:
+                    operands = self._behind_projection(node)
             else:
                 op = node.op
                 if op not in through_all:
@@ -168,8 +173,8 @@ class Walk:
 
     def _through_call(self, call: Call) -> Sequence[Node]:
         """Return what a call is differentiated through."""
-        inputs = call.inputs
-        return [inputs[position] for position in passing_inputs(call.plan)]
+        inputs, passing = call.inputs, passing_inputs(call.plan)
+        return inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
 
     def _behind_projection(self, node: Node) -> Sequence[Node]:
         """Return the call of an output, or, if the call is walked node by node, what the output is made from."""

@@ -161,10 +161,9 @@ class Evaluator:
         if piece is not None and self._add_loose(piece):
             self.ledger.line.refer([operand.id for operand in piece.inputs])
 
-    def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...]) -> bool:
+    def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], values: Sequence[Any]) -> bool:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
         plan = site.plan
-        values = [i.value for i in inputs]
         ledger = self.ledger
         held = ledger.noted
         is_noted = site.is_large or ledger.is_strict
@@ -308,7 +307,7 @@ class Evaluator:
                 site.match = make_matcher(missing, order, piece.inputs, outputs, work.uses, site.results)
             # Again: Python moves the position of a call within its line when it specialises it.
             self.sites.add(missing, site)
-        return self._run_site(site, piece.inputs, outputs)
+        return self._run_site(site, piece.inputs, outputs, [i.value for i in piece.inputs])
 
     def _may_describe(self, target: Node) -> bool:
         """Whether the line that made a target has not yet shown more structures than are worth a description."""
@@ -403,10 +402,10 @@ class Evaluator:
     def _on_fold(self, call: Call, piece: Piece) -> None:
         if piece.is_loose:
             self.ledger.fold_loose(call)
-        elif piece.slab is None:
-            self.ledger.enter(call)
-        else:
+        elif piece.slab is not None:
             self.ledger.fold_piece(piece.slab, call)
+        elif self.ledger.is_tracking:
+            self.ledger.enter(call)  # other calls are found when it matters
 
     def _on_stay(self, piece: Piece) -> None:
         """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""

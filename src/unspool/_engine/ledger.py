@@ -99,7 +99,7 @@ class Ledger:
         self.lock = threading.RLock()
         self.line = Line()
         self._waiting = waiting
-        self._is_tracking = False
+        self.is_tracking = False
         self._arrived: list[Any] = []
         self._crowd = _CROWD
         self._slabs: deque[Slab] = deque()
@@ -123,7 +123,7 @@ class Ledger:
         """
         if isinstance(step, Loose):
             self._arrived.append(step)
-        elif self._is_tracking or not isinstance(step, Call):
+        elif self.is_tracking or not isinstance(step, Call):
             self._arrived.append(ref(step))  # other calls are found when it matters
         if len(self._arrived) > self._crowd:
             self._arrived = [step for step in self._arrived if is_alive(step)]
@@ -132,15 +132,15 @@ class Ledger:
     def track(self) -> None:
         """Find what is there, and note steps from now on as they come."""
         with self.lock:
-            if not self._is_tracking:
-                self._is_tracking = True
+            if not self.is_tracking:
+                self.is_tracking = True
                 calls: list[Any] = [ref(call) for call in live_calls() if call.value is not None]
                 self._arrived = sorted(filter(is_alive, calls + self._arrived), key=_identity)
 
     def stop_tracking(self) -> None:
         """Forget the line; what is held stays held."""
         with self.lock:
-            self._is_tracking = False
+            self.is_tracking = False
             self._arrived = []
             self.line = Line()
             self._slabs.clear()
@@ -189,7 +189,7 @@ class Ledger:
 
     def fold_loose(self, call: Call) -> None:
         """Note that a step was folded that had been noted node by node."""
-        if self._is_tracking:
+        if self.is_tracking:
             self.line.refer([operand.id for operand in call.inputs])
             if call.value:
                 self._kept.append(Slab(call))

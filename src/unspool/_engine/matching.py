@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment, Origin
 
-Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...]] | None]
+# The nodes at the inputs, those at the outputs, and the values of the inputs.
+Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None]
 
 # A piece whose values take at least so many bytes is timed, and noted even if it is not folded.
 LARGE = 1 << 12
@@ -133,8 +134,8 @@ class Sites:
         self._lines: OrderedDict[tuple[int, int, int], list[Site]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...]] | None:
-        """Return the site that matches targets without values, with the nodes at its inputs and outputs."""
+    def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None:
+        """Return the site that matches targets without values, with its nodes as the matcher found them."""
         first = targets[0]
         line = self._lines.get((id(first.code), first.lasti, len(targets)))
         if line is None:
@@ -145,8 +146,7 @@ class Sites:
                 if line[0] is not site:
                     line.remove(site)
                     line.insert(0, site)
-                inputs, outputs = found
-                return site, inputs, outputs
+                return site, *found
         return None
 
     def add(self, targets: Sequence[Node], site: Site) -> None:
@@ -207,9 +207,10 @@ def make_matcher(
             lines += _compare_inputs(node, name, names, met)
     for node in inputs:
         lines += _compare_input(node, names[node.id], bound)
-    found = ", ".join(names[node.id] for node in inputs)
-    shown = ", ".join(names[node.id] for node in outputs)
-    lines.append(f"return ({found}{',' if inputs else ''}), ({shown},)")
+    found = "".join(f"{names[node.id]}, " for node in inputs)
+    shown = "".join(f"{names[node.id]}, " for node in outputs)
+    values = "".join(f"value_{names[node.id]}, " for node in inputs)
+    lines.append(f"return ({found}), ({shown}), ({values})")
     arguments = ", ".join(names[target.id] for target in targets)
     body = "\n".join(f"        {line}" for line in lines)
     source = f"def match({arguments}):\n    try:\n{body}\n    except ValueError:\n        return None\n"
@@ -262,7 +263,9 @@ def _compare_input(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
     bound[f"dtype_{name}"] = node.dtype
     # The shapes of a loop are often the same object.
     shape = f"({name}.shape is not shape_{name} and {name}.shape != shape_{name})"
-    return [f"if {name}.value is None or {name}.dtype is not dtype_{name} or {shape}: return None"]
+    # The value is looked at once: another thread may let it go at any time.
+    value = f"(value_{name} := {name}.value)"
+    return [f"if {value} is None or {name}.dtype is not dtype_{name} or {shape}: return None"]
 
 
 def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[..., bool]:

@@ -130,8 +130,14 @@ class FoldQueue:
 
     def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], residuals: tuple[Any, ...]) -> None:
         """Remember a piece that ran by plan; if too many wait, fold those that have waited long enough."""
-        piece = new_piece(site, inputs, [*map(ref, outputs)])
+        # What `new_piece` does, without the call.
+        piece = Piece()
+        piece.site = site
+        piece.inputs = inputs
+        piece.outputs = [*map(ref, outputs)]
         piece.residuals = residuals
+        piece.slab = None
+        piece.is_deep = piece.is_loose = False
         self._append(piece, outputs[: site.results])
 
     def add_loose(self, piece: Piece) -> None:
@@ -143,18 +149,26 @@ class FoldQueue:
     def _append(self, piece: Piece, outputs: Sequence[Node]) -> None:
         # An output that is older than an input may be what that input is made from: the piece computed again what an
         # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
-        newest, depth = -1, 0
+        newest, depth, is_marked = -1, 0, True
         for operand in piece.inputs:
             if operand.op not in LEAF_OPS:
                 if operand.id > newest:
                     newest = operand.id
-                before = link_of(operand)[0].depth if type(operand) is Projection else depth_of(operand)
+                if type(operand) is Projection:
+                    before = link_of(operand)[0].depth
+                elif (earlier := getattr(operand, "piece", None)) is not None:
+                    before = earlier.depth
+                    is_marked = is_marked and earlier.is_deep
+                else:
+                    continue
                 if before > depth:
                     depth = before
         piece.newest = newest
         piece.depth = depth + 1
         if depth >= self.most:
-            _mark_deep(piece)
+            piece.is_deep = True
+            if not is_marked:  # the row has just become long
+                _mark_deep(piece)
         for node in outputs:
             if node.id > newest:
                 node.piece = piece
@@ -182,7 +196,7 @@ class FoldQueue:
                 handles.append(node)
                 indices.append(index)
         node = None  # a second name would count as a reference from outside
-        if handles:
+        if handles and not site.is_ready:
             site.make_plan()
         if not handles or not site.is_private(indices, handles):
             self._on_stay(piece)

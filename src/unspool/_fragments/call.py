@@ -9,7 +9,8 @@ call as one step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -31,6 +32,9 @@ def _is_run_by_the_engine(*inputs: Any, **params: Any) -> Any:
 
 # Not registered: nobody applies it by name, and its rules are those of the ops inside.
 CALL = Op("call", infer=_is_run_by_the_engine, kernel=_is_run_by_the_engine, multi=True)
+
+_CALL_CODE = CALL.code
+_id_of = attrgetter("id")
 
 
 class Call(Bundle):
@@ -85,10 +89,9 @@ def _is_link(kept: tuple[Any, ...]) -> bool:
     return len(kept) == 2 and type(kept[1]) is int
 
 
-def link_of(projection: Node) -> tuple[Call, int]:
-    """Return the call of a projection and which of its outputs it is."""
-    link: tuple[Call, int] = _get_inputs(projection)
-    return link
+# Returns the call of a projection and which of its outputs it is. Sweeps and folding ask for every step of a loop, so
+# there is no function around it.
+link_of: Callable[[Node], tuple[Call, int]] = _get_inputs
 
 
 class _Lost:
@@ -112,10 +115,7 @@ def was_evaluated(node: Node) -> bool:
 
 def call_key(plan: Plan, inputs: Sequence[Node]) -> tuple[Any, ...]:
     """Return what a call is interned by."""
-    key = [CALL.code, plan.id]
-    for operand in inputs:  # a comprehension costs more, and this runs for every iteration that is folded
-        key.append(operand.id)
-    return tuple(key)
+    return (_CALL_CODE, plan.id, *map(_id_of, inputs))
 
 
 def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:

@@ -11,7 +11,6 @@ Everything here is data. Plans, calls and derivatives are made from it elsewhere
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +22,7 @@ from unspool._dims import Shape, is_concrete
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
-from unspool._ops.leaf import CONSTANT, LEAF_OPS
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, identify
 from unspool._ops.op import Op
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ class Literal:
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        content = array.tobytes()
-        self.key = (array.dtype, array.shape, content if len(content) <= 64 else hashlib.sha256(content).digest())
+        self.key = (array.dtype, array.shape, identify(array.tobytes()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.key == other.key

@@ -7,7 +7,6 @@ copy.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
-from unspool._graph import NO_PARAMS, Node
+from unspool._graph import NO_PARAMS, Node, _table
 from unspool._ops.op import Op, register
 from unspool.errors import DTypeError, ShapeError, UnboundPlaceholderError
 
@@ -39,6 +38,8 @@ CONSTANT = _leaf_op("constant")
 PLACEHOLDER = _leaf_op("placeholder")
 
 LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
+
+_CONSTANT_CODE = CONSTANT.code
 
 
 def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, copy: bool = True) -> Tensor:
@@ -153,9 +154,10 @@ def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     # The short way first: a float beside floats.
     dtype = beside if beside is FLOAT64 and type(value) is float else scalar_dtype(beside, type(value))  # type: ignore[arg-type]
     if value != 0 and dtype.kind != "c":
-        found = _graph.lookup((CONSTANT.code, dtype, (), value))
+        reference = _table.get((_CONSTANT_CODE, dtype, (), value))
+        found = None if reference is None else reference()
         if found is not None and found.value is not None:
-            return found
+            return found  # type: ignore[return-value]
     return constant(value, dtype)
 
 
@@ -166,8 +168,17 @@ def _content_key(value: np.ndarray[Any, Any]) -> object:
         # -0.0 equals 0.0 and NaN equals nothing: those go by their bits, as complex numbers do, which hold two of them.
         if number == number and number != 0:
             return number
-    content = value.tobytes()
-    return content if len(content) <= 64 else hashlib.blake2b(content, digest_size=16).digest()
+    return identify(value.tobytes())
+
+
+def identify(content: bytes) -> bytes:
+    """Return what stands for bytes in a key: themselves if they are few, else a digest."""
+    if len(content) <= 64:
+        return content
+    # Imported here: it loads a library for cryptography, and few programs have constants of this size.
+    import hashlib
+
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def _constant(value: np.ndarray[Any, Any], key: tuple[Any, ...]) -> Tensor:

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool import _graph
@@ -162,8 +164,18 @@ def register(op: Op) -> Op:
 def lookup(name: str) -> Op:
     """Return the registered op of that name."""
     if name not in REGISTRY:
+        load_all()
+    if name not in REGISTRY:
         raise OpDefinitionError(f"there is no op named {name!r}")
     return REGISTRY[name]
+
+
+def load_all() -> None:
+    """Import all modules with ops: many are otherwise imported when they are first used."""
+    ops = import_module("unspool._ops")
+    for module in walk_packages(ops.__path__, "unspool._ops."):
+        import_module(module.name)
+    import_module("unspool._autodiff.custom")
 
 
 # --- ops with several outputs ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
@@ -80,7 +80,7 @@ def record(op: Op, x1: Tensor, x2: Tensor) -> Tensor:
             key = (op.code, x1.id, x2.id)
     origin = _given_origin()
     if origin is None or (code := origin.code) is None:
-        frame = sys._getframe(2)  # the caller is always one of ours
+        frame = _getframe(2)  # the caller is always one of ours
         while _is_internal[(code := frame.f_code).co_filename]:
             frame = frame.f_back  # type: ignore[assignment]
         lasti = frame.f_lasti
