@@ -87,16 +87,7 @@ def test_a_budget_that_is_just_enough_rebuilds_nothing(kind: str) -> None:
     assert loop.sine.runs == STEPS
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind,
-            marks=pytest.mark.xfail(strict=False, reason="1824 runs instead of 552") if kind == "not looked at" else (),
-        )
-        for kind in loops()
-    ],
-)
+@EACH_LOOP
 def test_evaluations_stay_near_the_binomial_optimum(kind: str) -> None:
     loop = loops()[kind]
     expected = loop.gradient(PLENTY)

@@ -10,7 +10,7 @@ import pytest
 
 import unspool as us
 from tests.networks.test_als import same_bits_within_a_tenth
-from tests.networks.test_tucker import normal, rotated_diagonal
+from tests.networks.test_fitting import normal, rotated_diagonal
 from unspool.errors import ArgumentError, GaugeError, RankError, ShapeError
 from unspool.networks.tensor_train import TensorTrain, random_train, tt_als, tt_svd
 
@@ -131,28 +131,6 @@ def test_of_a_matrix_it_is_the_best_approximation(dtype: Any) -> None:
     assert float(found.residual) == pytest.approx(np.sum(s[2:] ** 2), rel=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(5, 4, 6), (4, 5, 3, 4), (3, 4, 3, 2, 3), (2, 3, 2, 3, 2, 3)])
-def test_a_sweep_multiplies_the_data_three_times_however_many_modes_there_are(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, start = normal(shape), random_train(shape, 2)
-    large = 0
-
-    def after(self: Any, node: Any, arguments: Any, value: Any) -> None:
-        nonlocal large
-        large += node.op.name == "contract" and any(np.size(argument) == data.size for argument in arguments)
-
-    def contractions(sweeps: int) -> int:
-        nonlocal large
-        large = 0
-        with us.debug.count_kernels():
-            tt_als(data, start, tol=0.0, max_steps=sweeps)
-        return large
-
-    monkeypatch.setattr(us.debug.KernelCounts, "after", after)
-    assert contractions(4) - contractions(1) == 3 * 3
-
-
 @pytest.mark.parametrize("dtype", [float, complex])
 def test_the_gradient_of_the_whole_loop_is_that_of_finite_differences(dtype: Any) -> None:
     data, start = normal((3, 2, 3, 2), 2, dtype), random_train((3, 2, 3, 2), 2, seed=4, dtype=dtype)
@@ -170,13 +148,6 @@ def test_at_convergence_the_gradient_is_that_of_the_envelope_theorem(dtype: Any)
     found = tt_als(data, 2, tol=0.0, max_steps=60)
     expected = 2 * (data - found.state.full()).eval()
     np.testing.assert_allclose(found.residual.grad(data).eval(), expected, atol=1e-9)
-
-
-def test_equal_singular_values_that_are_kept_do_no_harm() -> None:
-    data = us.tensor(rotated_diagonal([3.0, 3.0, 1.0, 0.5]))
-    found = tt_als(data, 2, tol=0.0, max_steps=10)
-    assert float(found.residual) == pytest.approx(1.25, rel=1e-12)
-    np.testing.assert_allclose(found.residual.grad(data).eval(), 2 * (data - found.state.full()).eval(), atol=1e-12)
 
 
 def test_the_gradient_has_the_same_bits_within_a_tenth_of_the_memory() -> None:
@@ -207,11 +178,6 @@ def test_a_start_with_ranks_that_the_data_do_not_fill_has_values_but_no_gradient
     assert float(found.fit) == pytest.approx(1.0, abs=1e-14)
     with pytest.raises(RankError):
         found.residual.grad(data).eval()
-
-
-def test_zeros_are_explained_by_zero() -> None:
-    found = tt_als(np.zeros((3, 4, 5)), 2)
-    assert float(found.fit) == 1.0 and found.state.ranks == (1, 1) and found.converged
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,11 @@ import pytest
 
 import unspool as us
 from tests.networks.test_als import same_bits_within_a_tenth
+from tests.networks.test_fitting import normal, rotated_diagonal
 from unspool.errors import ArgumentError, GaugeError, RankError, ShapeError
 from unspool.networks.tucker import Tucker, hooi, hosvd
 
 # --- what is compared with -------------------------------------------------------------------------------------------
-
-
-def normal(shape: tuple[int, ...], seed: int = 0, dtype: Any = float) -> Any:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype is complex else 0.0)
 
 
 def low_rank(shape: tuple[int, ...], ranks: tuple[int, ...], seed: int = 0) -> Any:
@@ -43,13 +39,6 @@ def plain_hooi(data: Any, ranks: tuple[int, ...], sweeps: int) -> list[Any]:
                     block = np.moveaxis(np.tensordot(bases[other].conj().T, block, (1, other)), 0, other)
             bases[mode] = leading(block, mode)
     return [basis @ basis.conj().T for basis in bases]
-
-
-def rotated_diagonal(weights: list[float]) -> Any:
-    """Σ_r w_r a_r ⊗ b_r ⊗ c_r with orthonormal a, b and c: every unfolding has the singular values w."""
-    size = len(weights)
-    a, b, c = [np.linalg.qr(normal((size, size), seed))[0] for seed in range(3)]
-    return np.einsum("r,ar,br,cr->abc", weights, a, b, c)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -115,35 +104,6 @@ def test_a_start_of_ones_own_is_taken() -> None:
     assert float(again.fit) == pytest.approx(float(found.fit), abs=1e-12)
 
 
-def test_the_steps_are_told() -> None:
-    seen: list[Any] = []
-    found = hooi(normal((4, 4, 4)), 2, tol=0.0, max_steps=3, on_step=lambda *told: seen.append(told))
-    assert [step for step, _, _ in seen] == [1, 2, 3] and not found.converged
-    assert [values for _, _, values in seen] == list(found.history) and isinstance(seen[-1][1], Tucker)
-
-
-@pytest.mark.parametrize("shape", [(6, 5, 4), (4, 5, 3, 4), (3, 4, 3, 2, 3)])
-def test_a_sweep_multiplies_the_data_twice_however_many_modes_there_are(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, start = normal(shape), [normal((size, 2), size) for size in shape]
-    large = 0
-
-    def after(self: Any, node: Any, arguments: Any, value: Any) -> None:
-        nonlocal large
-        large += node.op.name == "contract" and any(np.size(argument) == data.size for argument in arguments)
-
-    def contractions(sweeps: int) -> int:
-        nonlocal large
-        large = 0
-        with us.debug.count_kernels():
-            hooi(data, 2, start=start, tol=0.0, max_steps=sweeps)
-        return large
-
-    monkeypatch.setattr(us.debug.KernelCounts, "after", after)
-    assert contractions(4) - contractions(1) == 3 * 2
-
-
 # --- gradients -------------------------------------------------------------------------------------------------------
 
 
@@ -170,13 +130,6 @@ def test_at_convergence_the_gradient_is_that_of_the_envelope_theorem(dtype: Any)
     np.testing.assert_allclose(found.residual.grad(data).eval(), expected, atol=1e-9)
 
 
-def test_equal_singular_values_that_are_kept_do_no_harm() -> None:
-    data = us.tensor(rotated_diagonal([3.0, 3.0, 1.0, 0.5]))
-    found = hooi(data, 2, tol=0.0, max_steps=10)
-    assert float(found.residual) == pytest.approx(1.25, rel=1e-12)
-    np.testing.assert_allclose(found.residual.grad(data).eval(), 2 * (data - found.state.full()).eval(), atol=1e-12)
-
-
 def test_a_rank_that_cuts_through_equal_singular_values_has_values_but_no_gradient() -> None:
     data = us.tensor(rotated_diagonal([3.0, 3.0, 1.0, 0.5]))
     found = hooi(data, 1)
@@ -198,11 +151,6 @@ def test_the_gradient_has_the_same_bits_within_a_tenth_of_the_memory() -> None:
 
 
 # --- degenerate and bad input ----------------------------------------------------------------------------------------
-
-
-def test_zeros_are_explained_by_zero() -> None:
-    found = hooi(np.zeros((3, 4, 5)), 2)
-    assert float(found.fit) == 1.0 and found.state.ranks == (1, 1, 1) and found.converged
 
 
 def test_a_start_with_ranks_that_the_data_do_not_fill_has_values_but_no_gradient() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import unspool as us
 from unspool._cli.options import add_common_options, count, number
-from unspool._cli.progress import Column
+from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
 if TYPE_CHECKING:
@@ -23,12 +23,7 @@ __all__ = ["SUMMARY", "add_options", "tell"]
 
 SUMMARY = "magnetisation of the square-lattice Ising model by corner transfer matrices"
 
-COLUMNS = (
-    Column("magnetisation", ".12f", 18),
-    Column("change"),
-    Column("truncation", width=12),
-    Column("rank", "d", 6),
-)
+COLUMNS = (Column("magnetisation", ".12f", 18), *TRUNCATION)
 
 CRITICAL = math.log(1 + math.sqrt(2)) / 2
 

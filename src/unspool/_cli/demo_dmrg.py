@@ -14,7 +14,7 @@ import numpy as np
 
 import unspool as us
 from unspool._cli.options import add_common_options, count
-from unspool._cli.progress import Column
+from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["SUMMARY", "add_options", "tell"]
 
 SUMMARY = "ground state of the open Heisenberg chain by two-site DMRG"
 
-COLUMNS = (Column("energy", ".12f", 19), Column("change"), Column("truncation", width=12), Column("rank", "d", 6))
+COLUMNS = (Column("energy", ".12f", 19), *TRUNCATION)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

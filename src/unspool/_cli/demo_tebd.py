@@ -15,7 +15,7 @@ import numpy as np
 
 import unspool as us
 from unspool._cli.options import add_common_options, count, number
-from unspool._cli.progress import Column
+from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["SUMMARY", "add_options", "tell"]
 
 SUMMARY = "ground state of an Ising chain in a field by imaginary time"
 
-COLUMNS = (Column("energy", ".12f", 19), Column("change"), Column("truncation", width=12), Column("rank", "d", 6))
+COLUMNS = (Column("energy", ".12f", 19), *TRUNCATION)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from unspool._engine.table import UNKNOWN
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Column", "Progress", "is_shown", "spoken", "working"]
+__all__ = ["TRUNCATION", "Column", "Progress", "is_shown", "spoken", "working"]
 
 # The least time between two drawings of the line on a terminal, in seconds.
 _REFRESH = 0.1
@@ -40,6 +40,10 @@ class Column:
         if value is None or not math.isfinite(value):
             return UNKNOWN
         return format(int(value) if self.notation == "d" else value, self.notation)
+
+
+# What loops that truncate tell of every step, beside the quantity that they are after.
+TRUNCATION = (Column("change"), Column("truncation", width=12), Column("rank", "d", 6))
 
 
 def spoken(name: str) -> str:

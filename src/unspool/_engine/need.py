@@ -34,15 +34,27 @@ class Need:
         What the frame above holds all the time: its results, and what its chains stack up.
     """
 
-    __slots__ = ("_tapes", "_widest", "_widths", "_window", "fixed", "state", "step", "steps", "tape", "workspace")
+    __slots__ = (
+        "_running",
+        "_tapes",
+        "_widest",
+        "_widths",
+        "_window",
+        "fixed",
+        "state",
+        "step",
+        "steps",
+        "tape",
+        "workspace",
+    )
 
-    def __init__(self, frame: Frame, above: Frame, workspace: int, fixed: int = 0) -> None:
+    def __init__(self, frame: Frame, above: Frame, workspace: int = 0, fixed: int = 0) -> None:
         self.steps = len(frame.order)
         self.fixed = fixed
         self.tape = 0
         left = dict(frame.uses)
         live: dict[int, int] = {}
-        current = busiest = 0
+        current = busiest = self._running = 0
         self._widths: list[int] = []
         self._tapes: list[int] = []
         for unit in frame.order:
@@ -57,7 +69,9 @@ class Need:
             self.tape += tape
             self._tapes.append(tape)
             # While it runs, what it reads is there too.
-            busiest = max(busiest, current + workspace_of(unit))
+            busy = current + workspace_of(unit)
+            busiest = max(busiest, busy)
+            self._running = max(self._running, busy + tape)
             for operand in unit.inputs:
                 left[operand.id] -= 1
                 if not left[operand.id]:
@@ -67,8 +81,14 @@ class Need:
         self._window = max(1, min(_WINDOW, self.steps // 8))
         self.state = max(map(min, _windows(self._widths, self._window)), default=0)
         self._widest = max(self._widths, default=0)
-        self.workspace = max(workspace, busiest - self._widest)
+        self.workspace = busiest - self._widest
+        self.take_turns_with(workspace)
         self.step = max(1, -(-self.tape // max(1, self.steps)))
+
+    def take_turns_with(self, workspace: int) -> None:
+        """Note what units of the frame above take while they run."""
+        self.workspace = max(self.workspace, workspace)
+        self._running = max(self._running, self._widest + workspace)
 
     def tail(self, room: int) -> int:
         """Return the position from which on what the frame above reads fits into some room; the last unit always."""
@@ -86,7 +106,7 @@ class Need:
 
     def running(self) -> int:
         """Return what running takes beside what is kept: the state that was reached, what is read, the workspace."""
-        return self.workspace + self._widest + self.step
+        return self._running
 
     def overhead(self) -> int:
         """Return what is there beside what is kept, all in all: also what the frame above holds and read last."""

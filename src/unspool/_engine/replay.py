@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from unspool._engine.held import Held
     from unspool._engine.ledger import Ledger
 
+# The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
+_SHARED = 64
+
 
 def survey(ledger: Ledger, targets: Sequence[Node], marks: Sequence[int]) -> Need:
     """Tell what it would take to compute targets if nothing that they are made from were held."""
@@ -161,12 +164,14 @@ class Replay:
         above = spine
         for level in sorted(levels, reverse=True):
             frame = Frame(ordered(list(levels[level].values())), level)
-            needs.append(Need(frame, above, workspace))
+            needs.append(Need(frame, above))
             above = Frame(above.order + frame.order, level)
         self._has_one_level_below = len(needs) == 1
         if not needs:
             return Need(Frame([], 0), spine, workspace, fixed)
+        # The one that takes most is the loop. No two units run at the same time.
         main = max(needs, key=lambda need: need.tape)
+        main.take_turns_with(workspace)
         main.fixed = max(fixed, self._busiest - main.running())
         main.fixed += 2 * sum(need.least() for need in needs if need is not main)
         return main
@@ -474,6 +479,8 @@ def _size(value: Any) -> int:
 
 
 def _too_little(limit: int, least: int, need: Need) -> BudgetError:
+    # What a program shares with an earlier run of itself is not quite the same every time.
+    least += least // _SHARED
     error = BudgetError(
         f"a memory budget of {format_bytes(limit)} is too small for {need.steps} steps: a state takes "
         f"{format_bytes(need.state)}, the values of one step {format_bytes(need.step)}, beside what has to stay. The "

@@ -1,4 +1,4 @@
-"""What the loops that fit a decomposition to data share: the data, the measure of the fit, and when to stop.
+"""What the loops that fit a decomposition to data share: the data, the measure of the fit, when to stop, the result.
 
 For data X and an approximation X̂ the fit is 1 - ‖X - X̂‖² / ‖X‖², the fraction of the square norm that is explained: 1
 is exact, 0 is as good as nothing. It has no square root, so it is smooth where the approximation is exact. A loop stops
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import optree
@@ -19,22 +19,40 @@ from unspool.errors import ArgumentError
 from unspool.networks import _checks
 
 __all__ = [
+    "FitResult",
     "OnStep",
     "Progress",
     "data_tensor",
     "fit_of",
     "leading_basis",
-    "leading_rank",
     "noise",
     "register_state",
     "same_kind",
     "square_norm",
+    "truncated_basis",
 ]
 
 # Without a cutoff, parts of the data below this many units of rounding count as none.
 NOISE = 1024
 
 OnStep: TypeAlias = "Callable[[int, Any, dict[str, float]], object]"
+
+State = TypeVar("State")
+Result = TypeVar("Result", bound="FitResult[Any]")
+
+
+class FitResult(NamedTuple, Generic[State]):
+    """What a loop reached; each loop has its own, named after its decomposition."""
+
+    state: State
+    #: 1 - residual / ‖data‖², a tensor to differentiate.
+    fit: us.Tensor
+    #: ‖data - state‖², a tensor to differentiate.
+    residual: us.Tensor
+    steps: int
+    converged: bool
+    #: The floats "fit", "error" = ‖data - state‖ / ‖data‖ and "change" (of the fit) of each sweep.
+    history: tuple[dict[str, float], ...]
 
 
 def data_tensor(value: Any, name: str = "data") -> us.Tensor:
@@ -69,13 +87,6 @@ def fit_of(residual: us.Tensor, norm2: us.Tensor) -> us.Tensor:
     return 1.0 - residual / us.where(norm2 > 0, norm2, 1.0)
 
 
-def leading_rank(values: us.Tensor, largest: int | None, allowed: float) -> int:
-    """Return how many singular values to keep, one at least, so that the norm of the others is no more than allowed."""
-    tails = np.sqrt(np.cumsum(values.eval()[::-1] ** 2))[::-1]
-    needed = max(1, int(np.count_nonzero(tails > allowed)))
-    return needed if largest is None else min(needed, largest)
-
-
 def leading_basis(matrix: us.Tensor, rank: int) -> us.Tensor:
     """Return an orthonormal basis of the space that the leading left singular vectors span.
 
@@ -89,11 +100,33 @@ def leading_basis(matrix: us.Tensor, rank: int) -> us.Tensor:
     return basis
 
 
+def truncated_basis(
+    matrix: us.Tensor, largest: int | None, allowed: float, *, keep_multiplets: bool = False
+) -> us.Tensor:
+    """Return the `leading_basis` of the smallest rank that drops no more than an allowed norm, or of the largest rank.
+
+    Its rank is one at least. It is found by looking at singular values, and is a constant of the derivative.
+    """
+    whole = us.linalg.svd(matrix, full_matrices=False)  # looked at here, and used again where the basis is made
+    rank = _leading_rank(whole.S.eval(), largest, allowed)
+    if keep_multiplets:
+        rank = int(us.linalg.truncated_svd(matrix, rank, keep_multiplets=True).S.shape[0])
+    return leading_basis(matrix, rank)
+
+
+def _leading_rank(values: Any, largest: int | None, allowed: float) -> int:
+    """Return how many singular values to keep, one at least, so that the norm of the others is no more than allowed."""
+    tails = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
+    needed = max(1, int(np.count_nonzero(tails > allowed)))
+    return needed if largest is None else min(needed, largest)
+
+
 class Progress:
     """The fit of every sweep so far, and whether it still changes."""
 
     def __init__(self, norm2: us.Tensor, tol: Any, on_step: OnStep | None) -> None:
-        self._norm2 = float(norm2) or 1.0
+        self._norm2 = norm2
+        self._scale = float(norm2) or 1.0
         self._tol = _checks.fraction(tol, "tol")
         self._on_step = on_step
         self._fit = 0.0
@@ -105,7 +138,7 @@ class Progress:
         """Note a sweep by the state and the squared residual it reached, and return whether to stop."""
         self.steps += 1
         # A difference of large numbers may come out below zero by rounding.
-        explained = 1.0 - max(residual, 0.0) / self._norm2
+        explained = 1.0 - max(residual, 0.0) / self._scale
         change, self._fit = abs(explained - self._fit), explained
         # The first sweep has nothing to compare with.
         self.converged = self.steps > 1 and change < self._tol
@@ -113,6 +146,12 @@ class Progress:
         if self._on_step is not None:
             self._on_step(self.steps, state, dict(self.history[-1]))
         return self.converged
+
+    def result(self, kind: type[Result], data: us.Tensor, state: Any) -> Result:
+        """Return what the loop reached. The residual is that of the state itself, not the one that sweeps go by."""
+        residual = square_norm(data - state.full())
+        fit = fit_of(residual, self._norm2)
+        return kind(state, fit, residual, self.steps, self.converged, tuple(self.history))
 
 
 def register_state(cls: type[Any], *fields: str) -> None:

@@ -16,7 +16,7 @@ import unspool as us
 from unspool._autodiff.svd_split import split
 from unspool._ops.linalg.svd import SVDResult, plain_factors
 
-__all__ = ["grown_left", "improved", "last_improved", "passed_left", "passed_right"]
+__all__ = ["grown_left", "grown_right", "improved", "last_improved", "passed_left", "passed_right"]
 
 # Vectors that Lanczos keeps before it restarts. The guess is good after the first sweep, so few are enough; with many,
 # the first look at convergence comes late.
@@ -97,50 +97,42 @@ def _effective(theta: us.Tensor, left: us.Tensor, right: us.Tensor) -> us.Tensor
 
 @us.fragment(static=("update", "kept"))
 def passed_right(
-    theta: us.Tensor,
-    factors: SVDResult,
-    before: us.Tensor,
-    operator: us.Tensor,
-    after: us.Tensor,
-    update: int,
-    kept: int,
-) -> tuple[us.Tensor, us.Tensor, us.Tensor]:
-    """Return the isometry that is left behind, the tensor to its right, and the environment that has the isometry."""
+    theta: us.Tensor, factors: SVDResult, after: us.Tensor, update: int, kept: int
+) -> tuple[us.Tensor, us.Tensor]:
+    """Return the isometry that is left behind, and the tensor to its right."""
     basis, rest = split(theta, factors, kept, "left")
     bond, physical, last = after.shape
     # What two sites leave for the second is its tensor; what one site leaves goes into the tensor of the next.
     rest = rest if update == 2 else rest @ after.reshape(bond, physical * last)
-    half = us.einsum("xmy,yc->xmc", _left_block(before, operator), basis)
-    return (
-        basis.reshape(before.shape[0], operator.shape[1], kept),
-        rest.reshape(kept, physical, last),
-        us.einsum("xa,xmc->amc", us.conj(basis), half),
-    )
+    return basis.reshape(-1, physical, kept), rest.reshape(kept, physical, last)
 
 
 @us.fragment(static=("update", "kept"))
 def passed_left(
-    theta: us.Tensor,
-    factors: SVDResult,
-    operator: us.Tensor,
-    after: us.Tensor,
-    before: us.Tensor,
-    update: int,
-    kept: int,
-) -> tuple[us.Tensor, us.Tensor, us.Tensor]:
-    """Return the isometry that is left behind, the tensor to its left, and the environment that has the isometry."""
+    theta: us.Tensor, factors: SVDResult, before: us.Tensor, update: int, kept: int
+) -> tuple[us.Tensor, us.Tensor]:
+    """Return the isometry that is left behind, and the tensor to its left."""
     rest, basis = split(theta, factors, kept, "right")
     first, physical, bond = before.shape
     rest = rest if update == 2 else before.reshape(first * physical, bond) @ rest
-    return (
-        basis.reshape(kept, operator.shape[1], after.shape[1]),
-        rest.reshape(first, physical, kept),
-        grown_left(basis, operator, after),
-    )
+    return basis.reshape(kept, physical, -1), rest.reshape(first, physical, kept)
 
 
-def grown_left(basis: us.Tensor, operator: us.Tensor, after: us.Tensor) -> us.Tensor:
-    """Return the environment from a site on, whose tensor is a matrix: its left bond by its site and right bond."""
+# Environments are made from the tensors that the state shows: a derivative with respect to these is that of the loop.
+
+
+@us.fragment
+def grown_right(before: us.Tensor, operator: us.Tensor, tensor: us.Tensor) -> us.Tensor:
+    """Return the environment up to a site and with it."""
+    basis = tensor.reshape(-1, tensor.shape[2])
+    half = us.einsum("xmy,yc->xmc", _left_block(before, operator), basis)
+    return us.einsum("xa,xmc->amc", us.conj(basis), half)
+
+
+@us.fragment
+def grown_left(tensor: us.Tensor, operator: us.Tensor, after: us.Tensor) -> us.Tensor:
+    """Return the environment from a site on."""
+    basis = tensor.reshape(tensor.shape[0], -1)
     return basis @ _right_block(operator, after) @ us.conj(basis).mT
 
 

@@ -237,25 +237,17 @@ def cp_als(
     progress = Progress(norm2, tol, on_step)
     modes = len(state.factors)
     sweep = _sweep_of(modes, half, nonnegative)
-    rows = [factor.mT for factor in state.factors]
-    rows_and_grams = [*rows, *map(_gram, rows)]
+    both = [*state.factors, *[_gram(factor.mT) for factor in state.factors]]
     for _ in range(max_steps):
-        residual, systems, *rows_and_grams = sweep(matrix, norm2, ridge, *rows_and_grams)
+        residual, systems, *both = sweep(matrix, norm2, ridge, *both)
+        state = CP(tuple(both[:modes]))
         if not nonnegative:
             _check_systems(systems, progress.steps + 1)
-        if on_step is not None:
-            state = _from_rows(rows_and_grams[:modes])
         if progress.note(state, float(residual)):
             break
-    state = _from_rows(rows_and_grams[:modes])
     residual = square_norm(data - state.full())
     fit = fit_of(residual, norm2)
     return CPResult(state, fit, residual, progress.steps, progress.converged, tuple(progress.history))
-
-
-def _from_rows(rows: Sequence[us.Tensor]) -> CP:
-    """Return the decomposition whose factors are given rank first."""
-    return CP(tuple(row.mT for row in rows))
 
 
 @lru_cache(maxsize=64)
@@ -263,10 +255,10 @@ def _sweep_of(modes: int, half: int, nonnegative: bool) -> Any:
     """Return `_sweep` as a fragment. Its tensors come and go side by side, which takes less time than in tuples."""
 
     @us.fragment
-    def sweep(matrix: us.Tensor, norm2: us.Tensor, ridge: Any, *rows_and_grams: us.Tensor) -> tuple[us.Tensor, ...]:
-        rows, grams = list(rows_and_grams[:modes]), list(rows_and_grams[modes:])
+    def sweep(matrix: us.Tensor, norm2: us.Tensor, ridge: Any, *both: us.Tensor) -> tuple[us.Tensor, ...]:
+        rows, grams = [factor.mT for factor in both[:modes]], list(both[modes:])
         residual, systems = _sweep(matrix, rows, grams, norm2, ridge, half, nonnegative)
-        return residual, us.stack(systems), *rows, *grams
+        return residual, us.stack(systems), *[row.mT for row in rows], *grams
 
     return sweep
 

@@ -31,7 +31,7 @@ from unspool._ops.linalg.svd import SVDResult
 from unspool.errors import ArgumentError, GaugeError, ShapeError
 from unspool.networks import _checks
 from unspool.networks._train import check_pair
-from unspool.networks._update import grown_left, improved, last_improved, passed_left, passed_right
+from unspool.networks._update import grown_left, grown_right, improved, last_improved, passed_left, passed_right
 from unspool.networks.chain import MPO, MPS, expectation
 
 __all__ = ["DMRGResult", "dmrg"]
@@ -203,9 +203,9 @@ def _move_right(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:
     """Update, leave an isometry at the site, take the rest along. Return the energy and the weight that was dropped."""
     energy, theta, factors = improved(*chain.around(site), rightward=True)
     theta, kept, dropped = cut.choose(theta, factors)
-    beside = chain.left[site], chain.operators[site], chain.tensors[site + 1]
-    found = passed_right(theta, factors, *beside, chain.update, kept)
-    chain.tensors[site], chain.tensors[site + 1], chain.left[site + 1] = found
+    passed = passed_right(theta, factors, chain.tensors[site + 1], chain.update, kept)
+    chain.tensors[site], chain.tensors[site + 1] = passed
+    chain.left[site + 1] = grown_right(chain.left[site], chain.operators[site], chain.tensors[site])
     return energy, dropped
 
 
@@ -217,9 +217,9 @@ def _move_left(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:
         return energy, 0.0
     energy, theta, factors = improved(*chain.around(site), rightward=False)
     theta, kept, dropped = cut.choose(theta, factors)
-    beside = chain.operators[place], chain.right[place + 1], chain.tensors[place - 1]
-    found = passed_left(theta, factors, *beside, chain.update, kept)
-    chain.tensors[place], chain.tensors[place - 1], chain.right[place] = found
+    passed = passed_left(theta, factors, chain.tensors[place - 1], chain.update, kept)
+    chain.tensors[place], chain.tensors[place - 1] = passed
+    chain.right[place] = grown_left(chain.tensors[place], chain.operators[place], chain.right[place + 1])
     return energy, dropped
 
 
@@ -277,8 +277,7 @@ def _prepared(hamiltonian: MPO, start: MPS, update: int, solve_tol: float | None
     edge = us.ones((1, 1, 1))
     chain = _Chain(update, solve_tol, hamiltonian.tensors, tensors, {0: edge}, {start.sites: edge})
     for site in range(start.sites - 1, update - 1, -1):
-        basis = tensors[site].reshape(tensors[site].shape[0], -1)
-        chain.right[site] = grown_left(basis, chain.operators[site], chain.right[site + 1])
+        chain.right[site] = grown_left(tensors[site], chain.operators[site], chain.right[site + 1])
     return chain
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -30,16 +30,15 @@ import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
 from unspool.networks._fitting import (
+    FitResult,
     OnStep,
     Progress,
     data_tensor,
-    fit_of,
-    leading_basis,
-    leading_rank,
     noise,
     register_state,
     same_kind,
     square_norm,
+    truncated_basis,
 )
 
 __all__ = ["TensorTrain", "TensorTrainResult", "random_train", "tt_als", "tt_svd"]
@@ -98,18 +97,10 @@ class TensorTrain:
 register_state(TensorTrain, "cores")
 
 
-class TensorTrainResult(NamedTuple):
+class TensorTrainResult(FitResult[TensorTrain]):
     """What `tt_als` reached."""
 
-    state: TensorTrain
-    #: 1 - residual / ‖data‖², a tensor to differentiate.
-    fit: us.Tensor
-    #: ‖data - state‖², a tensor to differentiate.
-    residual: us.Tensor
-    steps: int
-    converged: bool
-    #: The floats "fit", "error" = ‖data - state‖ / ‖data‖ and "change" (of the fit) of each sweep.
-    history: tuple[dict[str, float], ...]
+    __slots__ = ()
 
 
 def random_train(shape: Sequence[int], rank: int, *, seed: int = 0, dtype: DTypeLike = np.float64) -> TensorTrain:
@@ -175,11 +166,8 @@ def tt_svd(
     cores, rest, left = [], data, 1
     for size in data.shape[:-1]:
         matrix = rest.reshape((left * size, -1))
-        whole = us.linalg.svd(matrix, full_matrices=False)  # looked at here, and used again where the basis is made
-        kept = leading_rank(whole.S, largest, allowed)
-        if keep_multiplets:
-            kept = int(us.linalg.truncated_svd(matrix, kept, keep_multiplets=True).S.shape[0])
-        basis = leading_basis(matrix, kept)
+        basis = truncated_basis(matrix, largest, allowed, keep_multiplets=keep_multiplets)
+        kept = int(basis.shape[1])
         cores.append(basis.reshape((left, size, kept)))
         rest, left = us.conj(basis).mT @ matrix, kept
     return TensorTrain((*cores, rest.reshape((left, data.shape[-1], 1))))
@@ -245,9 +233,7 @@ def tt_als(
         state = TensorTrain(cores)
         if progress.note(state, float(norm2 - square_norm(cores[0]))):
             break
-    residual = square_norm(data - state.full())
-    fit = fit_of(residual, norm2)
-    return TensorTrainResult(state, fit, residual, progress.steps, progress.converged, tuple(progress.history))
+    return progress.result(TensorTrainResult, data, state)
 
 
 def _sweep(data: us.Tensor, cores: Sequence[us.Tensor]) -> tuple[us.Tensor, ...]:

@@ -20,22 +20,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
 from unspool.networks._fitting import (
+    FitResult,
     OnStep,
     Progress,
     data_tensor,
-    fit_of,
     leading_basis,
-    leading_rank,
     noise,
     register_state,
     same_kind,
     square_norm,
+    truncated_basis,
 )
 
 __all__ = ["Tucker", "TuckerResult", "hooi", "hosvd"]
@@ -98,18 +98,10 @@ class Tucker:
 register_state(Tucker, "core", "factors")
 
 
-class TuckerResult(NamedTuple):
+class TuckerResult(FitResult[Tucker]):
     """What `hooi` reached."""
 
-    state: Tucker
-    #: 1 - residual / ‖data‖², a tensor to differentiate.
-    fit: us.Tensor
-    #: ‖data - state‖², a tensor to differentiate.
-    residual: us.Tensor
-    steps: int
-    converged: bool
-    #: The floats "fit", "error" = ‖data - state‖ / ‖data‖ and "change" (of the fit) of each sweep.
-    history: tuple[dict[str, float], ...]
+    __slots__ = ()
 
 
 def hosvd(data: Any, ranks: int | Sequence[int]) -> Tucker:
@@ -134,12 +126,11 @@ def hosvd(data: Any, ranks: int | Sequence[int]) -> Tucker:
     """
     data = data_tensor(data)
     allowed = noise(data, data.ndim)
-    factors = []
-    for mode, largest in enumerate(_checked_ranks(data.shape, ranks)):
-        matrix = _unfolded(data, mode)
-        whole = us.linalg.svd(matrix, full_matrices=False)  # looked at here, and used again where the basis is made
-        factors.append(leading_basis(matrix, leading_rank(whole.S, largest, allowed)))
-    return Tucker(_project(data, factors, range(data.ndim)), tuple(factors))
+    factors = tuple(
+        truncated_basis(_unfolded(data, mode), largest, allowed)
+        for mode, largest in enumerate(_checked_ranks(data.shape, ranks))
+    )
+    return Tucker(_project(data, factors, range(data.ndim)), factors)
 
 
 def hooi(
@@ -196,9 +187,7 @@ def hooi(
         state = _sweep(data, state)
         if progress.note(state, float(norm2 - square_norm(state.core))):
             break
-    residual = square_norm(data - state.full())
-    fit = fit_of(residual, norm2)
-    return TuckerResult(state, fit, residual, progress.steps, progress.converged, tuple(progress.history))
+    return progress.result(TuckerResult, data, state)
 
 
 @us.fragment
