@@ -8,7 +8,7 @@ gradient is taken under, its bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -70,19 +70,27 @@ def total(contribution: Any) -> Tensor:
         as_tensor(youngest(latest[1:]))
     loose: dict[Any, list[Outer]] = {}
     others: list[Any] = []
-    gathered: list[Tensor] = []
+    runs: list[list[Any]] = []
     for segment in _segments(terms):
         if len(segment) > 1:
-            gathered.append(_gather(segment, stack_of))
+            runs.append(segment)
         elif (outer := as_outer(segment[0])) is None:
             others.append(segment[0])
         else:
             loose.setdefault((outer.subscripts, outer.left.shape, outer.right.shape), []).append(outer)
-    if not gathered and max(map(len, loose.values()), default=0) < FEWEST:
+    if not runs and max(map(len, loose.values()), default=0) < FEWEST:
         return reduce(add_cotangents, map(_written, terms))
-    for outers in loose.values():
-        gathered += [_gather(outers[i : i + BLOCK], _stack_singly) for i in range(0, len(outers), BLOCK)]
-    return reduce(add_cotangents, [*map(_written, others), *gathered])
+
+    def parts() -> Iterator[Tensor]:
+        # Each is recorded just before it is added, and so it is computed: two of them are there at a time, not all.
+        yield from map(_written, others)
+        for run in runs:
+            yield _gather(run, stack_of)
+        for outers in loose.values():
+            for i in range(0, len(outers), BLOCK):
+                yield _gather(outers[i : i + BLOCK], _stack_singly)
+
+    return reduce(add_cotangents, parts())
 
 
 def _segments(terms: list[Any]) -> list[list[Any]]:

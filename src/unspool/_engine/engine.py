@@ -168,7 +168,7 @@ class Evaluator:
         held = ledger.noted
         is_noted = site.is_large or ledger.is_strict
         if is_noted:
-            if held + site.peak > ledger.limit:
+            if held + site.peak > ledger.ceiling:
                 try:
                     ledger.make_room(plan)
                 except BudgetError:
@@ -231,7 +231,7 @@ class Evaluator:
     def _has_room(self, plan: Plan) -> bool:
         """Make room for a run of a plan, if there is not enough; tell whether there is now."""
         ledger = self.ledger
-        if ledger.noted + plan.peak_bytes > ledger.limit:
+        if ledger.noted + plan.peak_bytes > ledger.ceiling:
             try:
                 ledger.make_room(plan)
             except BudgetError:
@@ -334,7 +334,7 @@ class Evaluator:
         ledger = self.ledger
         with ledger.busy():
             ledger.place_waiting()
-            work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.limit)
+            work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.ceiling)
             run_quietly(work.run)
             ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], read))
             ledger.add_replay(work)
@@ -348,7 +348,7 @@ class Evaluator:
         if any(node.op is PLACEHOLDER for node in work.order):
             return False  # it has no value, which the pass finds
         peak = interpreter.peak_bytes(work)
-        if ledger.noted + peak > ledger.limit and ledger.held_bytes() + peak > ledger.limit:
+        if ledger.noted + peak > ledger.ceiling and ledger.held_bytes() + peak > ledger.ceiling:
             return True
         ledger.note_peak(ledger.noted + peak)
         return False
@@ -369,7 +369,7 @@ class Evaluator:
             ledger.make_room(needed=needed)
         except BudgetError:
             return False
-        return ledger.noted < before and ledger.noted + needed <= ledger.limit
+        return ledger.noted < before and ledger.noted + needed <= ledger.ceiling
 
     def _enter_calls(self, calls: Sequence[Call]) -> None:
         """Note calls that ran, with the residuals they keep."""

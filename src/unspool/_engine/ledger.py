@@ -52,6 +52,12 @@ _MARGIN = 16
 _MANY = 32
 _SELDOM = 8
 
+# What the record of a step takes, with what the way back notes of it; at most a share of the budget. Beside a small
+# budget it is not counted: the process itself comes and goes by megabytes.
+_RECORD = 1 << 12
+_RECORDS = 8
+_SMALL = 1 << 24
+
 # Samples of a timeline; when there are more, every other one is dropped.
 _MOST_SAMPLES = 1 << 13
 
@@ -66,6 +72,8 @@ class Ledger:
     ----------
     limit : int
         The budget in bytes.
+    ceiling : int
+        How much of it values may take: all but the records of steps.
     noted : int
         Bytes held, as far as they were noted: not less than what is held.
     is_strict : bool
@@ -111,7 +119,7 @@ class Ledger:
 
     def set_limit(self, limit: int) -> None:
         """Set the budget."""
-        self.limit = limit
+        self.limit = self.ceiling = limit
         self._looked_at = self._countdown = self._patience = 0
 
     # -- noting --
@@ -284,10 +292,12 @@ class Ledger:
             total = self._count_now_and_then()
             self.note_peak(total)
             workspace = max(needed, 0 if self._newest is None else self._newest.peak_bytes)
-            goal = self.limit - workspace
+            goal = self.ceiling - workspace
             if total <= goal:
                 return
             self.place_waiting()
+            self._leave_room_for_records()
+            goal = self.ceiling - workspace
             self._choose_block(workspace)
             # Each time takes time in proportion to how much is held, so of much more goes at a time: of what is inside
             # of blocks, and at the end of the newest one. What the reverse sweep would miss goes in smaller parts.
@@ -321,6 +331,12 @@ class Ledger:
         self._countdown = self._patience
         return total
 
+    def _leave_room_for_records(self) -> None:
+        """Lower the ceiling as steps become more."""
+        if self.limit >= _SMALL:
+            records = min(self.line.steps * _RECORD, self.limit // _RECORDS)
+            self.ceiling = min(self.ceiling, self.limit - records)
+
     def _choose_block(self, workspace: int) -> None:
         """Choose how many of the newest steps keep everything; that follows from how many steps there are."""
         now = self.line.now
@@ -329,7 +345,7 @@ class Ledger:
             if not self._slab_size and self._slabs:  # none was let go yet
                 self._slab_size = self._slabs[0].nbytes
             tape = state + self._slab_size
-            room = self.limit - workspace - tape
+            room = self.ceiling - workspace - tape
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
             self._looked_at = now
 

@@ -112,6 +112,11 @@ class Line:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def steps(self) -> int:
+        """How many steps there are of which something is left."""
+        return len(self._steps)
+
     def entries(self) -> Iterator[Held]:
         """Yield what is held, and forget what is not any more."""
         for key, entry in list(self._held.items()):
