@@ -88,7 +88,7 @@ _WORDS = {
         is a fresh process, and its time, by the wall, has in it what getting memory from the system takes. Under every
         budget the gradient has the same bits.""",
         f"""{COMPILED} Equinox also chooses its checkpoints for a loop whose most steps it was told. Our growth has in
-        it what no budget covers: the records of the steps, code, and buffers of NumPy.""",
+        it what small budgets do not cover: the records of the steps, code, and buffers of NumPy.""",
     ),
     "B11": (
         """Power iteration and the loop on eight numbers, with more and more steps. Time and memory are straight lines

@@ -28,8 +28,6 @@ class Need:
         All that the frame above reads.
     step : int
         What it reads of one unit, on average.
-    workspace : int
-        What computing takes: the widest unit of both.
     fixed : int
         What the frame above holds all the time: its results, and what its chains stack up.
     """
@@ -45,7 +43,6 @@ class Need:
         "step",
         "steps",
         "tape",
-        "workspace",
     )
 
     def __init__(self, frame: Frame, above: Frame, workspace: int = 0, fixed: int = 0) -> None:
@@ -54,7 +51,7 @@ class Need:
         self.tape = 0
         left = dict(frame.uses)
         live: dict[int, int] = {}
-        current = busiest = self._running = 0
+        current = self._running = 0
         self._widths: list[int] = []
         self._tapes: list[int] = []
         for unit in frame.order:
@@ -69,9 +66,7 @@ class Need:
             self.tape += tape
             self._tapes.append(tape)
             # While it runs, what it reads is there too.
-            busy = current + workspace_of(unit)
-            busiest = max(busiest, busy)
-            self._running = max(self._running, busy + tape)
+            self._running = max(self._running, current + workspace_of(unit) + tape)
             for operand in unit.inputs:
                 left[operand.id] -= 1
                 if not left[operand.id]:
@@ -81,13 +76,11 @@ class Need:
         self._window = max(1, min(_WINDOW, self.steps // 8))
         self.state = max(map(min, _windows(self._widths, self._window)), default=0)
         self._widest = max(self._widths, default=0)
-        self.workspace = busiest - self._widest
         self.take_turns_with(workspace)
         self.step = max(1, -(-self.tape // max(1, self.steps)))
 
     def take_turns_with(self, workspace: int) -> None:
         """Note what units of the frame above take while they run."""
-        self.workspace = max(self.workspace, workspace)
         self._running = max(self._running, self._widest + workspace)
 
     def tail(self, room: int) -> int:
