@@ -144,22 +144,10 @@ def test_gradients_of_gradients_are_the_same_under_every_budget(name: str) -> No
     same_second_derivatives(name, second_gradient)
 
 
-# What is known to be wrong.
-UNNOTICED = "once in some runs of all tests the gradient does not notice that states were let go, and takes more"
-FORWARD = "the loop itself may fill a budget in which its gradient fits, and the prediction is that of the gradient"
-TOO_OFTEN = "steps run more often than 1.15 times the optimum"
-
-
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=False, reason=UNNOTICED) if name == "growing" else ())
-        for name in PROGRAMS
-    ],
-)
+@cases({})
 def test_the_peak_stays_within_the_budget(name: str) -> None:
     for found in runs_of(name):
         assert found.report.peak <= found.report.budget
@@ -183,13 +171,7 @@ def test_the_peak_never_rises_when_the_budget_falls(name: str) -> None:
     assert peaks == sorted(peaks, reverse=True)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=False, reason=FORWARD) if name == "recurrent" else ())
-        for name in PROGRAMS
-    ],
-)
+@cases({})
 def test_the_predicted_peak_is_near_the_measured_one_and_within_the_budget(name: str) -> None:
     for found in runs_of(name, gradient_only)[1:]:
         report = found.report
@@ -272,19 +254,20 @@ def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> 
     assert scope.report().factor == 1.0
 
 
-# Measured against optimal: (programs, shares) that miss. Their steps differ in size, or in structure, from each other.
-MISSES = {("growing", 2), ("recurrent", 2)}
-MISSES |= {(name, share) for name in ("noisy", "truncated") for share in (2, 3, 4)}
+# A third of what everything takes is less than the least budget for a state of several arrays.
+SHARES = {"recurrent": (2,)}
+
+ONE_TOO_MANY = pytest.mark.xfail(
+    strict=False, reason="39 or 40 evaluations of 20 steps, where 38.9 are 1.15 times the optimum"
+)
 
 
 @pytest.mark.parametrize(
     ("name", "share"),
     [
-        pytest.param(
-            name, share, marks=pytest.mark.xfail(strict=False, reason=TOO_OFTEN) if (name, share) in MISSES else ()
-        )
+        pytest.param(name, share, marks=ONE_TOO_MANY if (name, share) == ("truncated", 3) else ())
         for name in ("plain", "growing", "truncated", "noisy", "turning", "summed", "recurrent")
-        for share in (2, 3, 4)
+        for share in SHARES.get(name, (2, 3, 4))
     ],
 )
 def test_the_recompute_factor_is_within_15_percent_of_the_optimum(name: str, share: int) -> None:

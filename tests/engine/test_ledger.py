@@ -73,10 +73,7 @@ def test_values_that_nobody_refers_to_are_not_counted() -> None:
         assert ledger().held_bytes() - base <= 2 * UNIT
 
 
-TWICE = "what is an output and kept for derivatives too is counted twice while it waits to be folded"
-
-
-@cases({"noisy": TWICE})
+@cases({})
 def test_what_is_counted_is_what_is_traced(name: str) -> None:
     program = PROGRAMS[name]
     reference(name)

@@ -129,7 +129,7 @@ def test_a_call_is_freed_with_its_last_output() -> None:
 
 
 def test_residuals_are_kept_with_the_call_and_given_to_whoever_asks() -> None:
-    plan = plan_of(lambda a, x: us.tanh(a @ x), (3, 3), (3,), keep_residuals=True)
+    plan = plan_of(lambda a, x: us.sin(a @ x), (3, 3), (3,), keep_residuals=True)
     a, x = us.tensor(np.eye(3) * 0.5), us.tensor(X)
     (out,) = place(plan, [a, x])
     out.eval()
@@ -140,7 +140,7 @@ def test_residuals_are_kept_with_the_call_and_given_to_whoever_asks() -> None:
     close(residual, 0.5 * X)
     assert us.engine_stats().kernel_calls == before
     call.value = None  # dropped: it is computed again
-    close(us.sum(out).grad(x), 0.5 * (1 - np.tanh(0.5 * X) ** 2))
+    close(us.sum(out).grad(x), 0.5 * np.cos(0.5 * X))
 
 
 def test_factors_that_only_derivatives_need_are_residuals() -> None:

@@ -361,7 +361,10 @@ class Evaluator:
         ledger = self.ledger
         needed = interpreter.peak_bytes(work)
         is_step = not work.has_calls and len(work.order) <= _LARGEST_PIECE and can_be_sealed(work.order)
-        if not is_step and needed > ledger.limit // _STEP_SHARE:
+        if (
+            not (is_step and self._read_from_below(work.order) <= ledger.limit // _STEP_SHARE)
+            and needed > ledger.limit // _STEP_SHARE
+        ):
             return False
         before = ledger.noted
         work.order.clear()  # what is referred to counts as wanted
@@ -370,6 +373,14 @@ class Evaluator:
         except BudgetError:
             return False
         return ledger.noted < before and ledger.noted + needed <= ledger.ceiling
+
+    def _read_from_below(self, order: Sequence[Node]) -> int:
+        """Return the bytes that nodes read of what they differentiate: much for a gradient, nothing for a step."""
+        floor = self.levels.floor(order[-1])
+        operands = {operand.id: operand for node in order for operand in node.inputs if operand.id < floor}
+        return sum(
+            [operand.value.nbytes for operand in operands.values() if operand.inputs and operand.value is not None]
+        )
 
     def _enter_calls(self, calls: Sequence[Call]) -> None:
         """Note calls that ran, with the residuals they keep."""

@@ -122,9 +122,12 @@ class Slab:
 
     def memory(self) -> list[tuple[int, int]]:
         """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes."""
+        return [memory_of(array) for array in self._arrays()]
+
+    def _arrays(self) -> list[Any]:
         call, piece = self._alive()
         values = (call.value or ()) if call is not None else () if piece is None else piece.residuals
-        return [memory_of(v) for v in (*values, *[node.value for node in self._valued()]) if v is not None]
+        return [v for v in (*values, *[node.value for node in self._valued()]) if v is not None]
 
     def is_there(self) -> bool:
         """Whether it takes anything still."""
@@ -135,8 +138,7 @@ class Slab:
 
     def drop(self) -> int:
         """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
-        self._count()
-        before = self.nbytes
+        watched = watch(self._arrays())
         call, piece = self._alive()
         if call is not None and call.value:
             call.value = _only_kept(call.plan, call.value)
@@ -146,7 +148,7 @@ class Slab:
             if not is_kept(node):
                 node.value = None
         self._count()
-        return before - self.nbytes
+        return freed_of(watched)
 
 
 def _only_kept(plan: Plan, residuals: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -201,6 +203,17 @@ def memory_of(value: Any) -> tuple[int, int]:
     """Return what identifies the memory of an array, and its bytes: views share the memory of what they look at."""
     base = value.base
     return (id(value), value.nbytes) if type(base) is not ndarray else (id(base), base.nbytes)
+
+
+def watch(arrays: Iterable[Any]) -> list[tuple[ref[Any], int]]:
+    """Return what tells later whether the memory of arrays was freed, and how many bytes that gave; see `freed_of`."""
+    owners = [array if type(array.base) is not ndarray else array.base for array in arrays]
+    return list({id(owner): (ref(owner), owner.nbytes) for owner in owners if type(owner) is ndarray}.values())
+
+
+def freed_of(watched: Iterable[tuple[ref[Any], int]]) -> int:
+    """Return how many bytes of arrays that are watched were freed: nobody else has them, under whatever name."""
+    return sum([nbytes for owner, nbytes in watched if owner() is None])
 
 
 def kept_residuals(plan: Plan) -> frozenset[int]:

@@ -124,8 +124,13 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None, *, 
 
 
 def peak_bytes(work: Pass) -> int:
-    """Return the most bytes that a pass holds at once of what it computes."""
+    """Return the most bytes that a pass holds at once of what it computes.
+
+    What is referred to from outside stays after its last use: values that were let go and are computed again, say.
+    """
     left = dict(work.uses)
+    for node in kept_nodes(work.order, work.uses, ()):
+        left[node.id] += 1
     alive: dict[int, int] = {}
     now = peak = 0
     for node in work.order:

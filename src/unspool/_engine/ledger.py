@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -248,6 +248,8 @@ class Ledger:
                 yield
             finally:
                 self._is_busy = before
+                if not before:
+                    self.line.end_sweep()
                 self.held_bytes()
 
     def note_peak(self, nbytes: int) -> None:
@@ -307,13 +309,15 @@ class Ledger:
             step, most = self._state_size + self._slab_size, self.limit // _MARGIN
             enough = goal - min(max(4, old // _MANY) * step, most)
             spare = min(len(self.line) // _MANY * step, most)
+            references = self._references()
             total = self._drop_slabs(total, min(enough, goal - spare), block)
-            total = self._drop_states(total, enough, newest - block, spare)
+            total = self._drop_states(total, enough, newest - block, references, spare)
             if total > goal:
                 total = self._drop_slabs(self.held_bytes(), enough, 1)
-                total = self._drop_states(total, enough, newest)
+                total = self._drop_states(total, enough, newest, references)
                 if total > goal:
-                    total = self._drop_states(total, goal, newest, by_references=False)
+                    self._drop_states(total, goal, newest, None)
+                    total = self.held_bytes()
             self.noted = total
             if total > goal and self.is_strict:
                 raise _too_little(self.limit, total + workspace)
@@ -349,22 +353,29 @@ class Ledger:
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
             self._looked_at = now
 
-    def free(self, wanted: int, identity: int | None = None) -> int:
+    def free(self, wanted: int, identity: int | None = None, reads: Mapping[int, int] | None = None) -> int:
         """Let go of some of what is held, before a node if one is given: the reverse sweep needs room to work there.
 
-        Returns how many bytes that gave.
+        ``reads`` tells how often the sweep itself refers to what is held, by id. Returns how many bytes that gave.
         """
         with self.lock:
             before = self.held_bytes()
             if identity is not None:
                 self.line.rewind(identity)
             goal = before - wanted
-            total = self._drop_slabs(before, goal, 1)
+            references = self._references(reads)
+            total = self._drop_oldest(before, goal, references)
             # What a variable holds, or a step that is still to run, goes last.
-            total = self._drop_states(total, goal, self.line.now)
-            total = self._drop_states(total, goal, self.line.now, by_references=False)
-            self._note(total)
-            return before - total
+            total = self._drop_states(total, goal, self.line.now, references)
+            self._drop_states(total, goal, self.line.now, None)
+            return before - self.held_bytes()
+
+    def _references(self, others: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Return how often nodes refer to what is held that ask for nothing: those of pieces that wait, and others."""
+        known = references_of(piece for piece in self._waiting() if not piece.is_loose)
+        for key, count in (others or {}).items():
+            known[key] = known.get(key, 0) + count
+        return known
 
     def drop_after(self, identity: int, waited_for: Container[int], protect: Callable[[Held], bool]) -> int:
         """Let go what was made after the node with an id; return how many bytes that gave.
@@ -392,6 +403,18 @@ class Ledger:
             total -= self._drop_slab(slabs.popleft())
         return total
 
+    def _drop_oldest(self, total: int, goal: int, references: Mapping[int, int]) -> int:
+        """Let go all of the oldest steps until what is held fits: a step that runs again may as well lose everything.
+
+        Of their states those go that cost nothing.
+        """
+        slabs = self._slabs
+        while total > goal and len(slabs) > 1:
+            total = self._drop_slabs(total, goal, len(slabs) - max(1, len(slabs) // _SELDOM))
+            start = self.line.place_of(slabs[0].identity)
+            total = self._drop_states(total, goal, start, references, at_no_cost=True)
+        return total
+
     def _drop_slab(self, slab: Slab) -> int:
         freed = slab.drop()
         if slab.is_there():
@@ -403,14 +426,24 @@ class Ledger:
             STATISTICS.slabs_dropped += 1
         return freed
 
-    def _drop_states(self, total: int, goal: int, newest: int, spare: int = 0, *, by_references: bool = True) -> int:
+    def _drop_states(
+        self,
+        total: int,
+        goal: int,
+        newest: int,
+        references: Mapping[int, int] | None,
+        spare: int = 0,
+        *,
+        at_no_cost: bool = False,
+    ) -> int:
         """Give up states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
-        references = references_of(piece for piece in self._waiting() if not piece.is_loose) if by_references else None
         # The reverse sweep has a little less room for a block.
         block = self._block - self._block // 8
-        freed, given_up = self.line.give_up_boundaries(total - goal, newest, block, references, self.guard, spare)
+        freed, given_up = self.line.give_up_boundaries(
+            total - goal, newest, block, references, self.guard, spare, at_no_cost=at_no_cost
+        )
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed

@@ -13,13 +13,12 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
-from unspool._engine.held import TINY, Held, Loose, is_alive
+from unspool._engine.held import TINY, Held, Loose, freed_of, is_alive, watch
 from unspool._fragments.call import LOST, Call
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
@@ -33,9 +32,6 @@ _SHARE = 256
 
 # Steps that are young: pieces wait about so long to be folded.
 _YOUNG = 128
-
-# References to an array that nothing but its node holds: the node, and the argument of getrefcount.
-_OWN_REFERENCES = 2
 
 # What a step that was not timed counts: little, but not nothing.
 _INSTANT = 1e-7
@@ -140,6 +136,10 @@ class Line:
                 if key not in waited_for and key not in self.latest:
                     yield entry
 
+    def place_of(self, identity: int) -> int:
+        """Return the boundary before the step that made the node with an id."""
+        return bisect_left(self._ids, identity)
+
     # -- letting go --
 
     def rewind(self, identity: int) -> None:
@@ -151,6 +151,12 @@ class Line:
         del self._ids[now:], self.times[now + 1 :]
         del self.boundaries[bisect_right(self.boundaries, now) :]
 
+    def end_sweep(self) -> None:
+        """Note that the reverse sweep is over: what it has left of the steps it passed belongs to no boundary now."""
+        for entry in self._held.values():
+            if entry.made >= self.now:
+                entry.made = entry.last = self.now - 1
+
     def let_go(self, entries: Iterable[Held], guard: Guard | None) -> int:
         """Let values go, and return how many bytes that gave."""
         freed = 0
@@ -160,9 +166,9 @@ class Line:
                 if node.value is not None:
                     if guard is not None:
                         guard.before_drop(node)
-                    if getrefcount(node.value) <= _OWN_REFERENCES:  # else the step keeps it for derivatives too
-                        freed += entry.nbytes
+                    watched = watch([node.value])
                     node.value = None
+                    freed += freed_of(watched)  # nothing if the step keeps it for derivatives too
                     if getattr(node, "piece", None) is None:
                         node.piece = LOST
                 self._held.pop(node.id, None)
@@ -176,6 +182,8 @@ class Line:
         references: Mapping[int, int] | None,
         guard: Guard | None,
         spare: int = 0,
+        *,
+        at_no_cost: bool = False,
     ) -> tuple[int, int]:
         """Give up boundaries, none after ``newest``, until so many bytes are free.
 
@@ -190,6 +198,8 @@ class Line:
             Is told what goes.
         spare : int
             How many bytes more are welcome where that costs nothing.
+        at_no_cost : bool
+            Whether to give up only what lies inside of blocks.
 
         Returns
         -------
@@ -212,7 +222,9 @@ class Line:
             gains = _gains(first, end, values.nbytes, fixed)
             if not gains.any():
                 break
-            gone = self._choose(line, gains, block, wanted - freed, spare)
+            gone = self._choose(line, gains, block, wanted - freed, spare, at_no_cost)
+            if not gone:
+                break
             if guard is not None:
                 for boundary in gone:
                     state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
@@ -221,12 +233,13 @@ class Line:
             given_up += len(gone)
         return freed, given_up
 
-    def _choose(self, line: Any, gains: Any, block: int, wanted: int, spare: int) -> list[int]:
+    def _choose(self, line: Any, gains: Any, block: int, wanted: int, spare: int, at_no_cost: bool) -> list[int]:
         """Return which boundaries to give up. The reverse sweep keeps the values of a block of steps, so blocks count.
 
         Those inside of blocks go first. Of the others, one is chosen at a time, or a small share of very many.
         """
-        if close := _inside_blocks(line, gains, block, wanted + spare):
+        close = _inside_blocks(line, gains, block, wanted + spare)
+        if close or at_no_cost:
             return close
         most = max(1, len(line) // _SHARE)
         # Behind the last one that may go lies the newest block, whose values are there.
@@ -268,7 +281,7 @@ class Line:
                 continue
             key = node.id
             del node
-            is_new = entry.made == self.now - 1
+            is_new = key in self.latest
             is_wanted = is_new or (references is not None and entry.is_referenced(references.get(key, 0)))
             entries.append(entry)
             last.append(self.now if is_wanted else entry.last)

@@ -206,6 +206,9 @@ def is_exact(op: str, dtype: Any) -> bool:
 # Results that depend on no input are held if they are not larger than this, else computed in every run.
 MOST_HELD_BYTES = 1 << 20
 
+# Not these: every step of a loop draws with a key of its own, so each would be held by a plan of its own.
+DRAWING = frozenset({"random_integers", "random_normal", "random_permutation", "random_uniform"})
+
 
 def lower(fragment: Fragment, bound: Bound) -> tuple[tuple[Step, ...], tuple[int, ...]]:
     """Return the steps of a bound fragment and the slots of its outputs."""
@@ -244,7 +247,8 @@ def slots_computed_once(fragment: Fragment, bound: Bound) -> set[int]:
     found: set[int] = set()
     for slot, (op, operands, _) in enumerate(fragment.body, start=first):
         if op is CONSTANT or (
-            all(operand in found for operand in operands)
+            op.name not in DRAWING
+            and all(operand in found for operand in operands)
             and (
                 op.name in VIEWS
                 or op.name in RENAMING

@@ -87,6 +87,7 @@ class Replay:
         self._saved: list[Saved] = []
         self._has_one_level_below = False
         self._busiest = 0
+        self._reads: dict[int, int] = {}
         self._ran: set[int] = set()
 
     @property
@@ -102,13 +103,9 @@ class Replay:
             if self._limit is not None and self.need is None:
                 self.need = self.survey(missing)
                 self._begin(self.need, self._limit)
-            self._push(missing, None)
             if self._limit is not None and self.need is not None and not self.need.steps:
-                # Nothing below: old values are asked for, not a gradient.
-                alone = Need(self._frames[0], Frame([], 0), 0)
-                self._free(self._base + alone.overhead() - self._limit)
-                if self._base + alone.overhead() > self._limit and self._ledger.is_strict:
-                    raise _too_little(self._limit, self._base + alone.overhead(), alone)
+                self._begin_alone(missing, self._limit)
+            self._push(missing, None)
             while self._frames:
                 frame = self._frames[-1]
                 if frame.position == len(frame.order):
@@ -138,9 +135,26 @@ class Replay:
             raise _too_little(limit, need.least(), need)
         self._free(self._base + need.overhead() + need.state + need.step - limit)
 
+    def _begin_alone(self, missing: Sequence[Node], limit: int) -> None:
+        """Make room where there is one level only: old values are asked for, not a gradient.
+
+        What goes may have been on the way to them, which is longer then.
+        """
+        while True:
+            alone = Need(self._frame_for(missing), Frame([], 0))
+            least = self._base + alone.overhead()
+            if least <= limit:
+                return
+            before = self._base
+            self._free(least - limit)
+            if self._base == before:
+                if self._ledger.is_strict:
+                    raise _too_little(limit, least, alone)
+                return
+
     def _free(self, wanted: int) -> None:
         if wanted > 0:
-            self._base -= self._ledger.free(wanted)
+            self._base -= self._ledger.free(wanted, None, self._reads)
 
     def survey(self, targets: Sequence[Node]) -> Need:
         """Tell what the levels below the highest one take if nothing is held of them.
@@ -159,6 +173,7 @@ class Replay:
                 stack += [unit_of(operand) for operand in unit.inputs]
         levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
+        self._reads = dict(spine.uses)
         fixed, self._busiest = widths_of(spine, {target.id for target in targets})
         needs: list[Need] = []
         above = spine
@@ -458,7 +473,7 @@ class Replay:
     def _give_up(self, wanted: int, frame: Frame) -> int:
         """Let go of states that are still needed, as few as possible, and return how many bytes that gave."""
         before = self._base + self._nbytes
-        self._base -= self._ledger.free(wanted, frame.order[0].id)
+        self._base -= self._ledger.free(wanted, frame.order[0].id, self._reads)
         while before - self._base - self._nbytes < wanted and len(self._saved) > 1:
             # Every other one, so that the gaps between those that are left grow evenly.
             for saved in self._saved[-2::-2]:

@@ -22,9 +22,9 @@ def residual_nodes(order: Sequence[Node], results: Sequence[Node] = ()) -> list[
     """Return the nodes of a piece that derivative rules look at, as far as they are not cheap to compute again.
 
     A cheap value is computed again from what it is made of, so that has to be kept, if it is not cheap itself; unless
-    the value is a result and as good as what it is made of: another shape of it. A factorisation keeps all its parts.
+    the value is a result, which is there anyway: to keep it takes nothing. A factorisation keeps all its parts.
     """
-    shown = {node.id for node in results if len(node.inputs) == 1 and not node.op.needs}
+    shown = {node.id for node in results}
     inside = {node.id for node in order}
     wanted = [node.inputs[0] for node in order if node.op is KEEP]
     found: dict[int, Node] = {node.id: node for node in wanted if node.id in inside}
