@@ -7,7 +7,7 @@ With A a function of parameters p,
 The rules place nodes of the same op, with the same operator or its adjoint, so derivatives of any order follow, and
 none of them looks at the iterations that the solver made.
 
-SciPy's solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose
+Solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose
 own one had drifted away from it starts again from where it is, and so does GMRES whenever its vectors are used up. One
 that cannot reach its tolerance, or would not at the pace it has, raises.
 
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool import _graph
+from unspool._autodiff.conjugate_gradients import conjugate_gradients
 from unspool._autodiff.operators import Applied, Traced, adjoint_of, pull_traced, push_traced, trace
 from unspool._dtypes import DType
 from unspool._engine.engine import run_quietly
@@ -116,7 +117,7 @@ def solve_operator(
     b : Tensor
         The right-hand side.
     method : {"gmres", "bicgstab", "cg"}
-        The solver of SciPy.
+        The solver: SciPy's, but for conjugate gradients.
     tol : float
         The residual at which it stops, relative to ``b``.
     maxiter : int, optional
@@ -290,25 +291,23 @@ def _most_restarts(equation: Equation, size: int) -> int:
 
 
 def _solver(equation: Equation, apply: Applied, precondition: Applied | None) -> Callable[..., tuple[Any, int]]:
-    """Return SciPy's solver as a function of right-hand side, start, tolerance and callback."""
+    """Return a solver as a function of right-hand side, start, tolerance and callback."""
+    maxiter = equation.maxiter or max(_FEWEST, 10 * apply.size)
+    if equation.method == "cg":
+        return lambda b, x, tol, watch: conjugate_gradients(
+            apply, b, x, rtol=tol, maxiter=maxiter, precondition=precondition, callback=watch
+        )
     from scipy.sparse import linalg
 
     shape = (apply.size, apply.size)
     A = linalg.LinearOperator(shape, matvec=apply, dtype=apply.dtype)
-    options: dict[str, Any] = {"maxiter": equation.maxiter or max(_FEWEST, 10 * apply.size), "atol": 0.0}
+    options: dict[str, Any] = {"maxiter": maxiter, "atol": 0.0}
     if precondition is not None:
         options["M"] = linalg.LinearOperator(shape, matvec=precondition, dtype=apply.dtype)
     if equation.method == "gmres":
         options.update(restart=min(equation.restart, apply.size), maxiter=1)
     run = getattr(linalg, equation.method)
-
-    def solve(b: Any, x: Any, tol: float, watch: Any) -> tuple[Any, int]:
-        if equation.method == "cg":
-            options["callback"] = watch
-        found: tuple[Any, int] = run(A, b, None if x is None else x.copy(), rtol=tol, **options)
-        return found
-
-    return solve
+    return lambda b, x, tol, watch: run(A, b, None if x is None else x.copy(), rtol=tol, **options)
 
 
 def _failure(
