@@ -193,12 +193,24 @@ def test_products_of_transposed_matrices_keep_their_bits(subscripts: str, turned
     assert_runs_as_node_by_node([x, y], [product])
 
 
-@pytest.mark.parametrize("subscripts", ["a,b->ab", "a,b->ba", "ab,a->ab", "abc,cd->abd", "abc,cbd->da", "abc,abc->"])
-def test_other_contractions_keep_their_bits(subscripts: str) -> None:
+CONTRACTIONS = [
+    *("a,b->ab", "a,b->ba", "ab,a->ab"),  # nothing is summed
+    *("abc,cd->abd", "abc,cbd->da", "abc,abc->", "abc,bc->a", "ab,cab->c"),  # as a product of matrices or vectors
+    *("abc,cd->dab", "ab,cbd->cad", "abcd,becf->adef", "abcd,bd->ca"),  # with other orders of axes
+    *("eab,ebc->eac", "abe,ebc->cae", "eabc,ecbd->ead", "ea,eab->eb", "eab,eb->ea", "ae,ea->e", "eab,eab->e"),  # stacks
+]
+
+
+@pytest.mark.parametrize("subscripts", CONTRACTIONS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_other_contractions_keep_their_bits(subscripts: str, turned: bool) -> None:
     rng = np.random.default_rng(2)
-    labels = subscripts.partition("->")[0].split(",")
-    x, y = (us.tensor(rng.normal(size=[3 + "abcd".index(s) for s in label])) for label in labels)
-    assert_runs_as_node_by_node([x, y], [us.einsum(subscripts, x, y)])
+    given, views = [], []
+    for label in subscripts.partition("->")[0].split(","):
+        shape = [3 + "abcdef".index(s) for s in label]
+        given.append(us.tensor(rng.normal(size=shape[::-1] if turned else shape)))
+        views.append(us.permute_dims(given[-1], range(len(label))[::-1]) if turned else given[-1])
+    assert_runs_as_node_by_node(given, [us.einsum(subscripts, *views)])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200, 0.0, np.inf, np.nan])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._engine.planning import Step
-from unspool._ops.contraction.kernel import plan as contraction
+from unspool._ops.contraction.grouping import MatrixView, grouped_product
 from unspool._ops.indexing.template import decode, numpy_index
 
 if TYPE_CHECKING:
@@ -201,7 +201,35 @@ def _contract(writer: Writer, step: Step, x1: str, x2: str) -> str:
             left, right = _transposed(right), _transposed(left)
         into = f", out={writer.new_array(step)}" if writer.is_large(step.slot) else ""
         return f"{writer.name(np.matmul)}({left}, {right}{into})"
-    return f"{writer.name(contraction(subscripts))}({x1}, {x2})"
+    return _product(writer, step, x1, x2)
+
+
+def _product(writer: Writer, step: Step, x1: str, x2: str) -> str:
+    """Write a contraction as the product of matrices that it is."""
+    product = grouped_product(step.params["subscripts"])
+    left, right = (writer.shapes[slot] for slot in step.operands)
+    if product.swap:
+        x1, x2, left, right = x2, x1, right, left
+    views = f"{_matrix(writer, product.left, x1, left)}, {_matrix(writer, product.right, x2, right)}"
+    text = f"{writer.name(np.dot if product.flat else np.matmul)}({views})"
+    shape = product.shape(left, right)
+    if shape is not None:
+        text = f"{text}.reshape({writer.name(shape)})"
+    if product.narrowed is not None:
+        text = f"{text}[{writer.name(product.narrowed)}]"
+    return text if product.order is None else f"{text}.transpose({writer.name(product.order)})"
+
+
+def _matrix(writer: Writer, view: MatrixView, x: str, shape: tuple[int, ...]) -> str:
+    """Write an operand as the stack of matrices that a product takes."""
+    if view.order is not None:
+        x = f"{x}.transpose({writer.name(view.order)})"
+    if view.widened is not None:
+        x = f"{x}[{writer.name(view.widened)}]"
+    grouped = view.shape(shape)
+    if grouped is not None:
+        x = f"{x}.reshape({writer.name(grouped)})"
+    return f"{x}.swapaxes(-1, -2)" if view.flipped else x
 
 
 def _spread(writer: Writer, labels: str, out: str, x: str) -> str:
