@@ -197,17 +197,19 @@ CONTRACTIONS = [
     *("a,b->ab", "a,b->ba", "ab,a->ab"),  # nothing is summed
     *("abc,cd->abd", "abc,cbd->da", "abc,abc->", "abc,bc->a", "ab,cab->c"),  # as a product of matrices or vectors
     *("abc,cd->dab", "ab,cbd->cad", "abcd,becf->adef", "abcd,bd->ca"),  # with other orders of axes
+    *("abc,bd->adc", "db,abc->acd", "abcd,cbe->aed", "eabf,bd->eadf"),  # of a stack with one matrix
     *("eab,ebc->eac", "abe,ebc->cae", "eabc,ecbd->ead", "ea,eab->eb", "eab,eb->ea", "ae,ea->e", "eab,eab->e"),  # stacks
 ]
 
 
 @pytest.mark.parametrize("subscripts", CONTRACTIONS)
 @pytest.mark.parametrize("turned", [False, True])
-def test_other_contractions_keep_their_bits(subscripts: str, turned: bool) -> None:
+@pytest.mark.parametrize("size", [3, 9])
+def test_other_contractions_keep_their_bits(subscripts: str, turned: bool, size: int) -> None:
     rng = np.random.default_rng(2)
     given, views = [], []
     for label in subscripts.partition("->")[0].split(","):
-        shape = [3 + "abcdef".index(s) for s in label]
+        shape = [size + "abcdef".index(s) for s in label]
         given.append(us.tensor(rng.normal(size=shape[::-1] if turned else shape)))
         views.append(us.permute_dims(given[-1], range(len(label))[::-1]) if turned else given[-1])
     assert_runs_as_node_by_node(given, [us.einsum(subscripts, *views)])

@@ -157,6 +157,23 @@ def test_operands_reach_blas_as_views(subscripts: str, monkeypatch: pytest.Monke
     assert {id(x if x.base is None else x.base) for x in seen} == {id(a), id(b)}
 
 
+@pytest.mark.parametrize("subscripts", ["abc,bd->adc", "bd,abc->adc", "abc,db->acd", "abfc,bfd->adc", "eabc,bd->eadc"])
+@pytest.mark.parametrize("size", [2, 12])
+def test_a_stack_times_a_matrix_is_copied_only_if_its_products_are_small(
+    subscripts: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = subscripts.split("->", maxsplit=1)[0].split(",")
+    a, b = data(*[size] * len(first)), data(*[size] * len(second), seed=1)
+    expected = np.einsum(subscripts, a, b)
+    seen: list[Any] = []
+    matmul = np.matmul
+    monkeypatch.setattr(np, "matmul", lambda *operands: seen.extend(operands) or matmul(*operands))
+    result = kernel.plan(subscripts)(a, b)
+    np.testing.assert_allclose(result, expected, atol=1e-12)
+    sources = {id(x if x.base is None else x.base) for x in seen}
+    assert (sources == {id(a), id(b)} and result.flags.c_contiguous) == (size == 12)
+
+
 def test_the_gradient_of_a_product_is_two_products_without_transposes() -> None:
     a, b = us.tensor(data(2, 3)), us.tensor(data(3, 4))
     weights = us.tensor(data(2, 4, seed=2))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._engine.planning import Step
-from unspool._ops.contraction.grouping import MatrixView, grouped_product
+from unspool._ops.contraction.grouping import MatrixView, product_for
 from unspool._ops.indexing.template import decode, numpy_index
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ def _contract(writer: Writer, step: Step, x1: str, x2: str) -> str:
 
 def _product(writer: Writer, step: Step, x1: str, x2: str) -> str:
     """Write a contraction as the product of matrices that it is."""
-    product = grouped_product(step.params["subscripts"])
     left, right = (writer.shapes[slot] for slot in step.operands)
+    product = product_for(step.params["subscripts"], left, right)
     if product.swap:
         x1, x2, left, right = x2, x1, right, left
     views = f"{_matrix(writer, product.left, x1, left)}, {_matrix(writer, product.right, x2, right)}"

@@ -5,6 +5,10 @@ the second), and with each group seen as one axis the contraction is a matrix pr
 together already are only viewed, transposed if need be, since BLAS takes transposed matrices as they are; others are
 copied once.
 
+A copy can be spared where the labels that are summed stand between others, as in ``abc,bd->adc``: that is a stack of
+products with one matrix, whose results lie as they are wanted. Unless each of them is so small that calling BLAS for it
+takes longer than the copy.
+
 What it comes to is known from the labels, but for the sizes. So it is written down, for a kernel that learns the sizes
 from its arrays, and for generated code that has them.
 """
@@ -19,6 +23,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Sizes = tuple[int, ...]
+
+# A stack of products with one matrix is computed as such if each of them has as many multiplications as this.
+WORTH_A_CALL = 1024
+
+
+def product_for(subscripts: str, shape1: Sizes, shape2: Sizes) -> GroupedProduct:
+    """Return the product of matrices by which arrays of some shapes are contracted."""
+    stacked = stacked_product(subscripts)
+    return grouped_product(subscripts) if stacked is None or not stacked.is_worth(shape1, shape2) else stacked.product
+
+
+def product_function(subscripts: str) -> Callable[[Any, Any], Any]:
+    """Return the function of two arrays that contracts them by a product of matrices."""
+    together, stacked = grouped_product(subscripts).function(), stacked_product(subscripts)
+    if stacked is None:
+        return together
+    apart, is_worth = stacked.product.function(), stacked.is_worth
+    return lambda x1, x2: (apart if is_worth(x1.shape, x2.shape) else together)(x1, x2)
+
+
+# --- what is written down --------------------------------------------------------------------------------------------
 
 
 class MatrixView(NamedTuple):
@@ -115,6 +140,31 @@ class GroupedProduct(NamedTuple):
         return run
 
 
+class StackedProduct(NamedTuple):
+    """A stack of products with one matrix.
+
+    Attributes
+    ----------
+    product : GroupedProduct
+    matrix : int
+        Which operand is the matrix: 0 or 1.
+    columns : tuple of int
+        The axes of the other one that belong to each matrix of the stack and are not summed over.
+    """
+
+    product: GroupedProduct
+    matrix: int
+    columns: tuple[int, ...]
+
+    def is_worth(self, shape1: Sizes, shape2: Sizes) -> bool:
+        """Whether each of the products is worth a call."""
+        matrix, other = (shape2, shape1) if self.matrix else (shape1, shape2)
+        return prod(matrix) * prod([other[axis] for axis in self.columns]) >= WORTH_A_CALL
+
+
+# --- from labels -----------------------------------------------------------------------------------------------------
+
+
 @lru_cache(maxsize=4096)
 def grouped_product(subscripts: str) -> GroupedProduct:
     """Return the product of matrices that a contraction is; at least one label is summed over."""
@@ -145,6 +195,33 @@ def grouped_product(subscripts: str) -> GroupedProduct:
         _VECTORS[bool(rows), bool(columns)] if fits and not flat else None,
         None if made == out else tuple([made.index(label) for label in out]),
     )
+
+
+@lru_cache(maxsize=4096)
+def stacked_product(subscripts: str) -> StackedProduct | None:
+    """Return the stack of products with one matrix that a contraction is, if it is one."""
+    operands, out = subscripts.split("->")
+    s1, s2 = operands.split(",")
+    if any(label in s1 and label in s2 for label in out):
+        return None
+    for first, labels, matrix in ((True, s1, s2), (False, s2, s1)):
+        summed = "".join(label for label in labels if label not in out)
+        stack, _, columns = labels.partition(summed)
+        free = "".join(label for label in matrix if label in out)
+        if not (stack and columns and free) or matrix not in (free + summed, summed + free):
+            continue
+        if out == stack + free + columns:
+            swap, sides = first, (matrix, labels)
+            views = _as_matrix(matrix, "", free, summed), _as_matrix(labels, stack, summed, columns)
+        elif out == stack + columns + free:
+            swap, sides = not first, (labels, matrix)
+            views = _as_matrix(labels, stack, columns, summed), _as_matrix(matrix, "", summed, free)
+        else:
+            continue
+        picks = None if len(columns) == len(free) == 1 else tuple([_pick(*sides, label) for label in out])
+        product = GroupedProduct(swap, *views, False, picks, None, None)
+        return StackedProduct(product, int(first), tuple([labels.index(label) for label in columns]))
+    return None
 
 
 # What takes the axes of stacks of vectors, which have no rows or no columns, out of a product of matrices.

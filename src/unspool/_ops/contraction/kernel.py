@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool._ops.contraction.grouping import grouped_product
+from unspool._ops.contraction.grouping import product_function
 
 Plan = Callable[[Any, Any], Any]
 View = Callable[[Any], Any]
@@ -33,7 +33,7 @@ def plan(subscripts: str) -> Plan:
         return _multiplication(s1, s2, out)
     if len(s1) <= 2 and len(s2) <= 2 and len(contracted) == 1 and len(out) == len(s1) + len(s2) - 2:
         return _matrix_product(s1, s2, out, contracted[0])
-    return grouped_product(subscripts).function()
+    return product_function(subscripts)
 
 
 # --- nothing is summed: a product with broadcasting ------------------------------------------------------------------
