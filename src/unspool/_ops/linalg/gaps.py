@@ -61,7 +61,8 @@ def _gaps(left: Any, right: Any, sign: int) -> Any:
 
 def _largest(*arrays: Any) -> Any:
     """Return the largest modulus in each vector of some stacks of vectors."""
-    found = [np.max(np.abs(a), axis=-1, initial=0.0) for a in arrays]
+    # The methods of ufuncs: these vectors are short, and the functions around the methods take longer than they do.
+    found = [np.maximum.reduce(np.abs(a), axis=-1, initial=0.0) for a in arrays]
     return found[0] if len(found) == 1 else np.maximum(*found)
 
 
@@ -76,13 +77,13 @@ def _all_apart(left: Any, right: Any, sign: int, degeneracy: float) -> bool:
     if left.size == 0 or right.size == 0:
         return False
     if sign > 0:
-        nearest = np.min(left, axis=-1) + np.min(right, axis=-1)
+        nearest = np.minimum.reduce(left, axis=-1) + np.minimum.reduce(right, axis=-1)
     elif left is right:
         # Values are sorted: if no neighbours are close, no others are.
-        nearest = np.min(np.abs(np.diff(left)), axis=-1, initial=np.inf)
+        nearest = np.minimum.reduce(np.abs(left[..., 1:] - left[..., :-1]), axis=-1, initial=np.inf)
     else:
         return False
-    return bool(np.all(nearest > degeneracy * _largest(left, right)))
+    return bool(np.logical_and.reduce(nearest > degeneracy * _largest(left, right), axis=None))
 
 
 def _quotient_kernel(numerator: Any, left: Any, right: Any, *, sign: int, degeneracy: float) -> Any:
@@ -195,6 +196,8 @@ def _check_kernel(
         # The diagonal of a real skew matrix is zero.
         return numerator
     _, close = _closeness(left, right, sign, degeneracy)
+    if not close.any():
+        return numerator
     if not diagonal:
         along = np.arange(min(close.shape[-2:]))
         close[..., along, along] = False

@@ -96,10 +96,20 @@ def lower_half(x: Tensor) -> Tensor:
 
 
 def _lower_half_kernel(x: Any) -> Any:
-    half = np.tril(x)
-    diagonal = np.arange(min(half.shape[-2:]))
-    half[..., diagonal, diagonal] = half[..., diagonal, diagonal] / 2
-    return half
+    rows, columns = x.shape[-2:]
+    below, diagonal = (_kept_masks if rows * columns <= _MOST_KEPT else _masks)(rows, columns)
+    return np.where(below, x, np.where(diagonal, x / 2, np.zeros((), x.dtype)))
+
+
+def _masks(rows: int, columns: int) -> tuple[Any, Any]:
+    """Return where a matrix has its lower triangle without the diagonal, and where it has the diagonal."""
+    i, j = np.arange(rows)[:, None], np.arange(columns)
+    return i > j, i == j
+
+
+# For small matrices making the masks takes longer than using them. Those that are kept take at most 1 MB together.
+_MOST_KEPT = 8192
+_kept_masks = lru_cache(maxsize=64)(_masks)
 
 
 def _lower_half_rule(ct: Tensor, out: Tensor, x: Tensor) -> Tensor:
