@@ -205,7 +205,12 @@ CONTRACTIONS = [
 @pytest.mark.parametrize("subscripts", CONTRACTIONS)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("size", [3, 9])
-def test_other_contractions_keep_their_bits(subscripts: str, turned: bool, size: int) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_other_contractions_keep_their_bits(
+    subscripts: str, turned: bool, size: int, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(numpy_backend, "LARGE", 32)
     rng = np.random.default_rng(2)
     given, views = [], []
     for label in subscripts.partition("->")[0].split(","):
@@ -299,6 +304,18 @@ def _large_program() -> tuple[list[us.Tensor], list[us.Tensor]]:
 
 def test_large_results_keep_their_bits_whatever_the_layout_of_the_inputs() -> None:
     assert_runs_as_node_by_node(*_large_program())
+
+
+@pytest.mark.parametrize("subscripts", ["abc,cd->abd", "abc,bd->adc"])
+def test_large_contractions_are_written_into_arrays_that_nobody_needs(subscripts: str) -> None:
+    rng = np.random.default_rng(4)
+    x, y = us.tensor(rng.normal(size=(30, 30, 30))), us.tensor(rng.normal(size=(30, 30)))
+    plan, _, arrays = planned([x, y], [us.sum(us.einsum(subscripts, x, y))])
+    plan.prepare()
+    numpy_backend.POOL.clear()
+    for _ in range(3):
+        plan.run(*arrays)
+        assert numpy_backend.POOL.nbytes == 8 * 30**3
 
 
 def test_results_of_an_earlier_run_are_never_written_to() -> None:

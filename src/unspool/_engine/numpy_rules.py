@@ -211,8 +211,15 @@ def _product(writer: Writer, step: Step, x1: str, x2: str) -> str:
     if product.swap:
         x1, x2, left, right = x2, x1, right, left
     views = f"{_matrix(writer, product.left, x1, left)}, {_matrix(writer, product.right, x2, right)}"
-    text = f"{writer.name(np.dot if product.flat else np.matmul)}({views})"
     shape = product.shape(left, right)
+    if writer.is_large(step.slot) and not (product.flat or product.narrowed or product.order):
+        # Lines before the expression, as above. The array that is new is the one that others may take over later.
+        result = f"v{step.slot}"
+        target = result if shape is None else f"{result}.reshape({writer.name(product.grouped_shape(shape))})"
+        writer.lines.append(f"{result} = {writer.new_array(step)}")
+        writer.lines.append(f"{writer.name(np.matmul)}({views}, out={target})")
+        return result
+    text = f"{writer.name(np.dot if product.flat else np.matmul)}({views})"
     if shape is not None:
         text = f"{text}.reshape({writer.name(shape)})"
     if product.narrowed is not None:

@@ -100,6 +100,8 @@ class GroupedProduct(NamedTuple):
     picks : tuple of (int, int) or None
         The axes that the product is given: of the left (0) or the right (1) operand, and which. ``None``: it keeps its
         own.
+    groups : tuple of int
+        How many of these are the rows and the columns of its matrices.
     narrowed : tuple or None
         An index that takes axes of size 1 out of the product.
     order : tuple of int or None
@@ -111,12 +113,19 @@ class GroupedProduct(NamedTuple):
     right: MatrixView
     flat: bool
     picks: tuple[tuple[int, int], ...] | None
+    groups: tuple[int, int]
     narrowed: tuple[Any, ...] | None
     order: tuple[int, ...] | None
 
     def shape(self, left: Sizes, right: Sizes) -> Sizes | None:
         """Return the shape that the product of arrays of some shapes is given; ``None`` if it keeps its own."""
         return None if self.picks is None else tuple([(left, right)[which][axis] for which, axis in self.picks])
+
+    def grouped_shape(self, shape: Sizes) -> Sizes:
+        """Return the shape in which the product that is given a shape comes."""
+        rows, columns = self.groups
+        stack, split = len(shape) - rows - columns, len(shape) - columns
+        return (*shape[:stack], prod(shape[stack:split]), prod(shape[split:]))
 
     def function(self) -> Callable[[Any, Any], Any]:
         """Return the product as a function of the two operands."""
@@ -192,6 +201,7 @@ def grouped_product(subscripts: str) -> GroupedProduct:
         _as_matrix(second, batch, contracted, columns),
         flat,
         None if fits else tuple([_pick(first, second, label) for label in made]),
+        (len(rows), len(columns)),
         _VECTORS[bool(rows), bool(columns)] if fits and not flat else None,
         None if made == out else tuple([made.index(label) for label in out]),
     )
@@ -211,15 +221,15 @@ def stacked_product(subscripts: str) -> StackedProduct | None:
         if not (stack and columns and free) or matrix not in (free + summed, summed + free):
             continue
         if out == stack + free + columns:
-            swap, sides = first, (matrix, labels)
+            swap, sides, groups = first, (matrix, labels), (len(free), len(columns))
             views = _as_matrix(matrix, "", free, summed), _as_matrix(labels, stack, summed, columns)
         elif out == stack + columns + free:
-            swap, sides = not first, (labels, matrix)
+            swap, sides, groups = not first, (labels, matrix), (len(columns), len(free))
             views = _as_matrix(labels, stack, columns, summed), _as_matrix(matrix, "", summed, free)
         else:
             continue
-        picks = None if len(columns) == len(free) == 1 else tuple([_pick(*sides, label) for label in out])
-        product = GroupedProduct(swap, *views, False, picks, None, None)
+        picks = None if groups == (1, 1) else tuple([_pick(*sides, label) for label in out])
+        product = GroupedProduct(swap, *views, False, picks, groups, None, None)
         return StackedProduct(product, int(first), tuple([labels.index(label) for label in columns]))
     return None
 
