@@ -9,7 +9,9 @@ checkpoints itself and whose compilation is timed apart.
 Every run is a fresh process on one thread, after a run on a tiny state; all share one core, where the system allows.
 Rounds go through the forms in turn. Times are medians, memory is the most of all rounds. Growth is that of the resident
 bytes since the loop began: the larger of what a thread sees every 20 ms and of the system's own mark. A fresh process
-gets its memory from the system page by page; that is part of the time, as it is in a user's program. Before anything
+gets its memory from the system page by page; that is part of the time, as it is in a user's program. With a budget
+there is less of it, so what a budget should take is told from a run at 100 % whose memory was at hand: the second one
+of a process that gives nothing back. Before anything
 counts, values and gradients have to agree to eight digits. A peer whose 10 000 steps do not fit into 60 % of the memory
 is measured with as many as fit, beside unspool with the same number, in a table of its own. ``memory_forms.py`` has the
 loop in each library.
@@ -22,11 +24,12 @@ loop in each library.
 The bars, for each budget B:
 
 * Growth is at most 1.1·B.
-* Time is at most 1.15·(F·f + r). Here f is the time of the loop and r that of the gradient, both at 100 %, and F is the
-  optimal recompute factor: runs of a step for each step, under the best plan that keeps to B. A run that was not the
-  first costs what the first one cost; reversing a step costs the same under every budget. F comes from the formula for
-  blocks, `unspool.checkpoint.planner.block_plan`, for a state of 8·n² bytes and the bytes that are kept for a step when
-  nothing limits them. Where more than about fifteen steps can be kept, it is within 0.2 % of the exact optimum.
+* Time is at most 1.15·(F·f + r). Here f is the time of the loop and r that of the gradient, both at 100 % with memory
+  at hand (at 100 % itself: with fresh memory), and F is the optimal recompute factor: runs of a step for each step,
+  under the best plan that keeps to B. A run that was not the first costs what the first one cost; reversing a step
+  costs the same under every budget. F comes from the formula for blocks, `unspool.checkpoint.planner.block_plan`, for
+  a state of 8·n² bytes and the bytes that are kept for a step when nothing limits them. Where more than about fifteen
+  steps can be kept, it is within 0.2 % of the exact optimum.
 * No bit of the gradient differs from what it is without a limit.
 * At 100 %, time is at most that of PyTorch keeping everything.
 
@@ -63,6 +66,9 @@ PILOT = (50, 150)
 PACKAGES = {name: form.package for name, form in FORMS.items()}
 
 SHARES = (1.0, 0.5, 0.1, 0.02)
+
+# The allocator of glibc gives no memory back: a second run of a process finds what the first one had.
+KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(1 << 40), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 INTERVAL = 0.02
 MOST_SAMPLES = 1000
@@ -111,13 +117,15 @@ def measuring(make: Callable[[], Prepare]) -> Callable[..., dict[str, Any]]:
     prepare = make()
     prepare(**inputs(8), steps=100, budget=UNLIMITED)()
 
-    def answer(arrays: str | None = None, save: str = "", **request: Any) -> dict[str, Any]:
+    def answer(arrays: str | None = None, save: str = "", again: bool = False, **request: Any) -> dict[str, Any]:
         import numpy as np
 
         if arrays is None:
             return _facts(**request)
         with np.load(arrays) as stored:
             loaded = dict(stored)
+        if again:
+            prepare(**loaded, **request)()
         begin = time.perf_counter()
         run = prepare(**loaded, **request)
         prepared = time.perf_counter() - begin
@@ -157,17 +165,22 @@ def thinned(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 @dataclass
 class Row:
-    """A form under a budget, if it takes one, and what its runs told, round by round."""
+    """A form under a budget, if it takes one, and what its runs told, round by round.
+
+    ``again`` tells whether it is the second run of a process, whose memory is at hand.
+    """
 
     form: str
     share: float | None = None
     budget: int | None = None
     factor: float | None = None
+    again: bool = False
     differing: int = 0
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return self.form if self.share is None else f"{self.form} {100 * self.share:.0f} %"
+        name = self.form if self.share is None else f"{self.form} {100 * self.share:.0f} %"
+        return f"{name}, again" if self.again else name
 
     def median(self, what: str) -> float:
         """The median of a time over the rounds."""
@@ -200,7 +213,7 @@ class Bench:
         return 8 * self.size**2
 
     def run(
-        self, form: str, budget: float = UNLIMITED, steps: int | None = None, save: str = "answer"
+        self, form: str, budget: float = UNLIMITED, steps: int | None = None, save: str = "answer", again: bool = False
     ) -> dict[str, Any]:
         """Run a form in a fresh process."""
         import numpy as np
@@ -208,8 +221,10 @@ class Bench:
         arrays = self.folder / "inputs.npz"
         if not arrays.exists():
             np.savez(arrays, **inputs(self.size))
-        with Worker(__file__, form) as fresh:
-            return fresh.ask(arrays=str(arrays), save=self.answer(save), steps=steps or self.steps, budget=budget)
+        with Worker(__file__, form, KEEPING if again else None) as fresh:
+            return fresh.ask(
+                arrays=str(arrays), save=self.answer(save), steps=steps or self.steps, budget=budget, again=again
+            )
 
     def answer(self, name: str) -> str:
         """The file that an answer is in."""
@@ -257,10 +272,11 @@ def measure(bench: Bench, names: list[str], shares: tuple[float, ...], rounds: i
     budgets = [int(share * bench.kept) for share in shares]
     factors = bench.facts(budgets)["factors"]
     rows = [Row("unspool", *settings) for settings in zip(shares, budgets, factors, strict=True)]
+    rows.insert(1, Row("unspool", again=True))
     rows += [Row(name) for name in names if name != "unspool"]
     for _ in range(rounds):
         for row in rows:
-            row.runs.append(bench.run(row.form, row.budget or UNLIMITED, save=str(row)))
+            row.runs.append(bench.run(row.form, row.budget or UNLIMITED, save=str(row), again=row.again))
             check_agreement(str(row), {name: bench.answer(name) for name in ("unlimited", str(row))})
             if row.budget is not None:
                 row.differing += differing(bench.answer("unlimited"), bench.answer(str(row)))
@@ -278,9 +294,12 @@ def differing(reference: str, other: str) -> int:
 # --- reporting -------------------------------------------------------------------------------------------------------
 
 
-def expected_seconds(row: Row, full: Row) -> float | None:
+def expected_seconds(row: Row, rows: list[Row]) -> float | None:
     """What a budget should take, given what 100 % takes: the loop as often as the factor says, the gradient once."""
-    return None if row.factor is None else row.factor * full.median("forward") + full.reverse
+    if row.factor is None:
+        return None
+    full = rows[0] if row is rows[0] else next(row for row in rows if row.again)
+    return row.factor * full.median("forward") + full.reverse
 
 
 def print_table(bench: Bench, rows: list[Row]) -> None:
@@ -304,7 +323,7 @@ def print_table(bench: Bench, rows: list[Row]) -> None:
             f"  {row!s:<18}{_cell(row.budget, 12, 1e6, 'MB')}{_cell(row.growth, 12, 1e6, 'MB')}"
             f"{_cell(report.get('peak'), 12, 1e6, 'MB')}{_cell(row.median('seconds'), 10, 1, 's')}"
             f"{_cell(parts[0], 10, 1, 's')}{_cell(parts[1], 10, 1, 's')}{_cell(report.get('factor'), 8)}"
-            f"{_cell(row.factor, 9)}{_cell(expected_seconds(row, rows[0]), 10, 1, 's')}{_cell(compiling, 11, 1, 's')}"
+            f"{_cell(row.factor, 9)}{_cell(expected_seconds(row, rows), 10, 1, 's')}{_cell(compiling, 11, 1, 's')}"
         )
 
 
@@ -316,7 +335,7 @@ def bars(rows: list[Row]) -> Iterator[Bar]:
     """Yield the bars that this run can decide."""
     full = rows[0]
     for row in rows:
-        expected = expected_seconds(row, full)
+        expected = expected_seconds(row, rows)
         if row.budget is not None and expected is not None:
             yield Bar(f"{row}, growth beside the budget", 100 * row.growth / row.budget, MOST_GROWTH, "%")
             yield Bar(f"{row}, time beside the expected", row.median("seconds") / expected, MOST_TIME, "×")
@@ -338,6 +357,8 @@ def draw(path: Path, bench: Bench, rows: list[Row]) -> None:
     figure, (live, resident) = plt.subplots(1, 2, figsize=(13, 5), sharey=True, layout="constrained")
     blues, others = plt.get_cmap("Blues"), iter(("tab:orange", "tab:red", "tab:green"))
     for row in rows:
+        if row.again:
+            continue
         last = row.runs[-1]
         color = next(others) if row.share is None else blues(0.95 - 0.15 * SHARES.index(row.share))
         resident.plot(*_curve(last["resident"]), color=color, label=str(row), linewidth=1.2)
