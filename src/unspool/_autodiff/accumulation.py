@@ -122,10 +122,11 @@ def _place(term: Any) -> tuple[Any, ...] | None:
     subscripts, left, right = term
     if type(left) is not Pending or type(right) is not Pending or left.step is not right.step:
         return None
-    placed = left.step.placed
-    if placed is None or placed.position < 0 or left.index not in placed.stacks or right.index not in placed.stacks:
+    step = left.step
+    placed = step.placed
+    if placed is None or not placed.length or left.index not in placed.stacks or right.index not in placed.stacks:
         return None
-    return id(placed.source), subscripts, left.index, right.index, placed.position
+    return id(placed.source), subscripts, left.index, right.index, step.position
 
 
 def as_outer(term: Any) -> Outer | None:

@@ -11,13 +11,13 @@ keep, and leaves as two. An outer product leaves as its two factors (see `accumu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.accumulation import Contribution, Outer, Sum, as_outer, merge
+from unspool._autodiff.accumulation import Outer, Sum, as_outer, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor
+from unspool._autodiff.noting import LAZY, can_be_noted, make_note
 from unspool._engine.default import default_engine
-from unspool._engine.generated import compile_function
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
@@ -48,74 +48,39 @@ class Derivative(NamedTuple):
     results: tuple[tuple[Any, ...] | None, ...]
 
 
-def pull_call(
-    call: Call, cotangents: Sequence[Any], active: tuple[bool, ...], before: Sequence[Any]
-) -> list[Contribution | None]:
-    """Return what has arrived at a call's inputs, with what its outputs' cotangents contribute added to it.
+def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived: dict[int, Any]) -> None:
+    """Let what arrived at a call arrive at its inputs, with what the call contributes.
 
-    ``before`` is what had arrived; entries for inputs that are not active are ``None``.
+    Parameters
+    ----------
+    call : Call
+    arriving : list
+        The cotangents of its outputs, then what had arrived at its inputs: None for those that are not active.
+    active : tuple of bool
+        Which inputs are.
+    arrived : dict
+        What has arrived by the id of the node; what had arrived at the inputs has been taken out.
     """
     # In a loop every step but the first few looks the same, and types are enough to see that.
-    arriving = [*cotangents, *before]
     derivatives, pattern = call.plan.derivatives, (active, *map(type, arriving))
-    short_way = derivatives.get(pattern)
-    if short_way is not None:
-        placed: list[Any] = short_way(call, call.inputs, arriving)
-        if before.count(None) == len(before):  # nothing to join
-            return placed
-    else:
-        # Outer products stay outside, to be gathered.
-        before = [b if type(b) in _LAZY else as_outer(b) or b for b in before]
-        arriving = [*cotangents, *before]
-        pattern = (active, *map(type, arriving))
-        key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
-        placed = _apply(call, key, arriving)
-        if _LAZY.issuperset(pattern[1:]) and _has_short_way(derivatives[key]):
-            derivatives[pattern] = _make_short_way(derivatives[key])
-    return [p if b is None else _joined(b, p) for b, p in zip(before, placed, strict=True)]
-
-
-# What arrives at a call in the midst of a loop: nothing, outputs of earlier steps, sums that are not added up.
-_LAZY = frozenset({type(None), Pending, Sum, Outer})
-
-
-def _has_short_way(derivative: Derivative) -> bool:
-    forms = [form for form in derivative.results if form is not None]
-    kinds = {kind for kind, _ in derivative.sources}
-    return bool(derivative.plan.fragment.outputs) and "keep" not in kinds and all(f[0] != "masked" for f in forms)
-
-
-def _make_short_way(derivative: Derivative) -> Callable[..., list[Any]]:
-    """Generate the function that notes a step of a derivative: what `_apply` does, written out."""
-    bound: dict[str, Any] = {"Step": Step, "Pending": Pending, "Outer": Outer, "Sum": Sum, "plan": derivative.plan}
-    bound |= {"output": output}
-    reading = {"input": "inputs[{}]", "number": "arriving[{}]", "output": "output(call, {})", "node": "node{}"}
-    sources = []
-    for i, (kind, position) in enumerate(derivative.sources):
-        if kind == "node":
-            bound[f"node{i}"] = position
-        sources.append(reading[kind].format(i if kind == "node" else position))
-    made: list[int] = []
-    results = [_write_result(form, made) for form in derivative.results]
-    bound["made"] = tuple(made)
-    lines = [f"step = Step(plan, [{', '.join(sources)}])", "step.made = made", f"return [{', '.join(results)}]"]
-    body = "\n".join(f"    {line}" for line in lines)
-    made_function: Callable[..., list[Any]] = compile_function(
-        "note", f"def note(call, inputs, arriving):\n{body}\n", bound
-    )
-    return made_function
-
-
-def _write_result(form: tuple[Any, ...] | None, made: list[int]) -> str:
-    """Write the expression for a result; ``made`` collects the outputs it stands for."""
-    if form is None:
-        return "None"
-    if form[0] == "terms":
-        return f"Sum({', '.join(_write_result(term, made) for term in form[1:])})"
-    positions = form[1:] if form[0] == "plain" else form[2:]
-    made += positions
-    pending = ", ".join(f"Pending(step, {position})" for position in positions)
-    return pending if form[0] == "plain" else f"Outer({form[1]!r}, {pending})"
+    note = derivatives.get(pattern)
+    if note is not None:
+        note(call, call.inputs, arriving, arrived)
+        return
+    count = len(call.shape)
+    # Outer products stay outside, to be gathered.
+    before = [b if type(b) in LAZY else as_outer(b) or b for b in arriving[count:]]
+    arriving = [*arriving[:count], *before]
+    types = tuple(map(type, arriving))
+    key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
+    placed = _apply(call, key, arriving)
+    if can_be_noted(derivatives[key], types):
+        derivatives[active, *types] = make_note(derivatives[key], types)
+    for operand, b, p in zip(call.inputs, before, placed, strict=True):
+        contribution = p if b is None else _joined(b, p)
+        if contribution is not None:
+            earlier = arrived.get(operand.id)
+            arrived[operand.id] = contribution if earlier is None else merge(earlier, contribution)
 
 
 def _joined(before: Any, placed: Any) -> Any:

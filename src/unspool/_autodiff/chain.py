@@ -11,7 +11,7 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, pairwise
@@ -44,22 +44,26 @@ LONGEST = 256
 _LARGEST_STACK = 1 << 18
 _FEW = 16
 
-_next_number = count().__next__
+next_number = count().__next__
 
 
 class Step:
     """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
 
-    ``made`` lists the output of each `Pending` that was made of it, ``wanted`` those that are needed whatever else
-    reads them.
+    ``read`` are the positions of inputs that are outputs of earlier steps. ``made`` lists the output of each `Pending`
+    that was made of it, ``wanted`` those that are needed whatever else reads them. Once it is ``placed``, ``position``
+    tells where in a chain.
     """
 
-    __slots__ = ("inputs", "made", "number", "placed", "plan", "wanted")
+    __slots__ = ("inputs", "made", "number", "placed", "plan", "position", "read", "wanted")
 
-    def __init__(self, plan: Plan, inputs: list[Tensor | Pending]) -> None:
-        self.number = _next_number()
+    position: int
+
+    def __init__(self, plan: Plan, inputs: Sequence[Tensor | Pending]) -> None:
+        self.number = next_number()
         self.plan = plan
         self.inputs = inputs
+        self.read = tuple([i for i, value in enumerate(inputs) if type(value) is Pending])
         self.made: tuple[int, ...] = ()
         self.wanted: tuple[int, ...] = ()
         self.placed: Placed | None = None
@@ -96,38 +100,41 @@ class Pending:
 
 
 class Placed:
-    """Where a step has its outputs now: at a call, or at one position of a chain."""
+    """Where steps have their outputs now: one step at a call, or the steps of a chain.
 
-    __slots__ = ("last", "position", "source", "stacks")
+    ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps: for each the part it is.
+    """
 
-    def __init__(
-        self, source: Node, position: int = -1, last: dict[int, int] | None = None, stacks: Any = None
-    ) -> None:
+    __slots__ = ("last", "length", "source", "stacks")
+
+    def __init__(self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int]) -> None:
         self.source = source
-        self.position = position
+        self.length = length
         self.last = last
-        self.stacks: dict[int, int] = {} if stacks is None else stacks
+        self.stacks = stacks
 
 
 def as_tensor(value: Any) -> Tensor:
     """Return a tensor for a contribution: itself, or the output of a step, which is placed if it was not."""
     if type(value) is not Pending:
         return value  # type: ignore[no-any-return]
-    if value.step.placed is None:
+    step, index = value.step, value.index
+    if step.placed is None:
         place_steps(value)
-    placed: Any = value.step.placed
-    if placed.position < 0:
-        return output(placed.source, value.index)
-    if placed.last is not None and value.index in placed.last:
-        return _part(placed.source, placed.last[value.index])
-    return getitem(_part(placed.source, placed.stacks[value.index]), placed.position)
+    placed: Any = step.placed
+    if not placed.length:
+        return output(placed.source, index)
+    if step.position == placed.length - 1 and index in placed.last:
+        return _part(placed.source, placed.last[index])
+    return getitem(_part(placed.source, placed.stacks[index]), step.position)
 
 
 def stack_of(values: Sequence[Pending]) -> Tensor:
     """Return consecutive outputs of a chain along a new first axis: they are stacked already."""
-    first: Any = values[0].step.placed
-    whole = _part(first.source, first.stacks[values[0].index])
-    return whole if whole.shape[0] == len(values) else whole[first.position : first.position + len(values)]
+    placed: Any = values[0].step.placed
+    first = values[0].step.position
+    whole = _part(placed.source, placed.stacks[values[0].index])
+    return whole if whole.shape[0] == len(values) else whole[first : first + len(values)]
 
 
 def youngest(values: Sequence[Any]) -> Any:
@@ -145,19 +152,9 @@ def _part(source: Node, index: int) -> Tensor:
 
 def place_steps(last: Pending) -> None:
     """Make nodes of a step and of all it depends on that are not nodes yet."""
-    waiting: dict[int, Step] = {}
-    stack = [last.step]
-    while stack:
-        step = stack.pop()
-        if step.number not in waiting:
-            waiting[step.number] = step
-            for value in step.inputs:  # a comprehension costs as much as three turns of a loop
-                if type(value) is Pending and value.step.placed is None:
-                    stack.append(value.step)
     run: list[Step] = []
     wiring: tuple[tuple[int, int], ...] | None = None
-    for number in sorted(waiting):
-        step = waiting.pop(number)
+    for step in _waiting(last.step):
         carried = _carried(step, run[-1]) if run and step.plan is run[-1].plan else None
         if carried is None or (wiring is not None and carried != wiring) or len(run) == LONGEST:
             _place_run(run, wiring or ())
@@ -168,14 +165,33 @@ def place_steps(last: Pending) -> None:
     _place_run(run, wiring or ())
 
 
+def _waiting(last: Step) -> Iterator[Step]:
+    """Yield a step and all it depends on that are not nodes yet, in the order in which they were noted."""
+    found = {last.number: last}
+    stack = [last]
+    while stack:
+        step = stack.pop()
+        inputs = step.inputs
+        for position in step.read:
+            value: Any = inputs[position]
+            before = value.step
+            if before.placed is None and before.number not in found:
+                found[before.number] = before
+                stack.append(before)
+    for number in sorted(found):
+        yield found.pop(number)
+
+
 def _carried(step: Step, before: Step) -> tuple[tuple[int, int], ...] | None:
     """Return which inputs of a step are which outputs of the one before; None if it reads another step."""
+    inputs = step.inputs
     pairs = []
-    for position, value in enumerate(step.inputs):
-        if type(value) is Pending and value.step.placed is None:
-            if value.step is not before:
-                return None
+    for position in step.read:
+        value: Any = inputs[position]
+        if value.step is before:
             pairs.append((position, value.index))
+        elif value.step.placed is None:
+            return None
     return tuple(pairs) or None
 
 
@@ -183,13 +199,20 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     if len(run) < SHORTEST:
         for step in run:
             inputs = tuple([as_tensor(value) for value in step.inputs])
-            step.placed = Placed(make_call(step.plan, inputs, step.plan.fragment.origins))
-            step.inputs = []
+            _settle(step, Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}), -1)
         return
     stacked = tuple(sorted(_needed_of_all(run)))
     length = _longest(run[0].plan, stacked)
     for first in range(0, len(run), length):
         _place_chain(run[first : first + length], wiring, stacked)
+
+
+def _settle(step: Step, placed: Placed, position: int) -> None:
+    """Note where a step is now; what it read is let go."""
+    step.placed = placed
+    step.position = position
+    step.inputs = ()
+    step.read = ()
 
 
 def _longest(plan: Plan, stacked: Sequence[int]) -> int:
@@ -206,14 +229,13 @@ def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: 
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
     entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
     entering += [as_tensor(run[0].inputs[position]) for position in constant]
-    for step in run:
-        entering += [as_tensor(step.inputs[position]) for position in varying]
+    entering += [as_tensor(step.inputs[position]) for step in run for position in varying]
     node = make_chain(chain, tuple(entering))
     shown = {index: i for i, index in enumerate(last)}
     stacks = {index: len(last) + i for i, index in enumerate(stacked)}
+    placed = Placed(node, len(run), shown, stacks)
     for position, step in enumerate(run):
-        step.placed = Placed(node, position, shown if step is run[-1] else None, stacks)
-        step.inputs = []
+        _settle(step, placed, position)
 
 
 def _needed_of_all(run: list[Step]) -> set[int]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.reverse import missing_rule
-from unspool._autodiff.walk import active_nodes
+from unspool._autodiff.walk import Walk
 from unspool._engine.default import default_engine
-from unspool._fragments.call import Call, Projection, link_of
+from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import add_cotangents, astype, through_mask
@@ -42,8 +42,8 @@ def _push(
     seeded = [v for v in variables if v.id in moving]
     levels = default_engine().levels
     with origin_scope() as origin:
-        nodes = active_nodes(outputs, seeded)
-        wanted = _wanted_outputs(nodes)
+        walk = Walk(outputs, seeded)
+        nodes, shown = walk.order, walk.shown
         level = levels.of(nodes[0]) if nodes else 0
         for node in nodes:
             if node.id not in moving:
@@ -51,24 +51,16 @@ def _push(
                     levels.mark()  # tangents of a loop and tangents of its gradient are two levels
                 origin.code, origin.lasti = node.code, node.lasti
                 if type(node) is Call:
-                    tangent: Any = push_call(node, [moving.get(i.id) for i in node.inputs], wanted.get(node.id, ()))
-                elif type(node) is Projection and (link := link_of(node))[0].id in moving:
-                    tangent = moving[link[0].id][link[1]]
-                else:
-                    tangent = jvp_of(node, tuple([moving.get(operand.id) for operand in node.inputs]))
+                    met = shown[node.id]
+                    tangents = push_call(node, [moving.get(i.id) for i in node.inputs], {index for index, _ in met})
+                    for index, key in met:
+                        if tangents[index] is not None:
+                            moving.setdefault(key, tangents[index])  # a variable moves as it was told to
+                    continue
+                tangent: Any = jvp_of(node, tuple([moving.get(operand.id) for operand in node.inputs]))
                 if tangent is not None:
                     moving[node.id] = tangent
     return [moving.get(output.id) for output in outputs]
-
-
-def _wanted_outputs(nodes: Sequence[Node]) -> dict[int, set[int]]:
-    """Return which outputs of each call are among some nodes."""
-    wanted: dict[int, set[int]] = {}
-    for node in nodes:
-        if type(node) is Projection:
-            call, index = link_of(node)
-            wanted.setdefault(call.id, set()).add(index)
-    return wanted
 
 
 def jvp_of(node: Node, tangents: tuple[Any, ...]) -> Any:

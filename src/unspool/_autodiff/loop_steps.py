@@ -22,7 +22,7 @@ from unspool._autodiff.identity import zeros
 from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
 from unspool._autodiff.loop_simplify import simplified
 from unspool._autodiff.reverse import pullback
-from unspool._autodiff.walk import active_nodes
+from unspool._autodiff.walk import Walk, is_differentiable
 from unspool._dims import is_concrete
 from unspool._dtypes import BOOL
 from unspool._engine.default import default_engine
@@ -168,8 +168,8 @@ def active_carries(loop: Loop, shapes: tuple[Any, ...], wanted: Groups) -> tuple
         variables = [
             x for group, flag in zip(places, flags, strict=True) for x, f in zip(group, flag, strict=True) if f
         ]
-        reached = {node.id for node in active_nodes(carry, variables)}
-        grown = tuple([a or x.id in reached for a, x in zip(active, carry, strict=True)])
+        reached = Walk(carry, variables).active
+        grown = tuple([a or (x.id in reached and is_differentiable(x)) for a, x in zip(active, carry, strict=True)])
         if grown == active:
             break
         active = grown

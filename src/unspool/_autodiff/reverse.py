@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Outer, Sum, accumulate, merge, total
+from unspool._autodiff.accumulation import Outer, Sum, accumulate, total
 from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.walk import Walk
@@ -67,7 +67,7 @@ def _sweep(
 ) -> dict[int, Any]:
     wanted = {v.id for v in variables}
     walk = Walk(outputs, variables)
-    order, active, links = walk.order, walk.active, walk.links
+    order, active, shown = walk.order, walk.active, walk.shown
     for output, seed in zip(outputs, cotangents, strict=True):
         if seed is not None and output.id in active:
             seed = fit(seed, output)
@@ -85,24 +85,16 @@ def _sweep(
             if key < floor:
                 floor = levels.floor(node)
                 _begin_level(arrived)
+            if type(node) is Call:
+                arriving = _at_outputs(node, shown[key], arrived, wanted, found)
+                if arriving is not None:
+                    _distribute_call(node, arriving, active, arrived)
+                continue
             ct = arrived.pop(key, None)
             if ct is None:
                 continue
             if key in wanted:
                 found[key] = ct.keep() if type(ct) is Pending else ct
-            if type(node) is Call:
-                _distribute_call(node, ct, passing_inputs(node.plan), active, arrived)
-                continue
-            if key in links:
-                if type(ct) is Outer or type(ct) is Sum:
-                    ct = total(ct)
-                call, index = links[key]
-                slots = arrived.get(call.id)
-                if slots is None:
-                    slots = arrived[call.id] = [None] * len(call.shape)
-                before = slots[index]
-                slots[index] = ct if before is None else accumulate(before, ct)
-                continue
             if not node.inputs:
                 continue
             if type(ct) is not list:
@@ -148,30 +140,47 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
             arrived[operand.id] = contribution if before is None else accumulate(before, contribution)
 
 
-def _distribute_call(
-    call: Call, cotangents: Sequence[Any], passing: Sequence[int], active: set[int], arrived: dict[int, Any]
-) -> None:
+def _at_outputs(
+    call: Call, met: list[tuple[int, int]], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
+) -> list[Any] | None:
+    """Take what has arrived at the outputs of a call, and note what is asked for; None if nothing has."""
+    arriving: list[Any] | None = None
+    if len(met) > 1:
+        met.sort(key=_by_id, reverse=True)
+    for index, key in met:
+        ct = arrived.pop(key, None)
+        if ct is None:
+            continue
+        if key in wanted:
+            found[key] = ct.keep() if type(ct) is Pending else ct
+        if type(ct) is Outer or type(ct) is Sum:
+            ct = total(ct)
+        if arriving is None:
+            arriving = [None] * len(call.shape)
+        before = arriving[index]
+        arriving[index] = ct if before is None else accumulate(before, ct)
+    return arriving
+
+
+def _by_id(met: tuple[int, int]) -> int:
+    return met[1]
+
+
+def _distribute_call(call: Call, arriving: list[Any], active: set[int], arrived: dict[int, Any]) -> None:
     """Add what a call contributes to its inputs. The adjoint adds to what has arrived, in the order of its nodes.
 
     So the sum is the same, bit for bit, as if the nodes of the call had been visited one by one.
     """
-    inputs = call.inputs
-    count = len(inputs)
-    needed = [False] * count
-    before: list[Any] = [None] * count
-    for position in passing:
+    inputs, first = call.inputs, len(arriving)
+    needed = [False] * len(inputs)
+    arriving += [None] * len(inputs)
+    for position in passing_inputs(call.plan):
         key = inputs[position].id
         if key in active:
             needed[position] = True
             # A node can stand at two inputs; what arrived at it is passed on once.
-            before[position] = arrived.pop(key, None)
-    contributions = pull_call(call, cotangents, tuple(needed), before)
-    for position in passing:
-        contribution = contributions[position]
-        if contribution is not None:
-            key = inputs[position].id
-            earlier = arrived.get(key)
-            arrived[key] = contribution if earlier is None else merge(earlier, contribution)
+            arriving[first + position] = arrived.pop(key, None)
+    pull_call(call, arriving, tuple(needed), arrived)
 
 
 def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:

@@ -24,7 +24,7 @@ _by_id = attrgetter("id")
 
 
 def active_nodes(outputs: Sequence[Node], variables: Sequence[Node]) -> list[Node]:
-    """Return, in order, the nodes on a differentiable path from a variable to an output, both included."""
+    """Return, in order, the nodes on a differentiable path from a variable to an output; calls for their outputs."""
     return Walk(outputs, variables).order
 
 
@@ -89,18 +89,18 @@ class Walk:
     Attributes
     ----------
     order : list of Node
-        The nodes on such a path, in topological order. A call that is visited as a whole is one of them.
+        The nodes on such a path, in topological order. A call that is visited as a whole stands for its outputs.
     active : set of id
-        The ids of these nodes and of the variables.
-    links : dict of id to (Call, int)
-        The outputs of calls that are visited as a whole.
+        The ids of these nodes, of the outputs of such calls, and of the variables.
+    shown : dict of id to list of (int, id)
+        Of each call that is visited as a whole, the outputs that were met: positions and ids.
     """
 
-    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "links", "order")
+    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "order", "shown")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
-        self.links: dict[int, tuple[Call, int]] = {}
+        self.shown: dict[int, list[tuple[int, int]]] = {}
         self.order: list[Node] = []
         if not variables:
             return
@@ -115,25 +115,32 @@ class Walk:
         if in_id_order:
             reached.sort(key=_by_id)
         else:
-            reached = in_order(reached, lambda node: sources[node.id])
-        active, order = self.active, self.order
+            reached = self._sorted(reached, sources)
+        self._activate(reached, sources)
+
+    def _activate(self, reached: list[Node], sources: dict[int, Sequence[Node]]) -> None:
+        """Find what depends on a variable, from what is made first to what is made last."""
+        active, order, shown = self.active, self.order, self.shown
         for node in reached:
             key = node.id
             if key in active:
                 order.append(node)
-            else:
-                for operand in sources[key]:
-                    if operand.id in active:
-                        active.add(key)
-                        order.append(node)
-                        break
+                continue
+            for operand in sources[key]:
+                if operand.id in active:
+                    active.add(key)
+                    order.append(node)
+                    if key in shown:
+                        for _, output in shown[key]:
+                            active.add(output)
+                    break
 
     def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[int, Sequence[Node]], bool]:
         """Return the differentiable nodes that outputs are made from, and what each is differentiated through.
 
         Also tells whether the order of ids is a topological order of them.
         """
-        first, through_all, links = self._first, self._through_all, self.links
+        first, through_all, shown = self._first, self._through_all, self.shown
         is_closed = not self._inside.is_anywhere
         reached: list[Node] = []
         sources: dict[int, Sequence[Node]] = {}
@@ -144,18 +151,20 @@ class Walk:
             key = node.id
             if key in sources:
                 continue
-            cls = type(node)
-            if cls is Call:
-                operands: Sequence[Node] = self._through_call(node)  # type: ignore[arg-type]
-            elif node.dtype not in INEXACT and not is_differentiable(node):
+            if node.dtype not in INEXACT and not is_differentiable(node):
                 sources[key] = ()
                 continue
-            elif cls is Projection:
-                if is_closed:  # what `_behind_projection` does for every step of a loop, without the call
-                    link = links[key] = link_of(node)
-                    operands = link[:1]
-                else:
-                    operands = self._behind_projection(node)
+            if type(node) is Projection and (is_closed or not self._is_open(link_of(node)[0])):
+                # An output is known by its call, which takes its place.
+                sources[key] = ()
+                call, index = link_of(node)
+                key = call.id
+                if key in shown:
+                    shown[key].append((index, node.id))
+                    continue
+                shown[key] = [(index, node.id)]
+                node, inputs, passing = call, call.inputs, passing_inputs(call.plan)
+                operands = inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
             else:
                 op = node.op
                 if op not in through_all:
@@ -165,25 +174,17 @@ class Walk:
             sources[key] = operands
             for operand in operands:
                 other = operand.id
-                if other not in sources and (other >= first or type(operand) is Call):
-                    stack.append(operand)
-                if other > key:
-                    in_id_order = False
+                if other >= first:
+                    if other not in sources:
+                        stack.append(operand)
+                    if other > key:
+                        in_id_order = False
         return reached, sources, in_id_order
 
-    def _through_call(self, call: Call) -> Sequence[Node]:
-        """Return what a call is differentiated through."""
-        inputs, passing = call.inputs, passing_inputs(call.plan)
-        return inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
-
-    def _behind_projection(self, node: Node) -> Sequence[Node]:
-        """Return the call of an output, or, if the call is walked node by node, what the output is made from."""
-        link = link_of(node)
-        call = link[0]
-        if self._inside.is_anywhere and self._is_open(call):
-            return node.inputs if _passes_through_all(node.op) else _differentiated_inputs(node)
-        self.links[node.id] = link
-        return (call,)
+    def _sorted(self, reached: list[Node], sources: dict[int, Sequence[Node]]) -> list[Node]:
+        """Return nodes in topological order where that of their ids is none."""
+        calls = {output: node for node in reached for _, output in self.shown.get(node.id, ())}
+        return in_order(reached, lambda node: [calls.get(operand.id, operand) for operand in sources[node.id]])
 
     def _is_open(self, call: Call) -> bool:
         """Whether a call is walked node by node; decided once."""

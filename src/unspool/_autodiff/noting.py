@@ -1,0 +1,115 @@
+"""Noting a step of a derivative in few instructions: the function for steps that look alike is generated.
+
+A gradient through K calls of one plan notes K steps (`chain`). Which inputs of a step come from where, and where its
+outputs go, follows from the derivative and from the types of what arrives. So it is worked out once and written down as
+straight-line Python; in a loop, a step costs little more than the objects that stand for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unspool._autodiff.accumulation import Outer, Sum, merge
+from unspool._autodiff.chain import Pending, Step, next_number
+from unspool._engine.generated import compile_function
+from unspool._fragments.call import output
+
+if TYPE_CHECKING:
+    from unspool._autodiff.calls import Derivative
+    from unspool._engine.plan import Plan
+
+# What arrives at a call in the midst of a loop: nothing, outputs of earlier steps, sums that are not added up.
+LAZY = frozenset({type(None), Pending, Sum, Outer})
+
+Note = Callable[[Any, Any, list[Any], dict[int, Any]], None]
+
+
+def can_be_noted(derivative: Derivative, types: Sequence[type]) -> bool:
+    """Whether a function can be generated for a derivative and the types of what arrives."""
+    forms = [form for form in derivative.results if form is not None]
+    kinds = {kind for kind, _ in derivative.sources}
+    return (
+        LAZY.issuperset(types)
+        and bool(derivative.plan.fragment.outputs)
+        and "keep" not in kinds
+        and all(form[0] != "masked" for form in forms)
+    )
+
+
+def make_note(derivative: Derivative, types: Sequence[type]) -> Note:
+    """Generate the function that notes a step of a derivative, ``note(call, inputs, arriving, arrived)``.
+
+    What arrives has the given types: at the outputs of the call, then at its inputs. The function does what
+    `calls.pull_call` does in general.
+    """
+    writer = _Writer(derivative.plan)
+    writer.write_step(derivative.sources, types)
+    first = len(types) - len(derivative.results)
+    for position, form in enumerate(derivative.results):
+        writer.write_result(position, form, types[first + position], f"arriving[{first + position}]")
+    return writer.compile()
+
+
+class _Writer:
+    """The lines of the function, and the names that they use."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._bound: dict[str, Any] = {"plan": plan, "new": object.__new__, "next_number": next_number}
+        self._bound |= {"Step": Step, "Pending": Pending, "Outer": Outer, "Sum": Sum, "merge": merge, "output": output}
+        self._lines: list[str] = []
+        self._made: list[int] = []
+
+    def write_step(self, sources: Sequence[tuple[str, Any]], types: Sequence[type]) -> None:
+        """Write what makes the step: `Step`, without the call."""
+        reading = {"input": "inputs[{}]", "number": "arriving[{}]", "output": "output(call, {})"}
+        texts: list[str] = []
+        read: list[int] = []
+        for i, (kind, position) in enumerate(sources):
+            if kind == "node":
+                self._bound[f"node{i}"] = position
+                texts.append(f"node{i}")
+            else:
+                texts.append(reading[kind].format(position))
+            if kind == "number" and types[position] is Pending:
+                read.append(i)
+        self._bound["read"] = tuple(read)
+        self._lines += ["step = new(Step)", "step.number = next_number()", "step.plan = plan"]
+        self._lines += [f"step.inputs = [{', '.join(texts)}]", "step.read = read", "step.made = made"]
+        self._lines += ["step.wanted = ()", "step.placed = None"]
+
+    def write_result(self, position: int, form: tuple[Any, ...] | None, kind: type, before: str) -> None:
+        """Write what arrives at an input of the call."""
+        if form is None:
+            if kind is type(None):
+                return
+            text = before
+        elif kind is Sum:
+            self._lines.append(f"{before}.terms += [{', '.join(map(self._term, form[1:]))}]")
+            text = before
+        else:
+            text = f"merge({before}, {self._term(form)})" if kind is Outer else self._term(form)
+        self._lines += [f"key = inputs[{position}].id", f"given = {text}", "earlier = arrived.get(key)"]
+        self._lines += ["arrived[key] = given if earlier is None else merge(earlier, given)"]
+
+    def _term(self, form: tuple[Any, ...]) -> str:
+        """Return the expression for a result."""
+        if form[0] == "terms":
+            return f"Sum({', '.join(map(self._term, form[1:]))})"
+        if form[0] == "plain":
+            return self._pending(form[1])
+        return f"Outer({form[1]!r}, {self._pending(form[2])}, {self._pending(form[3])})"
+
+    def _pending(self, index: int) -> str:
+        """Write what makes a `Pending`, without the call, and return its name."""
+        name = f"pending{len(self._made)}"
+        self._made.append(index)
+        self._lines += [f"{name} = new(Pending)", f"{name}.step = step", f"{name}.index = {index}"]
+        return name
+
+    def compile(self) -> Note:
+        """Return the function."""
+        self._bound["made"] = tuple(self._made)
+        body = "\n".join(f"    {line}" for line in self._lines)
+        note: Note = compile_function("note", f"def note(call, inputs, arriving, arrived):\n{body}\n", self._bound)
+        return note
