@@ -215,14 +215,6 @@ def intern(
     return node  # type: ignore[return-value]
 
 
-def forget(node: Node) -> None:
-    """Take a node out of the intern table: an equal recipe will be another node."""
-    key, node.key = node.key, None
-    reference = _table.pop(key, None)
-    if reference is not None and reference() is not node:
-        _table.setdefault(key, reference)
-
-
 def resolve_race(key: tuple[Any, ...], node: Tensor) -> Tensor:
     """Decide which node a key stands for when another one stood there first.
 

@@ -74,6 +74,17 @@ def is_folded(tensor: us.Tensor) -> bool:
 # --- what is stored --------------------------------------------------------------------------------------------------
 
 
+def test_what_has_to_be_kept_of_a_step_that_ran_node_by_node_stays_with_its_call() -> None:
+    us.clear_caches()  # the first time a piece of some structure runs node by node
+    x = us.tensor(X)
+    with us.memory("1MB"):
+        y = us.tanh(us.sin(us.keep(us.exp(x))) * x)
+        float(us.sum(y))
+        flush()
+        assert is_folded(y)
+        assert any(np.array_equal(value, np.exp(X)) for value in link_of(y)[0].value if value is not None)
+
+
 def test_what_was_evaluated_becomes_an_output_of_a_call_and_the_interior_is_freed() -> None:
     x = us.tensor(X)
     with folding(NEVER):

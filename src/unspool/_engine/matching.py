@@ -60,11 +60,13 @@ class Site:
         What runs it, the bytes of its outputs, the most bytes it takes, whether they are many; when ``is_ready``.
     match : callable or None
         What recognises it.
+    checks : dict
+        What `make_check` made.
     """
 
     __slots__ = (
-        "_checks",
         "_make",
+        "checks",
         "has_bundles",
         "is_known",
         "is_large",
@@ -103,7 +105,7 @@ class Site:
         self.is_known = False
         self.is_ready = False
         self.match: Match | None = None
-        self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
+        self.checks: dict[tuple[int, ...], Callable[..., bool]] = {}
 
     def make_plan(self) -> None:
         """Make the plan, if there is none: the piece runs again, or is folded."""
@@ -114,17 +116,14 @@ class Site:
             self.peak = self.plan.peak_bytes
             self.is_ready = True
 
-    def is_private(self, indices: Sequence[int], handles: Sequence[Node]) -> bool:
-        """Whether nothing outside a piece has come to use a node inside of it since it was evaluated.
+    def make_check(self, indices: tuple[int, ...]) -> Callable[..., bool]:
+        """Make what tells whether nothing outside a piece has come to use a node inside of it since it was evaluated.
 
         Such a node (what all iterations have in common, met in the first one) would be computed, and differentiated,
-        twice if the piece was folded. ``handles`` are the outputs that are alive, ``indices`` which ones they are.
+        twice if the piece was folded. It is called with the outputs that are alive, ``indices`` are which ones.
         """
-        pattern = tuple(indices)
-        check = self._checks.get(pattern)
-        if check is None:
-            check = self._checks[pattern] = make_privacy_check(self.plan.fragment, indices)
-        return check(*handles)
+        check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices)
+        return check
 
 
 class Sites:

@@ -97,7 +97,7 @@ def generate(
 
     ``in_place`` are accumulators that it may overwrite.
     """
-    names = {"owned": owned, "asarray": np.asarray, "give": POOL.give}
+    names = {"owned": owned, "array": np.array, "asarray": np.asarray, "give": POOL.give}
     names |= {f"v{slot}": value for slot, value in _held(fragment, steps, outputs).items()}
     writer = Writer(fragment, bound, frozenset(outputs), names, frozenset(in_place))
     for step in fuse_sums(steps, bound, outputs, in_place) if in_place else steps:
@@ -182,7 +182,8 @@ class Writer:
         if step.slot not in self._outputs or text.startswith("asarray("):
             return text
         if step.op not in FRESH and not isinstance(self.kernel_of(step), np.ufunc):
-            return f"owned({text})"
+            # A copy of one number costs less than to find out whether one is needed.
+            return f"owned({text})" if self.shapes[step.slot] else f"array({text})"
         # NumPy returns scalars where a result has no axes.
         return text if self.shapes[step.slot] else f"asarray({text})"
 

@@ -24,7 +24,7 @@ from weakref import WeakSet, ref
 
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
-from unspool._fragments.call import Call, Projection, fold, link_of, new_call
+from unspool._fragments.call import Call, Projection, fold, link_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -138,7 +138,7 @@ class FoldQueue:
         piece.residuals = residuals
         piece.slab = None
         piece.is_deep = piece.is_loose = False
-        self._append(piece, outputs[: site.results])
+        self._append(piece, outputs if len(outputs) == site.results else outputs[: site.results])
 
     def add_loose(self, piece: Piece) -> None:
         """Remember a piece that ran node by node."""
@@ -151,18 +151,19 @@ class FoldQueue:
         # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
         newest, depth, is_marked = -1, 0, True
         for operand in piece.inputs:
-            if operand.op not in LEAF_OPS:
-                if operand.id > newest:
-                    newest = operand.id
-                if type(operand) is Projection:
-                    before = link_of(operand)[0].depth
-                elif (earlier := getattr(operand, "piece", None)) is not None:
-                    before = earlier.depth
-                    is_marked = is_marked and earlier.is_deep
-                else:
-                    continue
-                if before > depth:
-                    depth = before
+            if operand.op in LEAF_OPS:
+                continue
+            if operand.id > newest:
+                newest = operand.id
+            if type(operand) is Projection:
+                before = link_of(operand)[0].depth
+            elif (earlier := getattr(operand, "piece", None)) is not None:
+                before = earlier.depth
+                is_marked = is_marked and earlier.is_deep
+            else:
+                continue
+            if before > depth:
+                depth = before
         piece.newest = newest
         piece.depth = depth + 1
         if depth >= self.most:
@@ -183,37 +184,35 @@ class FoldQueue:
 
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
-        site, inputs, outputs, results = piece.site, piece.inputs, piece.outputs, piece.site.results
-        newest = piece.newest
+        site, outputs, newest = piece.site, piece.outputs, piece.newest
         handles: list[Node] = []
-        indices: list[int] = []
+        indices: tuple[int, ...] = ()
         first = 0
-        for index in range(results):
+        for index in range(site.results):
             node = outputs[index]()
             if node is not None and (number := node.id) > newest:
                 if not handles or number < first:
                     first = number
                 handles.append(node)
-                indices.append(index)
+                indices += (index,)
         node = None  # a second name would count as a reference from outside
         if handles and not site.is_ready:
             site.make_plan()
-        if not handles or not site.is_private(indices, handles):
+        if not handles or not (site.checks.get(indices) or site.make_check(indices))(*handles):
             self._on_stay(piece)
             return
+        slab: tuple[Any, ...] = ()
+        if piece.is_loose:  # what is kept for derivatives is with nodes that are let go now
+            nodes = [reference() for reference in outputs[site.results :]]
+            slab = _slab(site.plan, [None if node is None else node.value for node in nodes])
+            del nodes
+        elif piece.residuals:
+            slab = _slab(site.plan, piece.residuals)
         # The call stands just before its outputs in the order of ids.
-        call = new_call(site.plan, inputs, site.origins, first - 1)
+        call = fold(site.plan, piece.inputs, site.origins, first - 1, piece.depth, slab, indices, handles)
         if call is None:  # the same was recorded and evaluated before; its outputs have tensors that stand for them
             self._on_stay(piece)
             return
-        call.value = ()
-        call.depth = piece.depth
-        if piece.is_loose:
-            nodes = [reference() for reference in outputs[results:]]
-            _keep_slab(call, [None if node is None else node.value for node in nodes])
-        elif piece.residuals:
-            _keep_slab(call, piece.residuals)
-        fold(call, indices, handles)
         self._on_fold(call, piece)
 
     def pieces(self) -> Iterator[Piece]:
@@ -245,42 +244,43 @@ class FoldQueue:
                 gate.readers -= 1
 
     def _fold_all(self, after: int, choose: Callable[[Piece], bool] | None = None) -> None:
-        """Fold all but the newest pieces, those that are chosen; while the graph is being walked nothing is done."""
+        """Fold all but the newest pieces: those of loops, and those that are chosen, or all.
+
+        While the graph is being walked nothing is done.
+        """
         gate = self._gate
         if gate.readers:
             return
         with gate.lock:
             if gate.readers:
                 return
+            waiting = self._waiting
             left: list[ref[Piece]] = []
-            for piece in self._take(after):
-                if choose is None or choose(piece):
+            while len(waiting) > after:
+                try:
+                    reference = waiting.popleft()
+                except IndexError:  # another thread took the last one
+                    break
+                piece = reference()
+                if piece is None:
+                    continue
+                if piece.is_deep or choose is None or choose(piece):
                     self._fold(piece)
                 else:
-                    left.append(ref(piece))
-            self._waiting.extendleft(reversed(left))
-
-    def _take(self, most: int) -> Iterator[Piece]:
-        """Take out pieces, oldest first, until no more than so many wait; those that have died are passed over."""
-        waiting = self._waiting
-        while len(waiting) > most:
-            try:
-                piece = waiting.popleft()()
-            except IndexError:  # another thread took the last one
-                return
-            if piece is not None:
-                yield piece
+                    left.append(reference)
+            waiting.extendleft(reversed(left))
 
     def clear(self) -> None:
         """Forget what waits: it stays as it is."""
         self._waiting.clear()
 
 
-def _keep_slab(call: Call, values: Sequence[Any]) -> None:
+def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what a call keeps for derivatives: all of it, or, if some was let go before, what has to be kept."""
     if not any(value is None for value in values):
-        call.value = tuple(values)
-    elif kept := kept_residuals(call.plan):  # the rest was let go before
-        call.value = tuple([value if i in kept else None for i, value in enumerate(values)])
+        return tuple(values)
+    kept = kept_residuals(plan)
+    return tuple([value if i in kept else None for i, value in enumerate(values)]) if kept else ()
 
 
 def depth_of(node: Node) -> int:

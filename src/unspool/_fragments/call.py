@@ -16,7 +16,7 @@ from weakref import ref
 
 from unspool import _graph
 from unspool._engine.statistics import STATISTICS
-from unspool._graph import NO_PARAMS, Bundle, Node, _new, _next_id, _table, forget, origin_scope, resolve_race
+from unspool._graph import NO_PARAMS, Bundle, Node, _new, _next_id, _table, origin_scope, resolve_race
 from unspool._ops.leaf import CONSTANT, constant
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
@@ -125,18 +125,7 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...])
     return _enter_call(key, plan, inputs, origins) if found is None else found
 
 
-def new_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: int) -> Call | None:
-    """Return a new call with the id it shall have, or None if the same call is alive."""
-    key = call_key(plan, inputs)
-    reference = _table.get(key)
-    if reference is not None and reference() is not None:
-        return None
-    return _enter_call(key, plan, inputs, origins, identity)
-
-
-def _enter_call(
-    key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...], identity: int | None = None
-) -> Call:
+def _enter_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
     # What `Node.__init__` does, without the call.
     call = _new(Call)
     call.key = key
@@ -145,7 +134,7 @@ def _enter_call(
     call.params = NO_PARAMS
     call.shape = plan.output_shapes
     call.dtype = plan.output_dtypes  # type: ignore[assignment]
-    call.id = _next_id() if identity is None else identity
+    call.id = _next_id()
     call.value = None
     call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
     call.plan = plan
@@ -191,16 +180,53 @@ def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None
     return [output(call, index) for index in range(plan.fragment.results)]
 
 
-def fold(call: Call, indices: Sequence[int], nodes: Sequence[Node]) -> None:
-    """Let tensors stand for some outputs of a call; what they were made from is let go."""
-    handles: list[Any] = call.handles
+def fold(
+    plan: Plan,
+    inputs: tuple[Node, ...],
+    origins: tuple[Origin, ...],
+    identity: int,
+    depth: int,
+    residuals: tuple[Any, ...],
+    indices: Sequence[int],
+    nodes: Sequence[Node],
+) -> Call | None:
+    """Make a call with a given id of which tensors are outputs; what they were made from is let go.
+
+    Another thread may find the call as soon as it has entered the table, so it is complete by then. None if the same
+    call is alive: it was recorded and evaluated before, and its outputs have tensors that stand for them.
+    """
+    # Once for every step of a loop, so what `Node.__init__` does is written out.
+    key = (_CALL_CODE, plan.id, *map(_id_of, inputs))
+    call = _new(Call)
+    call.key = key
+    call.op = CALL
+    call.inputs = inputs
+    call.params = NO_PARAMS
+    call.shape = plan.output_shapes
+    call.dtype = plan.output_dtypes  # type: ignore[assignment]
+    call.id = identity
+    call.value = residuals
+    call.code, call.lasti = origins[-1]
+    call.plan = plan
+    call.depth = depth
+    call.origins = origins
+    handles: list[Any] = [None] * len(plan.output_shapes)
+    call.handles = handles
+    reference = ref(call)
+    if _table.setdefault(key, reference) is not reference and resolve_race(key, call) is not call:  # type: ignore[arg-type,comparison-overlap]
+        return None
+    STATISTICS.calls += 1
     for index, node in zip(indices, nodes, strict=True):
-        forget(node)
+        own, node.key = node.key, None
+        entry = _table.pop(own, None)
+        if entry is not None and entry() is not node:
+            _table.setdefault(own, entry)
         handles[index] = ref(node)
         # In this order: a thread that looks in between finds a projection that keeps its inputs still.
         node.__class__ = Projection
         _set_inputs(node, (call, index))
         node.piece = None if node.value is not None else LOST
+    return call
 
 
 # --- looking inside --------------------------------------------------------------------------------------------------
