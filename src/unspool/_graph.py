@@ -48,7 +48,8 @@ class Node:
 
     ``value`` belongs to the engine: the cached value, or the data of a leaf. ``code`` and ``lasti`` are where the
     user's program stood when the node was made; `source_of` decodes them. ``piece`` keeps the record of the evaluation
-    that computed the node, for as long as it may still be folded.
+    that computed the node, for as long as it may still be folded. Once it is folded, ``output`` tells which output of
+    its call it is.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class Node:
         "key",
         "lasti",
         "op",
+        "output",
         "params",
         "piece",
         "shape",
@@ -74,6 +76,7 @@ class Node:
     dtype: np.dtype[Any]
     id: int
     key: tuple[Any, ...] | None
+    output: int
     piece: Any
     value: Any
     _name: str

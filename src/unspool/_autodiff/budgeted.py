@@ -15,7 +15,7 @@ from unspool._autodiff.functional import gradient_of
 from unspool._engine.budget import memory as memory_scope
 from unspool._engine.default import default_engine
 from unspool._engine.held import TINY
-from unspool._fragments.call import Projection, link_of
+from unspool._fragments.call import Projection, call_of
 from unspool._graph import Bundle, Node, ancestors
 from unspool._ops.hints import is_kept
 from unspool.checkpoint.segments import as_config, segment_of
@@ -55,8 +55,8 @@ def _with_segments(
     for node in nodes:
         if node.id not in stay and node.inputs and type(node) is not Bundle:
             node.value = None
-            if type(node) is Projection and link_of(node)[0].value:
-                link_of(node)[0].value = ()
+            if type(node) is Projection and call_of(node).value:
+                call_of(node).value = ()
     borders = [node for node in nodes if node.id in stay and node.value is None and type(node) is not Bundle]
     del nodes
     if borders:

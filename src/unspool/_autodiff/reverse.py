@@ -141,12 +141,12 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
 
 
 def _at_outputs(
-    call: Call, met: list[tuple[int, int]], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
+    call: Call, met: Sequence[tuple[int, int]], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
 ) -> list[Any] | None:
     """Take what has arrived at the outputs of a call, and note what is asked for; None if nothing has."""
     arriving: list[Any] | None = None
     if len(met) > 1:
-        met.sort(key=_by_id, reverse=True)
+        met = sorted(met, key=_by_id, reverse=True)
     for index, key in met:
         ct = arrived.pop(key, None)
         if ct is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._autodiff.calls import passing_inputs
 from unspool._autodiff.identity import ALIAS
 from unspool._dtypes import INEXACT
-from unspool._fragments.call import Call, Projection, link_of
+from unspool._fragments.call import Call, Projection, call_of, link_of
 from unspool._graph import Bundle, Node, in_order
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import JointRule
@@ -92,7 +92,7 @@ class Walk:
         The nodes on such a path, in topological order. A call that is visited as a whole stands for its outputs.
     active : set of id
         The ids of these nodes, of the outputs of such calls, and of the variables.
-    shown : dict of id to list of (int, id)
+    shown : dict of id to tuple of (int, id)
         Of each call that is visited as a whole, the outputs that were met: positions and ids.
     """
 
@@ -100,7 +100,7 @@ class Walk:
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
-        self.shown: dict[int, list[tuple[int, int]]] = {}
+        self.shown: dict[int, tuple[tuple[int, int], ...]] = {}
         self.order: list[Node] = []
         if not variables:
             return
@@ -154,15 +154,16 @@ class Walk:
             if node.dtype not in INEXACT and not is_differentiable(node):
                 sources[key] = ()
                 continue
-            if type(node) is Projection and (is_closed or not self._is_open(link_of(node)[0])):
+            if type(node) is Projection and (is_closed or not self._is_open(call_of(node))):
                 # An output is known by its call, which takes its place.
                 sources[key] = ()
-                call, index = link_of(node)
+                met = (node.output, key)
+                call = call_of(node)
                 key = call.id
                 if key in shown:
-                    shown[key].append((index, node.id))
+                    shown[key] += (met,)
                     continue
-                shown[key] = [(index, node.id)]
+                shown[key] = (met,)
                 node, inputs, passing = call, call.inputs, passing_inputs(call.plan)
                 operands = inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
             else:

@@ -40,7 +40,7 @@ from unspool._engine.replay import Replay
 from unspool._engine.sealing import FoldQueue, Piece, make_site, new_piece
 from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import can_be_sealed, structure_of
-from unspool._fragments.call import Call, Projection, link_of, was_evaluated
+from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
 from unspool._tensor import Tensor
@@ -200,9 +200,9 @@ class Evaluator:
 
     def _run_call_of(self, projections: Sequence[Node]) -> bool:
         """Run the call that tensors are outputs of, if it is one, all its inputs have values and it does not fail."""
-        call = link_of(projections[0])[0]
+        call = call_of(projections[0])
         for projection in projections[1:]:
-            if type(projection) is not Projection or link_of(projection)[0] is not call:
+            if type(projection) is not Projection or call_of(projection) is not call:
                 return False
         if all(map(take_from_slab, projections)):
             return True

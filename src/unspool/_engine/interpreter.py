@@ -20,7 +20,7 @@ from unspool._engine.given import run_with_given
 from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
 from unspool._engine.planning import nbytes
-from unspool._fragments.call import Call, Projection, link_of, unfold, was_evaluated
+from unspool._fragments.call import Call, Projection, call_of, link_of, unfold, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams, describe, in_order, lookup, source_of
 from unspool._ops.elementwise import ADD
 from unspool._ops.hints import KEEP
@@ -44,7 +44,7 @@ _LARGE = 1 << 14
 
 def sources_of(node: Node) -> tuple[Node, ...]:
     """Return what a node is computed from: its inputs, or its call."""
-    return (link_of(node)[0],) if type(node) is Projection else node.inputs
+    return (call_of(node),) if type(node) is Projection else node.inputs
 
 
 class Pass:
@@ -90,7 +90,7 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None, *, 
             bundles.append(node)
         if type(node) is Projection:
             has_calls = True
-            call = link_of(node)[0]
+            call = call_of(node)
             inverted |= call.id > node.id
             if call.id in uses:
                 uses[call.id] += 1

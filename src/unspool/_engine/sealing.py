@@ -24,7 +24,7 @@ from weakref import WeakSet, ref
 
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
-from unspool._fragments.call import Call, Projection, fold, link_of
+from unspool._fragments.call import Call, Projection, call_of, fold
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -156,7 +156,7 @@ class FoldQueue:
             if operand.id > newest:
                 newest = operand.id
             if type(operand) is Projection:
-                before = link_of(operand)[0].depth
+                before = call_of(operand).depth
             elif (earlier := getattr(operand, "piece", None)) is not None:
                 before = earlier.depth
                 is_marked = is_marked and earlier.is_deep
@@ -308,9 +308,7 @@ def _is_deep(piece: Piece) -> bool:
 
 def _is_part_of_a_loop(piece: Piece) -> bool:
     return (
-        piece.is_deep
-        or piece.site.has_bundles
-        or any(type(i) is Projection and link_of(i)[0].depth for i in piece.inputs)
+        piece.is_deep or piece.site.has_bundles or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
     )
 
 

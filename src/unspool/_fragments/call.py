@@ -40,26 +40,52 @@ _id_of = attrgetter("id")
 class Call(Bundle):
     """A plan applied to inputs.
 
-    ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``handles`` are
-    weak references to the tensors that stand for the outputs, one of them for each. ``origins`` are where the user's
-    program recorded each instruction. ``depth`` tells how many pieces in a row were folded up to this one; a call that
-    was not made by folding has none.
+    ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``origins`` are
+    where the user's program recorded each instruction. ``depth`` tells how many pieces in a row were folded up to this
+    one; a call that was not made by folding has none.
+
+    Tensors that stand for outputs are referred to weakly. Of a step of a loop one is left as a rule: it has a place of
+    its own, because every list is one object more for the garbage collector to look at.
     """
 
-    __slots__ = ("depth", "handles", "origins", "plan")
+    __slots__ = ("_handle", "_handles", "_position", "depth", "origins", "plan")
 
     depth: int
     plan: Plan
-    handles: list[ref[Tensor] | None]
     origins: tuple[Origin, ...]
+    _handle: ref[Any] | None
+    _handles: list[ref[Any] | None] | None
+    _position: int
 
+    @property
+    def handles(self) -> list[ref[Tensor] | None]:
+        """Weak references to the tensors that stand for the outputs, one of them for each."""
+        handles: list[ref[Tensor] | None] = list(self._handles or [None] * len(self.shape))
+        if self._handle is not None:
+            handles[self._position] = self._handle
+        return handles
 
-_get_inputs = Node.inputs.__get__  # type: ignore[attr-defined,misc]
-_set_inputs = Node.inputs.__set__  # type: ignore[attr-defined,misc]
+    def handle(self, index: int) -> Tensor | None:
+        """Return the tensor that stands for an output, if there is one."""
+        if self._handle is not None and self._position == index:
+            reference: ref[Any] | None = self._handle
+        else:
+            reference = None if self._handles is None else self._handles[index]
+        return None if reference is None else reference()
+
+    def show(self, index: int, tensor: Node) -> None:
+        """Let a tensor stand for an output."""
+        if self._handle is None or self._position == index:
+            self._position = index
+            self._handle = ref(tensor)
+        else:
+            if self._handles is None:
+                self._handles = [None] * len(self.shape)
+            self._handles[index] = ref(tensor)
 
 
 class Projection(Tensor):
-    """A tensor that is one output of a call. Where other tensors keep their inputs it keeps the call and a position.
+    """A tensor that is one output of a call. Where other tensors keep their inputs it keeps the call.
 
     It is not in the intern table: the call knows it.
     """
@@ -69,29 +95,27 @@ class Projection(Tensor):
     @property
     def inputs(self) -> tuple[Node, ...]:  # type: ignore[override]
         """What the op of this tensor was applied to: nodes inside the call."""
-        kept = _get_inputs(self)
-        if _is_link(kept):
-            call, index = kept
-            nodes = unfold(call)
-            fragment = call.plan.fragment
-            slot = fragment.outputs[index]
-            return tuple(nodes[i] for i in fragment.body[slot - len(call.inputs)].operands)
-        return kept  # type: ignore[no-any-return]
+        call: Any = call_of(self)
+        if type(call) is tuple:  # while a tensor is being folded, another thread may see that it keeps its inputs still
+            return call
+        nodes = unfold(call)
+        fragment = call.plan.fragment
+        slot = fragment.outputs[self.output]
+        return tuple(nodes[i] for i in fragment.body[slot - len(call.inputs)].operands)
 
 
 # What a tensor is made of is no business of the user's.
 Projection.__name__ = Projection.__qualname__ = "Tensor"
 Projection.__module__ = "unspool"
 
+# Returns the call of a projection. Sweeps and folding ask for every step of a loop, so there is no function around it.
+call_of: Callable[[Node], Call] = Node.inputs.__get__  # type: ignore[attr-defined,misc]
+_set_call: Callable[[Node, Call], None] = Node.inputs.__set__  # type: ignore[attr-defined,misc]
 
-def _is_link(kept: tuple[Any, ...]) -> bool:
-    # While a tensor is being folded, another thread may see it as a projection that keeps its inputs still.
-    return len(kept) == 2 and type(kept[1]) is int
 
-
-# Returns the call of a projection and which of its outputs it is. Sweeps and folding ask for every step of a loop, so
-# there is no function around it.
-link_of: Callable[[Node], tuple[Call, int]] = _get_inputs
+def link_of(node: Node) -> tuple[Call, int]:
+    """Return the call of a projection and which of its outputs it is."""
+    return call_of(node), node.output
 
 
 class _Lost:
@@ -139,7 +163,7 @@ def _enter_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], orig
     call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
     call.plan = plan
     call.depth = 0
-    call.handles = [None] * len(plan.output_shapes)
+    call._handle = call._handles = None
     call.origins = origins
     STATISTICS.calls += 1
     reference = ref(call)
@@ -154,8 +178,7 @@ def live_calls() -> list[Call]:
 
 def output(call: Call, index: int) -> Tensor:
     """Return the tensor that is an output of a call."""
-    reference = call.handles[index]
-    handle = None if reference is None else reference()
+    handle = call.handle(index)
     if handle is not None:
         return handle
     fragment = call.plan.fragment
@@ -167,10 +190,11 @@ def output(call: Call, index: int) -> Tensor:
         return constant(instruction.params["literal"].array)
     code, lasti = call.origins[position]
     params = call.plan.params[position]
-    link: Any = (call, index)
-    handle = Tensor(instruction.op, link, params, call.shape[index], call.dtype[index], None, code, lasti)
+    kept: Any = call
+    handle = Tensor(instruction.op, kept, params, call.shape[index], call.dtype[index], None, code, lasti)
+    handle.output = index
     handle.__class__ = Projection
-    call.handles[index] = ref(handle)
+    call.show(index, handle)
     return handle
 
 
@@ -210,8 +234,7 @@ def fold(
     call.plan = plan
     call.depth = depth
     call.origins = origins
-    handles: list[Any] = [None] * len(plan.output_shapes)
-    call.handles = handles
+    call._handle = call._handles = None
     reference = ref(call)
     if _table.setdefault(key, reference) is not reference and resolve_race(key, call) is not call:  # type: ignore[arg-type,comparison-overlap]
         return None
@@ -221,10 +244,15 @@ def fold(
         entry = _table.pop(own, None)
         if entry is not None and entry() is not node:
             _table.setdefault(own, entry)
-        handles[index] = ref(node)
+        if call._handle is None:  # `show`, without the call
+            call._handle = ref(node)
+            call._position = index
+        else:
+            call.show(index, node)
         # In this order: a thread that looks in between finds a projection that keeps its inputs still.
+        node.output = index
         node.__class__ = Projection
-        _set_inputs(node, (call, index))
+        _set_call(node, call)
         node.piece = None if node.value is not None else LOST
     return call
 
