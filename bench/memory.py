@@ -9,9 +9,8 @@ checkpoints itself and whose compilation is timed apart.
 Every run is a fresh process on one thread, after a run on a tiny state; all share one core, where the system allows.
 Rounds go through the forms in turn. Times are medians, memory is the most of all rounds. Growth is that of the resident
 bytes since the loop began: the larger of what a thread sees every 20 ms and of the system's own mark. A fresh process
-gets its memory from the system page by page; that is part of the time, as it is in a user's program. With a budget
-there is less of it, so what a budget should take is told from a run at 100 % whose memory was at hand: the second one
-of a process that gives nothing back. Before anything
+gets its memory from the system page by page; that is part of the time, as it is in a user's program. What that costs is
+told by a run at 100 % whose memory was at hand: the second one of a process that gives nothing back. Before anything
 counts, values and gradients have to agree to eight digits. A peer whose 10 000 steps do not fit into 60 % of the memory
 is measured with as many as fit, beside unspool with the same number, in a table of its own. ``memory_forms.py`` has the
 loop in each library.
@@ -24,12 +23,13 @@ loop in each library.
 The bars, for each budget B:
 
 * Growth is at most 1.1·B.
-* Time is at most 1.15·(F·f + r). Here f is the time of the loop and r that of the gradient, both at 100 % with memory
-  at hand (at 100 % itself: with fresh memory), and F is the optimal recompute factor: runs of a step for each step,
-  under the best plan that keeps to B. A run that was not the first costs what the first one cost; reversing a step
-  costs the same under every budget. F comes from the formula for blocks, `unspool.checkpoint.planner.block_plan`, for
-  a state of 8·n² bytes and the bytes that are kept for a step when nothing limits them. Where more than about fifteen
-  steps can be kept, it is within 0.2 % of the exact optimum.
+* Time is at most 1.15·(F·f + r + B·p). Here f is the time of the loop and r that of the gradient at 100 % with memory
+  at hand, p what a byte of fresh memory costs, so that at 100 % it is the time with fresh memory, and F is the
+  optimal recompute factor: runs of a step for each step, under the best plan that keeps to B. A run that was not the
+  first costs what the first one cost; reversing a step costs the same under every budget. F comes from the formula
+  for blocks, `unspool.checkpoint.planner.block_plan`, for a state of 8·n² bytes and the bytes that are kept for a
+  step when nothing limits them. Where more than about fifteen steps can be kept, it is within 0.2 % of the exact
+  optimum.
 * No bit of the gradient differs from what it is without a limit.
 * At 100 %, time is at most that of PyTorch keeping everything.
 
@@ -295,11 +295,15 @@ def differing(reference: str, other: str) -> int:
 
 
 def expected_seconds(row: Row, rows: list[Row]) -> float | None:
-    """What a budget should take, given what 100 % takes: the loop as often as the factor says, the gradient once."""
-    if row.factor is None:
+    """What a budget should take, given what 100 % takes: the loop as often as the factor says, the gradient once.
+
+    Fresh memory costs as much for a byte as it does at 100 %.
+    """
+    if row.factor is None or row.share is None:
         return None
-    full = rows[0] if row is rows[0] else next(row for row in rows if row.again)
-    return row.factor * full.median("forward") + full.reverse
+    again = next(row for row in rows if row.again)
+    fresh = rows[0].median("seconds") - again.median("seconds")
+    return row.factor * again.median("forward") + again.reverse + row.share * fresh
 
 
 def print_table(bench: Bench, rows: list[Row]) -> None:

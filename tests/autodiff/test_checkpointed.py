@@ -372,7 +372,7 @@ def peak_states(adjoint, steps, until=None):
         state, _ = us.iterate(lambda s: us.sin(s * p) + 0.1 * s, x, until, steps, adjoint=adjoint)
         us.sum(state).grad(p).eval()
 
-    gradient(4)
+    gradient(steps)  # tables of the interpreter grow at the first time, by as much as states take
     us.clear_caches()
     gc.collect()
     tracemalloc.start()

@@ -227,11 +227,11 @@ def kept_residuals(plan: Plan) -> frozenset[int]:
 
 def record_bytes(call: Call) -> int:
     """Return the bytes of a call and the tensors that are its outputs."""
-    parts: list[Any] = [call, call.key, call.inputs, call.handles, ref(call)]
+    parts: list[Any] = [call, call.key, call.inputs, ref(call)]
     for reference in call.handles:
         node = None if reference is None else reference()
         if node is not None:
-            parts += [node, reference, (call, 0)]
+            parts += [node, reference]
     return sum(map(getsizeof, parts))
 
 
