@@ -28,6 +28,7 @@ from tests.engine.budgets import (
 )
 from unspool._engine.default import default_engine
 from unspool._engine.memory import available_bytes
+from unspool._fragments.call import Projection
 from unspool.errors import ArgumentError, BudgetError
 
 
@@ -294,6 +295,27 @@ def test_a_plan_predicts_what_the_report_says(share: int) -> None:
     assert plan.predicted_peak <= budget
     assert report.peak <= plan.predicted_peak <= report.peak / 0.9
     assert report.factor == pytest.approx(plan.factor, rel=0.15)
+
+
+def test_a_number_that_another_program_computed_does_not_make_that_program_part_of_the_plan() -> None:
+    def plan_with(factor: us.Tensor) -> us.MemoryPlan:
+        x = us.tensor(matrix(32, 1))
+        z = x
+        for _ in range(50):
+            z = us.sin(z * factor)
+        return us.plan_memory(us.sum(z), x, memory="1MB")
+
+    a = y = us.tensor(matrix(32, 0))
+    for _ in range(20):
+        y = us.tanh(a @ y)
+        y.eval()
+    alone, shared = us.cos(us.tensor(0.5)), us.cos(us.tensor(0.5))
+    alone.eval()
+    y = us.tanh(a @ y) * shared
+    y.eval()
+    default_engine().queue.flush()
+    assert isinstance(shared, Projection)  # of the last step, which is made from all before it
+    assert plan_with(shared).steps == plan_with(alone).steps
 
 
 def test_plans_of_falling_budgets_rise_in_work_and_fall_in_memory() -> None:

@@ -164,13 +164,13 @@ class Replay:
         spine = self._frame_for(targets)
         levels: dict[int, dict[int, Node]] = {}
         inside = {unit.id for unit in spine.order}
-        stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs]
+        stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs if not _stays(operand)]
         while stack:
             unit = stack.pop()
             level = self._level(unit)
             if unit.inputs and unit.id not in inside and unit.id not in levels.setdefault(level, {}):
                 levels[level][unit.id] = unit
-                stack += [unit_of(operand) for operand in unit.inputs]
+                stack += [unit_of(operand) for operand in unit.inputs if not _stays(operand)]
         levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
         self._reads = dict(spine.uses)
@@ -485,6 +485,14 @@ class Replay:
         """Return how often the nodes that are to run refer to one that is held."""
         node = held.node()
         return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self._frames)
+
+
+def _stays(node: Node) -> bool:
+    """Whether a node has a value that is never let go.
+
+    It may have been computed with something else entirely: a number that two programs have in common.
+    """
+    return node.value is not None and _size(node.value) <= TINY
 
 
 def _size(value: Any) -> int:
