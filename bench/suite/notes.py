@@ -67,8 +67,8 @@ _WORDS = {
     "B7": (
         """The density-matrix renormalisation group, with the gradient in all couplings. An eigenvector is found by
         Lanczos at every bond, and its derivative solves a linear equation. Two sites at a time have no peer here.""",
-        """The time is that of applying an operator to a vector: for eigenvectors, which ours asks for to machine
-        precision and the peer does not, and for their derivatives.""",
+        """The time is that of applying an operator to a vector, for eigenvectors and for their derivatives, in the same
+        BLAS for everybody: what an application costs beyond its arithmetic decides.""",
     ),
     "B8": (
         """Two loops whose steps are products of matrices: Newton–Schulz for the polar factor, and the Tucker
