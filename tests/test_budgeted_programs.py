@@ -265,6 +265,8 @@ ONE_TOO_MANY = pytest.mark.xfail(
     ],
 )
 def test_the_recompute_factor_is_within_15_percent_of_the_optimum(name: str, share: int) -> None:
+    us.clear_caches()  # what steps took in earlier runs decides which states go
+    outcome(PROGRAMS[name])
     everything = within(PROGRAMS[name], PLENTY, gradient_only).report.peak
     report = within(PROGRAMS[name], everything // share, gradient_only).report
     assert report.factor <= 1.15 * report.optimal_factor

@@ -71,7 +71,7 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     # Outer products stay outside, to be gathered.
     before = [b if type(b) in LAZY else as_outer(b) or b for b in arriving[count:]]
     arriving = [*arriving[:count], *before]
-    types = tuple(map(type, arriving))
+    types = tuple([type(value) for value in arriving])
     key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
     placed = _apply(call, key, arriving)
     if can_be_noted(derivatives[key], types):

@@ -28,7 +28,8 @@ from unspool._ops.leaf import CONSTANT, PLACEHOLDER
 from unspool._ops.op import PART
 from unspool.errors import KernelError, SizeContradictionError, UnboundPlaceholderError, UnspoolError
 
-# Passes longer than this free intermediate values at their last use; shorter ones end before that could matter.
+# Passes longer than this free intermediate values at their last use, shorter ones when there is a large one: else they
+# end before that could matter.
 _SHORT = 32
 
 # What the loop of `run` itself refers to a node by: the loop variable and the argument of getrefcount.
@@ -38,7 +39,7 @@ _OWN_REFERENCES = 2
 # and the argument of getrefcount.
 _OWN_ARRAY_REFERENCES = 4
 
-# Sums of smaller arrays are not worth the check whether they can be done in place.
+# Smaller arrays are not worth freeing early, and sums of them not the check whether they can be done in place.
 _LARGE = 1 << 14
 
 
@@ -232,6 +233,8 @@ def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
                 value = apply_kernel(node, arguments)
             if observer is not None:
                 observer.after(node, arguments, value)
+        # What was computed before is small, so that it does not matter how often it was used.
+        freeing = freeing or (type(value) is np.ndarray and value.nbytes >= _LARGE)
         key = node.id
         # Consumers come later in the pass, so at this point `uses` still counts all of them.
         if key in targets or getrefcount(node) > _OWN_REFERENCES + uses[key]:
