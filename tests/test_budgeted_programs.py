@@ -251,15 +251,15 @@ def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> 
 # A third of what everything takes is less than the least budget for a state of several arrays.
 SHARES = {"recurrent": (2,)}
 
-ONE_TOO_MANY = pytest.mark.xfail(
-    strict=False, reason="39 or 40 evaluations of 20 steps, where 38.9 are 1.15 times the optimum"
+SLABS_ONLY = pytest.mark.xfail(
+    reason="room for the gradient is made of slabs alone, and they are small beside the states"
 )
 
 
 @pytest.mark.parametrize(
     ("name", "share"),
     [
-        pytest.param(name, share, marks=ONE_TOO_MANY if (name, share) == ("truncated", 3) else ())
+        pytest.param(name, share, marks=SLABS_ONLY if name == "truncated" and share < 4 else ())
         for name in ("plain", "growing", "truncated", "noisy", "turning", "summed", "recurrent")
         for share in SHARES.get(name, (2, 3, 4))
     ],

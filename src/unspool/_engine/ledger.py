@@ -311,7 +311,9 @@ class Ledger:
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()
             total = self._drop_slabs(total, min(enough, goal - spare), block)
+            surely = total + self.line.died
             total = self._drop_states(total, enough, newest - block, references, spare)
+            total = max(total, surely - self.line.died)
             if total > goal:
                 total = self._drop_slabs(self.held_bytes(), enough, 1)
                 total = self._drop_states(total, enough, newest, references)
@@ -353,29 +355,26 @@ class Ledger:
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
             self._looked_at = now
 
-    def free(self, wanted: int, identity: int | None = None, reads: Mapping[int, int] | None = None) -> int:
+    def free(self, wanted: int, identity: int | None = None) -> int:
         """Let go of some of what is held, before a node if one is given: the reverse sweep needs room to work there.
 
-        ``reads`` tells how often the sweep itself refers to what is held, by id. Returns how many bytes that gave.
+        Returns how many bytes that gave.
         """
         with self.lock:
             before = self.held_bytes()
             if identity is not None:
                 self.line.rewind(identity)
             goal = before - wanted
-            references = self._references(reads)
-            total = self._drop_oldest(before, goal, references)
+            references = self._references()
+            total = self._drop_slabs(before, goal, 1)
             # What a variable holds, or a step that is still to run, goes last.
             total = self._drop_states(total, goal, self.line.now, references)
             self._drop_states(total, goal, self.line.now, None)
             return before - self.held_bytes()
 
-    def _references(self, others: Mapping[int, int] | None = None) -> dict[int, int]:
-        """Return how often nodes refer to what is held that ask for nothing: those of pieces that wait, and others."""
-        known = references_of(piece for piece in self._waiting() if not piece.is_loose)
-        for key, count in (others or {}).items():
-            known[key] = known.get(key, 0) + count
-        return known
+    def _references(self) -> dict[int, int]:
+        """Return how often nodes of pieces that wait refer to what is held: they ask for nothing."""
+        return references_of(piece for piece in self._waiting() if not piece.is_loose)
 
     def drop_after(self, identity: int, waited_for: Container[int], protect: Callable[[Held], bool]) -> int:
         """Let go what was made after the node with an id; return how many bytes that gave.
@@ -403,18 +402,6 @@ class Ledger:
             total -= self._drop_slab(slabs.popleft())
         return total
 
-    def _drop_oldest(self, total: int, goal: int, references: Mapping[int, int]) -> int:
-        """Let go all of the oldest steps until what is held fits: a step that runs again may as well lose everything.
-
-        Of their states those go that cost nothing.
-        """
-        slabs = self._slabs
-        while total > goal and len(slabs) > 1:
-            total = self._drop_slabs(total, goal, len(slabs) - max(1, len(slabs) // _SELDOM))
-            start = self.line.place_of(slabs[0].identity)
-            total = self._drop_states(total, goal, start, references, at_no_cost=True)
-        return total
-
     def _drop_slab(self, slab: Slab) -> int:
         freed = slab.drop()
         if slab.is_there():
@@ -427,23 +414,14 @@ class Ledger:
         return freed
 
     def _drop_states(
-        self,
-        total: int,
-        goal: int,
-        newest: int,
-        references: Mapping[int, int] | None,
-        spare: int = 0,
-        *,
-        at_no_cost: bool = False,
+        self, total: int, goal: int, newest: int, references: Mapping[int, int] | None, spare: int = 0
     ) -> int:
         """Give up states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
         # The reverse sweep has a little less room for a block.
         block = self._block - self._block // 8
-        freed, given_up = self.line.give_up_boundaries(
-            total - goal, newest, block, references, self.guard, spare, at_no_cost=at_no_cost
-        )
+        freed, given_up = self.line.give_up_boundaries(total - goal, newest, block, references, self.guard, spare)
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed

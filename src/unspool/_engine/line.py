@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -33,6 +34,9 @@ _SHARE = 256
 # Steps that are young: pieces wait about so long to be folded.
 _YOUNG = 128
 
+# References to an array that nothing but its node holds: the node, and the argument of getrefcount.
+_OWN_REFERENCES = 2
+
 # What a step that was not timed counts: little, but not nothing.
 _INSTANT = 1e-7
 
@@ -50,6 +54,8 @@ class Line:
         The time that the steps before each boundary took in all.
     latest : set of id
         What the newest step made.
+    died : int
+        The bytes of values that were let go and whose memory was freed by that: nobody else had it.
     """
 
     def __init__(self) -> None:
@@ -57,6 +63,7 @@ class Line:
         self.boundaries: list[int] = [0]
         self.times = array("d", [0.0])
         self.latest: set[int] = set()
+        self.died = 0
         self._ids = array("q")
         self._steps: deque[Loose | ref[Call]] = deque()
         self._held: dict[int, Held] = {}
@@ -136,10 +143,6 @@ class Line:
                 if key not in waited_for and key not in self.latest:
                     yield entry
 
-    def place_of(self, identity: int) -> int:
-        """Return the boundary before the step that made the node with an id."""
-        return bisect_left(self._ids, identity)
-
     # -- letting go --
 
     def rewind(self, identity: int) -> None:
@@ -158,7 +161,7 @@ class Line:
                 entry.made = entry.last = self.now - 1
 
     def let_go(self, entries: Iterable[Held], guard: Guard | None) -> int:
-        """Let values go, and return how many bytes that gave."""
+        """Let values go, and return how many bytes that gives, now or when what shares their memory has gone too."""
         freed = 0
         for entry in entries:
             node = entry.node()
@@ -166,9 +169,11 @@ class Line:
                 if node.value is not None:
                     if guard is not None:
                         guard.before_drop(node)
+                    if getrefcount(node.value) <= _OWN_REFERENCES:  # else the step keeps it for derivatives too
+                        freed += entry.nbytes
                     watched = watch([node.value])
                     node.value = None
-                    freed += freed_of(watched)  # nothing if the step keeps it for derivatives too
+                    self.died += freed_of(watched)
                     if getattr(node, "piece", None) is None:
                         node.piece = LOST
                 self._held.pop(node.id, None)
@@ -182,8 +187,6 @@ class Line:
         references: Mapping[int, int] | None,
         guard: Guard | None,
         spare: int = 0,
-        *,
-        at_no_cost: bool = False,
     ) -> tuple[int, int]:
         """Give up boundaries, none after ``newest``, until so many bytes are free.
 
@@ -198,8 +201,6 @@ class Line:
             Is told what goes.
         spare : int
             How many bytes more are welcome where that costs nothing.
-        at_no_cost : bool
-            Whether to give up only what lies inside of blocks.
 
         Returns
         -------
@@ -222,9 +223,7 @@ class Line:
             gains = _gains(first, end, values.nbytes, fixed)
             if not gains.any():
                 break
-            gone = self._choose(line, gains, block, wanted - freed, spare, at_no_cost)
-            if not gone:
-                break
+            gone = self._choose(line, gains, block, wanted - freed, spare)
             if guard is not None:
                 for boundary in gone:
                     state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
@@ -233,13 +232,12 @@ class Line:
             given_up += len(gone)
         return freed, given_up
 
-    def _choose(self, line: Any, gains: Any, block: int, wanted: int, spare: int, at_no_cost: bool) -> list[int]:
+    def _choose(self, line: Any, gains: Any, block: int, wanted: int, spare: int) -> list[int]:
         """Return which boundaries to give up. The reverse sweep keeps the values of a block of steps, so blocks count.
 
         Those inside of blocks go first. Of the others, one is chosen at a time, or a small share of very many.
         """
-        close = _inside_blocks(line, gains, block, wanted + spare)
-        if close or at_no_cost:
+        if close := _inside_blocks(line, gains, block, wanted + spare):
             return close
         most = max(1, len(line) // _SHARE)
         # Behind the last one that may go lies the newest block, whose values are there.

@@ -87,7 +87,6 @@ class Replay:
         self._saved: list[Saved] = []
         self._has_one_level_below = False
         self._busiest = 0
-        self._reads: dict[int, int] = {}
         self._ran: set[int] = set()
 
     @property
@@ -154,7 +153,7 @@ class Replay:
 
     def _free(self, wanted: int) -> None:
         if wanted > 0:
-            self._base -= self._ledger.free(wanted, None, self._reads)
+            self._base -= self._ledger.free(wanted)
 
     def survey(self, targets: Sequence[Node]) -> Need:
         """Tell what the levels below the highest one take if nothing is held of them.
@@ -173,7 +172,6 @@ class Replay:
                 stack += [unit_of(operand) for operand in unit.inputs if not _stays(operand)]
         levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
-        self._reads = dict(spine.uses)
         fixed, self._busiest = widths_of(spine, {target.id for target in targets})
         needs: list[Need] = []
         above = spine
@@ -473,7 +471,7 @@ class Replay:
     def _give_up(self, wanted: int, frame: Frame) -> int:
         """Let go of states that are still needed, as few as possible, and return how many bytes that gave."""
         before = self._base + self._nbytes
-        self._base -= self._ledger.free(wanted, frame.order[0].id, self._reads)
+        self._base -= self._ledger.free(wanted, frame.order[0].id)
         while before - self._base - self._nbytes < wanted and len(self._saved) > 1:
             # Every other one, so that the gaps between those that are left grow evenly.
             for saved in self._saved[-2::-2]:
