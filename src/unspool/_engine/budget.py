@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from unspool._engine.buffers import POOL_LIMIT
 from unspool._engine.default import default_engine
 from unspool._engine.guard import Guard
-from unspool._engine.ledger import Ledger
+from unspool._engine.ledger import Ledger, budget_for, usable
 from unspool._engine.numpy_backend import POOL
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan, MemoryReport
@@ -265,14 +265,14 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
     need = survey(engine.ledger, gradient, engine.levels.marks)
     if not need.steps:
         return MemoryPlan(budget=budget, fits=True, least_budget=0, predicted_peak=0, steps=0, factor=1.0)
-    least = need.least()
+    least = budget_for(need.least())
     fits = least <= budget
-    plan = need.plan(budget) if fits else None
+    plan = need.plan(usable(budget)) if fits else None
     return MemoryPlan(
         budget=budget,
         fits=fits,
         least_budget=least,
-        predicted_peak=need.predicted_peak(budget) if fits else None,
+        predicted_peak=need.predicted_peak(usable(budget)) if fits else None,
         steps=need.steps,
         factor=None if plan is None else plan.factor,
         slots=None if plan is None else plan.slots,

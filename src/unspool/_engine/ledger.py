@@ -58,6 +58,10 @@ _RECORD = 1 << 12
 _RECORDS = 8
 _SMALL = 1 << 24
 
+# The part of the budget that is left for what is not seen until it is counted: the rest of an array of which a view is
+# held.
+_UNSEEN = 1 << 10
+
 # Samples of a timeline; when there are more, every other one is dropped.
 _MOST_SAMPLES = 1 << 13
 
@@ -73,7 +77,7 @@ class Ledger:
     limit : int
         The budget in bytes.
     ceiling : int
-        How much of it values may take: all but the records of steps.
+        How much of it values may take: almost all but the records of steps.
     noted : int
         Bytes held, as far as they were noted: not less than what is held.
     is_strict : bool
@@ -119,7 +123,8 @@ class Ledger:
 
     def set_limit(self, limit: int) -> None:
         """Set the budget."""
-        self.limit = self.ceiling = limit
+        self.limit = limit
+        self.ceiling = usable(limit)
         self._looked_at = self._countdown = self._patience = 0
 
     # -- noting --
@@ -316,9 +321,10 @@ class Ledger:
             total = max(total, surely - self.line.died)
             if total > goal:
                 total = self._drop_slabs(self.held_bytes(), enough, 1)
-                total = self._drop_states(total, enough, newest, references)
+                self._drop_states(total, enough, newest, references, surely=True)
+                total = self.held_bytes()
                 if total > goal:
-                    self._drop_states(total, goal, newest, None)
+                    self._drop_states(total, goal, newest, None, surely=True)
                     total = self.held_bytes()
             self.noted = total
             if total > goal and self.is_strict:
@@ -369,7 +375,7 @@ class Ledger:
             total = self._drop_slabs(before, goal, 1)
             # What a variable holds, or a step that is still to run, goes last.
             total = self._drop_states(total, goal, self.line.now, references)
-            self._drop_states(total, goal, self.line.now, None)
+            self._drop_states(total, goal, self.line.now, None, surely=True)
             return before - self.held_bytes()
 
     def _references(self) -> dict[int, int]:
@@ -414,17 +420,36 @@ class Ledger:
         return freed
 
     def _drop_states(
-        self, total: int, goal: int, newest: int, references: Mapping[int, int] | None, spare: int = 0
+        self,
+        total: int,
+        goal: int,
+        newest: int,
+        references: Mapping[int, int] | None,
+        spare: int = 0,
+        *,
+        surely: bool = False,
     ) -> int:
         """Give up states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
         # The reverse sweep has a little less room for a block.
         block = self._block - self._block // 8
-        freed, given_up = self.line.give_up_boundaries(total - goal, newest, block, references, self.guard, spare)
+        freed, given_up = self.line.give_up_boundaries(
+            total - goal, newest, block, references, self.guard, spare, surely=surely
+        )
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed
+
+
+def usable(budget: int) -> int:
+    """Return how much of a budget values may take."""
+    return budget - budget // _UNSEEN
+
+
+def budget_for(nbytes: int) -> int:
+    """Return the budget of which so much is usable."""
+    return nbytes + -(-nbytes // (_UNSEEN - 1))
 
 
 def _identity(step: Any) -> int:

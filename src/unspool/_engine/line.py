@@ -187,6 +187,8 @@ class Line:
         references: Mapping[int, int] | None,
         guard: Guard | None,
         spare: int = 0,
+        *,
+        surely: bool = False,
     ) -> tuple[int, int]:
         """Give up boundaries, none after ``newest``, until so many bytes are free.
 
@@ -201,6 +203,8 @@ class Line:
             Is told what goes.
         spare : int
             How many bytes more are welcome where that costs nothing.
+        surely : bool
+            Whether bytes count only when they are free: memory that values share is not free before the last has gone.
 
         Returns
         -------
@@ -210,12 +214,14 @@ class Line:
         self._forget_dead()
         values = self._stretches(references, newest)
         freed = given_up = 0
+        died = self.died
         while freed < wanted:
             line = np.array(self.boundaries)
             first, end = np.searchsorted(line, values.made, "right"), np.searchsorted(line, values.last, "right")
             idle = np.flatnonzero(first == end)
             if len(idle):
                 freed += self.let_go([values.entries[i] for i in idle], guard)
+                freed = self.died - died if surely else freed
                 values = values.without(idle)
                 continue
             # The start costs nothing, and the newest state is where the loop goes on.

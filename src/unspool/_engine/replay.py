@@ -486,11 +486,11 @@ class Replay:
 
 
 def _stays(node: Node) -> bool:
-    """Whether a node has a value that is never let go.
+    """Whether a node is a number that is there: numbers are never let go.
 
-    It may have been computed with something else entirely: a number that two programs have in common.
+    It may have been computed with something else entirely, by another program that has the number in common with this.
     """
-    return node.value is not None and _size(node.value) <= TINY
+    return node.value is not None and node.shape == ()
 
 
 def _size(value: Any) -> int:
