@@ -116,16 +116,16 @@ class Ledger:
         self._crowd = _CROWD
         self._slabs: deque[Slab] = deque()
         self._kept: list[Slab] = []
-        self._slab_size = self._state_size = 0
         self._newest: Plan | None = None
         self._newest_call: ref[Call] | None = None
-        self._block = 1
 
     def set_limit(self, limit: int) -> None:
         """Set the budget."""
         self.limit = limit
         self.ceiling = usable(limit)
         self._looked_at = self._countdown = self._patience = 0
+        self._slab_size = self._state_size = 0
+        self._block = 1
 
     # -- noting --
 
