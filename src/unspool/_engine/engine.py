@@ -360,11 +360,9 @@ class Evaluator:
         """
         ledger = self.ledger
         needed = interpreter.peak_bytes(work)
+        little = ledger.limit // _STEP_SHARE
         is_step = not work.has_calls and len(work.order) <= _LARGEST_PIECE and can_be_sealed(work.order)
-        if (
-            not (is_step and self._read_from_below(work.order) <= ledger.limit // _STEP_SHARE)
-            and needed > ledger.limit // _STEP_SHARE
-        ):
+        if needed > little and not (is_step and self._read_from_below(work.order) <= little):
             return False
         before = ledger.noted
         work.order.clear()  # what is referred to counts as wanted

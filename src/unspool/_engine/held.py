@@ -228,10 +228,12 @@ def kept_residuals(plan: Plan) -> frozenset[int]:
 def record_bytes(call: Call) -> int:
     """Return the bytes of a call and the tensors that are its outputs."""
     parts: list[Any] = [call, call.key, call.inputs, ref(call)]
-    for reference in call.handles:
-        node = None if reference is None else reference()
-        if node is not None:
-            parts += [node, reference]
+    alive = [
+        (reference(), reference) for reference in call.handles if reference is not None and reference() is not None
+    ]
+    parts += [part for pair in alive for part in pair]
+    if len(alive) > 1:  # one has a place of its own
+        parts.append(call.handles)
     return sum(map(getsizeof, parts))
 
 

@@ -149,7 +149,8 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...])
     return _enter_call(key, plan, inputs, origins) if found is None else found
 
 
-def _enter_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
+def _new_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
+    """Return a call that has no id, value, depth and place in the user's program yet."""
     # What `Node.__init__` does, without the call.
     call = _new(Call)
     call.key = key
@@ -158,13 +159,18 @@ def _enter_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], orig
     call.params = NO_PARAMS
     call.shape = plan.output_shapes
     call.dtype = plan.output_dtypes  # type: ignore[assignment]
+    call.plan = plan
+    call.origins = origins
+    call._handle = call._handles = None
+    return call
+
+
+def _enter_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
+    call = _new_call(key, plan, inputs, origins)
+    call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
     call.id = _next_id()
     call.value = None
-    call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
-    call.plan = plan
     call.depth = 0
-    call._handle = call._handles = None
-    call.origins = origins
     STATISTICS.calls += 1
     reference = ref(call)
     return call if _table.setdefault(key, reference) is reference else resolve_race(key, call)  # type: ignore[arg-type,return-value]
@@ -219,22 +225,12 @@ def fold(
     Another thread may find the call as soon as it has entered the table, so it is complete by then. None if the same
     call is alive: it was recorded and evaluated before, and its outputs have tensors that stand for them.
     """
-    # Once for every step of a loop, so what `Node.__init__` does is written out.
-    key = (_CALL_CODE, plan.id, *map(_id_of, inputs))
-    call = _new(Call)
-    call.key = key
-    call.op = CALL
-    call.inputs = inputs
-    call.params = NO_PARAMS
-    call.shape = plan.output_shapes
-    call.dtype = plan.output_dtypes  # type: ignore[assignment]
+    key = call_key(plan, inputs)
+    call = _new_call(key, plan, inputs, origins)
+    call.code, call.lasti = origins[-1]
     call.id = identity
     call.value = residuals
-    call.code, call.lasti = origins[-1]
-    call.plan = plan
     call.depth = depth
-    call.origins = origins
-    call._handle = call._handles = None
     reference = ref(call)
     if _table.setdefault(key, reference) is not reference and resolve_race(key, call) is not call:  # type: ignore[arg-type,comparison-overlap]
         return None
