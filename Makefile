@@ -17,6 +17,8 @@ PARTS ?= overhead loops linalg schedules memory nan_in_peers networks_als networ
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What the installed package has to be built again for.
+BUILT_FROM := pyproject.toml src/unspool/_core.c
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 # Parallel test workers must not each start as many BLAS threads as there are cores.
@@ -55,6 +57,7 @@ fix: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf src/*.egg-info src/unspool/_core.*.so src/unspool/_core.*.pyd
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment: one stamp for each set of packages --------------------------------------------------------------
@@ -63,17 +66,17 @@ $(BIN)/python:
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml | $(BIN)/python
+$(VENV)/.core: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing unspool"
 	@$(PIP) install -e .[plot]
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.test: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing unspool and what its tests need"
 	@$(PIP) install -e .[test]
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
+$(VENV)/.bench: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing unspool and the libraries it is measured beside"
 	@$(BIN)/python -m pip install -qq torch==2.13.0
 	@$(PIP) install -e .[bench]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike
 
-from unspool import _graph
+from unspool import _core
+from unspool._core import TensorBase
 from unspool._dims import Size, product
 from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
-from unspool._ops.leaf import scalar
-from unspool._ops.op import Op
+from unspool._ops.op import Op, lookup
 from unspool.errors import DTypeError, MutationError, ShapeError
 
 if TYPE_CHECKING:
@@ -41,23 +41,14 @@ def _operator(function: Callable[[Any, Any], Tensor], reflected: bool = False) -
     return backward if reflected else forward
 
 
-def _elementwise_operator(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
-    """Return the method for an elementwise operator, with a short way for tensors and floats."""
-    record = elementwise.record
-    general = _operator(partial(elementwise.binary, op), reflected)
-
-    def forward(self: Tensor, other: Any) -> Tensor:
-        if isinstance(other, Node):
-            return record(op, self, other)  # type: ignore[arg-type]
-        return record(op, self, scalar(other, self.dtype)) if type(other) is float else general(self, other)
-
-    def backward(self: Tensor, other: Any) -> Tensor:
-        return record(op, scalar(other, self.dtype), self) if type(other) is float else general(self, other)
-
-    return backward if reflected else forward
+def _any_operands(op: Op, left: Any, right: Any) -> Tensor:
+    """Record an elementwise operator of operands that are not just tensors and floats."""
+    if isinstance(left, _OPERANDS) and isinstance(right, _OPERANDS):
+        return elementwise.binary(op, left, right)
+    return NotImplemented  # type: ignore[no-any-return]
 
 
-class Tensor(Node):
+class Tensor(TensorBase):
     """An immutable recipe for an array. Made by `unspool.tensor` and by every operation.
 
     Arithmetic, indexing and methods are NumPy's and return new tensors; nothing is computed until a value is asked for.
@@ -292,16 +283,8 @@ class Tensor(Node):
         hidden: Tensor = stop_gradient(self)
         return hidden
 
-    # -- operators --
+    # -- operators; those of arithmetic are in `TensorBase` --
 
-    __add__ = _elementwise_operator(elementwise.ADD)
-    __radd__ = _elementwise_operator(elementwise.ADD, reflected=True)
-    __sub__ = _elementwise_operator(elementwise.SUBTRACT)
-    __rsub__ = _elementwise_operator(elementwise.SUBTRACT, reflected=True)
-    __mul__ = _elementwise_operator(elementwise.MULTIPLY)
-    __rmul__ = _elementwise_operator(elementwise.MULTIPLY, reflected=True)
-    __truediv__ = _elementwise_operator(elementwise.DIVIDE)
-    __rtruediv__ = _elementwise_operator(elementwise.DIVIDE, reflected=True)
     __floordiv__ = _operator(elementwise.floor_divide)
     __rfloordiv__ = _operator(elementwise.floor_divide, reflected=True)
     __mod__ = _operator(elementwise.remainder)
@@ -517,7 +500,9 @@ class Tensor(Node):
 # autoray and opt_einsum find a library's functions by the module of its array class.
 Tensor.__module__ = "unspool"
 _OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)
-_graph.register_tensor_class(Tensor)
+_core.bind(tensor_class=Tensor)
+for _name in ("add", "subtract", "multiply", "divide"):
+    _core.bind_operator(_name, lookup(_name), partial(_any_operands, lookup(_name)))
 
 
 def _unpack(arguments: tuple[Any, ...]) -> Any:

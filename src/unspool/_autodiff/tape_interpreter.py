@@ -89,7 +89,8 @@ class Interpreter:
             return self.arithmetic.leaf(node)
         values = [known[operand.id] for operand in node.inputs]
         try:
-            value = node.op.kernel(*self.arithmetic.arguments(node, values), **bind_params(node, self.sizes))
+            params = bind_params(node.op, node.params, self.sizes)
+            value = node.op.kernel(*self.arithmetic.arguments(node, values), **params)
             is_data = not node.inputs
             if type(node) is Bundle:
                 return tuple(

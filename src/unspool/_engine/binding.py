@@ -14,8 +14,9 @@ import numpy as np
 from unspool import _dims
 from unspool._dims import Dim
 from unspool._dtypes import SUPPORTED
-from unspool._graph import Node, SizedParams, describe, source_of
+from unspool._graph import Node, Params, SizedParams, describe, source_of
 from unspool._ops.leaf import PLACEHOLDER
+from unspool._ops.op import Op
 from unspool.errors import (
     DTypeMismatchError,
     RankMismatchError,
@@ -97,18 +98,18 @@ def solve_sizes(shapes: Iterable[tuple[Node, tuple[int, ...]]]) -> dict[str, int
     return sizes
 
 
-def bind_params(node: Node, sizes: Mapping[str, int]) -> Mapping[str, Any]:
-    """Return a node's parameters with every symbolic size replaced by its number."""
-    if type(node.params) is not SizedParams:
-        return node.params
-    params = dict(node.params)
-    for name in node.op.sized:
-        value = params[name]
+def bind_params(op: Op, params: Params, sizes: Mapping[str, int]) -> Params:
+    """Return the parameters of an op with every symbolic size replaced by its number."""
+    if type(params) is not SizedParams:
+        return params
+    bound = dict(params)
+    for name in op.sized:
+        value = bound[name]
         if isinstance(value, Dim):
-            params[name] = value.bind(sizes)
+            bound[name] = value.bind(sizes)
         elif isinstance(value, tuple):
-            params[name] = tuple(v.bind(sizes) if isinstance(v, Dim) else v for v in value)
-    return params
+            bound[name] = tuple(v.bind(sizes) if isinstance(v, Dim) else v for v in value)
+    return bound
 
 
 def _fits(array: Any, dtype: np.dtype[Any]) -> bool:

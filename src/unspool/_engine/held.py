@@ -227,7 +227,7 @@ def kept_residuals(plan: Plan) -> frozenset[int]:
 
 def record_bytes(call: Call) -> int:
     """Return the bytes of a call and the tensors that are its outputs."""
-    parts: list[Any] = [call, call.key, call.inputs, ref(call)]
+    parts: list[Any] = [call, call.inputs]
     alive = [
         (reference(), reference) for reference in call.handles if reference is not None and reference() is not None
     ]
@@ -247,7 +247,7 @@ def graph_bytes(piece: Piece) -> int:
         if node.id not in found and node.id not in ends:
             found[node.id] = node
             stack += node.inputs
-    return sum(getsizeof(part) for node in found.values() for part in (node, node.inputs, node.key))
+    return sum(getsizeof(part) for node in found.values() for part in (node, node.inputs))
 
 
 def piece_bytes(piece: Piece) -> int:

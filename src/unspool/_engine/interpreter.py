@@ -21,7 +21,7 @@ from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import Call, Projection, call_of, link_of, unfold, was_evaluated
-from unspool._graph import Bundle, Node, SizedParams, describe, in_order, lookup, source_of
+from unspool._graph import Bundle, Node, SizedParams, describe, find, in_order, source_of
 from unspool._ops.elementwise import ADD
 from unspool._ops.hints import KEEP
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
@@ -172,7 +172,7 @@ def adopt_parts(bundles: Sequence[Node], order: list[Node], uses: dict[int, int]
 
 def part_if_alive(bundle: Node, index: int) -> Node | None:
     """Return the tensor that is a part of a bundle, if there is one."""
-    return lookup((PART.code, (("index", index),), bundle.id))
+    return find(PART, (bundle,), (("index", index),))
 
 
 def kept_nodes(order: list[Node], uses: dict[int, int], targets: Container[int]) -> list[Node]:
@@ -272,7 +272,7 @@ def apply_kernel(node: Node, arguments: Sequence[Any]) -> Any:
         params = node.params
         if params:
             if type(params) is SizedParams:
-                params = bind_params(node, {})
+                params = bind_params(node.op, params, {})
             return node.op.kernel(*arguments, **params)
         return node.op.kernel(*arguments)
     except Exception as error:
@@ -350,7 +350,7 @@ def run_bound(
                 value = run_inside(node, arguments, observer) if observer else node.plan.run(*arguments)
             else:
                 try:
-                    value = node.op.kernel(*arguments, **bind_params(node, sizes))
+                    value = node.op.kernel(*arguments, **bind_params(node.op, node.params, sizes))
                     if sizes:  # else nothing was symbolic
                         _check_shape(node, value, sizes)
                 except Exception as error:

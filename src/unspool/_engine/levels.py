@@ -10,8 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from unspool._graph import Node
-from unspool._graph import _next_id as next_id
+from unspool._graph import Node, next_id
 
 # Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
 _MOST_MARKS = 1 << 14

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from unspool import _graph
+from unspool import _core
 from unspool._engine.binding import bind_params, check_rank, solve_sizes
 from unspool._fragments.fragment import Fragment, Instruction, Origin
-from unspool._graph import NO_PARAMS, Bundle, Node, Params, SizedParams, source_of
+from unspool._graph import NO_PARAMS, Bundle, Node, Params, source_at
 from unspool._ops.broadcasting import ENSURE_SHAPE, broadcast_shapes
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
+from unspool._tensor import Tensor
 from unspool.errors import KernelError, ShapeMismatchError, SizeContradictionError, UnspoolError
 
 
@@ -47,15 +48,13 @@ def bind(fragment: Fragment, input_shapes: Sequence[tuple[int, ...]]) -> Bound:
     bound: list[Params] = []
     for j, instruction in enumerate(fragment.body):
         operands = tuple([slots[slot] for slot in instruction.operands])
-        node = _make(instruction, operands, _origin(fragment, j))
         try:
-            params = instruction.params
-            if type(params) is SizedParams:
-                params = node.params = bind_params(node, sizes)
-            _infer(node, instruction)
+            params = bind_params(instruction.op, instruction.params, sizes)
+            shape, dtype = _infer(instruction, operands, params)
         except Exception as error:
-            raise _located(error, node) from error
-        slots.append(node)
+            raise _located(error, instruction, operands, _origin(fragment, j)) from error
+        cls = Bundle if instruction.op.multi else Tensor
+        slots.append(_core.new(cls, instruction.op, operands, params, shape, dtype, None, *_origin(fragment, j)))
         bound.append(params)
     return Bound(tuple([s.shape for s in slots]), tuple([s.dtype for s in slots]), tuple(bound))
 
@@ -71,37 +70,30 @@ def nbytes(shape: Any, dtype: Any) -> int:
 # --- stand-ins -------------------------------------------------------------------------------------------------------
 
 
-def _make(instruction: Instruction, operands: tuple[Node, ...], origin: Origin) -> Node:
-    cls = Bundle if instruction.op.multi else _graph._tensor_class
-    return cls(instruction.op, operands, instruction.params, (), None, None, *origin)
-
-
 def _stand_in(shape: Any, dtype: Any, origin: Origin) -> Node:
-    return _graph._tensor_class(PLACEHOLDER, (), NO_PARAMS, shape, dtype, None, *origin)
+    """Return what stands for an input where shapes and dtypes are inferred."""
+    return _core.new(Tensor, PLACEHOLDER, (), NO_PARAMS, shape, dtype, None, *origin)
 
 
 def _origin(fragment: Fragment, j: int) -> Origin:
     return fragment.origins[j] if j < len(fragment.origins) else (bind.__code__, 0)
 
 
-def _infer(node: Node, instruction: Instruction) -> None:
-    """Give a stand-in the shape and dtype that follow from its operands."""
-    op = node.op
+def _infer(instruction: Instruction, operands: Sequence[Node], params: Params) -> tuple[Any, Any]:
+    """Return the shape and dtype of a result, or a tuple of them for an op with several."""
+    op = instruction.op
     if op is CONSTANT:
-        node.value = node.params["literal"].array
-        node.shape, node.dtype = node.value.shape, node.value.dtype
-        return
+        array = params["literal"].array
+        return array.shape, array.dtype
     if op is ENSURE_SHAPE:
-        _check_ensured(node, instruction)
-    inferred = op.infer(*node.inputs, **node.params)
+        _check_ensured(operands[0].shape, params["shape"], instruction)
+    inferred = op.infer(*operands, **params)
     if op.multi:
-        node.shape, node.dtype = tuple(shape for shape, _ in inferred), tuple(dtype for _, dtype in inferred)  # type: ignore[assignment]
-    else:
-        node.shape, node.dtype = inferred
+        return tuple(shape for shape, _ in inferred), tuple(dtype for _, dtype in inferred)
+    return inferred  # type: ignore[no-any-return]
 
 
-def _check_ensured(node: Node, instruction: Instruction) -> None:
-    actual, expected = node.inputs[0].shape, node.params["shape"]
+def _check_ensured(actual: Any, expected: Any, instruction: Instruction) -> None:
     if actual != expected:
         declared = instruction.params["shape"]
         raise SizeContradictionError(
@@ -124,10 +116,10 @@ def _solve(fragment: Fragment, input_shapes: Sequence[tuple[int, ...]]) -> dict[
     return solve_sizes(pairs)
 
 
-def _located(error: Exception, node: Node) -> UnspoolError:
+def _located(error: Exception, instruction: Instruction, operands: Sequence[Node], origin: Origin) -> UnspoolError:
     """Return the error to raise for an instruction that the sizes do not fit, with the user's line."""
-    shapes = ", ".join(str(operand.shape) for operand in node.inputs)
-    place = f"in {node.op.name} of inputs of shapes {shapes}, made at {source_of(node)}"
+    shapes = ", ".join(str(operand.shape) for operand in operands)
+    place = f"in {instruction.op.name} of inputs of shapes {shapes}, made at {source_at(*origin)}"
     if isinstance(error, UnspoolError):
         located = copy.copy(error)
         located.args = (f"{error}, {place}",)

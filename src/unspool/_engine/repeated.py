@@ -24,7 +24,7 @@ from unspool._engine.interpreter import failure
 from unspool._engine.numpy_backend import owned
 from unspool._fragments.fragment import Fragment, Instruction, fragment_of
 from unspool._fragments.repeats import FEWEST, Integers, Repeat, Wiring, find_repeats, wiring_of
-from unspool._graph import Node, SizedParams
+from unspool._graph import Node
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -121,10 +121,7 @@ class _Run:
 
 
 def _compute(node: Node, arguments: list[Any]) -> Any:
-    params = node.params
-    if type(params) is SizedParams:
-        params = bind_params(node, {})
-    return node.op.kernel(*arguments, **params)
+    return node.op.kernel(*arguments, **bind_params(node.op, node.params, {}))
 
 
 # --- one section -----------------------------------------------------------------------------------------------------

@@ -10,13 +10,24 @@ call as one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool import _graph
+from unspool import _core
+from unspool._core import attach, enter, leave, new
 from unspool._engine.statistics import STATISTICS
-from unspool._graph import NO_PARAMS, Bundle, Node, _new, _next_id, _table, origin_scope, resolve_race
+from unspool._graph import (
+    NO_PARAMS,
+    Bundle,
+    Node,
+    current_origin,
+    find,
+    intern,
+    intern_bundle,
+    origin_scope,
+    with_sizes,
+)
 from unspool._ops.leaf import CONSTANT, constant
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
@@ -32,9 +43,6 @@ def _is_run_by_the_engine(*inputs: Any, **params: Any) -> Any:
 
 # Not registered: nobody applies it by name, and its rules are those of the ops inside.
 CALL = Op("call", infer=_is_run_by_the_engine, kernel=_is_run_by_the_engine, multi=True)
-
-_CALL_CODE = CALL.code
-_id_of = attrgetter("id")
 
 
 class Call(Bundle):
@@ -109,8 +117,7 @@ Projection.__name__ = Projection.__qualname__ = "Tensor"
 Projection.__module__ = "unspool"
 
 # Returns the call of a projection. Sweeps and folding ask for every step of a loop, so there is no function around it.
-call_of: Callable[[Node], Call] = Node.inputs.__get__  # type: ignore[attr-defined,misc]
-_set_call: Callable[[Node, Call], None] = Node.inputs.__set__  # type: ignore[attr-defined,misc]
+call_of: Callable[[Node], Call] = Node.inputs.__get__  # type: ignore[attr-defined]
 
 
 def link_of(node: Node) -> tuple[Call, int]:
@@ -137,49 +144,38 @@ def was_evaluated(node: Node) -> bool:
 # --- making calls ----------------------------------------------------------------------------------------------------
 
 
-def call_key(plan: Plan, inputs: Sequence[Node]) -> tuple[Any, ...]:
-    """Return what a call is interned by."""
-    return (_CALL_CODE, plan.id, *map(_id_of, inputs))
-
-
 def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
     """Return the call of a plan on inputs: the one that is alive, or a new one."""
-    key = call_key(plan, inputs)
-    found: Any = _graph.lookup(key)
-    return _enter_call(key, plan, inputs, origins) if found is None else found
+    found: Any = find(CALL, inputs, plan.id)
+    if found is None:
+        call = _new_call(plan, inputs, origins, *(origins[-1] if origins else current_origin()))
+        call.value = None
+        call.depth = 0
+        found = enter(call)
+        STATISTICS.calls += found is call
+    return found  # type: ignore[no-any-return]
 
 
-def _new_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
-    """Return a call that has no id, value, depth and place in the user's program yet."""
-    # What `Node.__init__` does, without the call.
-    call = _new(Call)
-    call.key = key
-    call.op = CALL
-    call.inputs = inputs
-    call.params = NO_PARAMS
-    call.shape = plan.output_shapes
-    call.dtype = plan.output_dtypes  # type: ignore[assignment]
+def _new_call(
+    plan: Plan,
+    inputs: tuple[Node, ...],
+    origins: tuple[Origin, ...],
+    code: CodeType,
+    lasti: int,
+    identity: int | None = None,
+) -> Call:
+    """Return a call that has no value and depth yet, and that nobody finds."""
+    shapes, dtypes = plan.output_shapes, plan.output_dtypes
+    call = new(Call, CALL, inputs, NO_PARAMS, shapes, dtypes, plan.id, code, lasti, identity)
     call.plan = plan
     call.origins = origins
     call._handle = call._handles = None
     return call
 
 
-def _enter_call(key: tuple[Any, ...], plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
-    call = _new_call(key, plan, inputs, origins)
-    call.code, call.lasti = origins[-1] if origins else _graph.current_origin()
-    call.id = _next_id()
-    call.value = None
-    call.depth = 0
-    STATISTICS.calls += 1
-    reference = ref(call)
-    return call if _table.setdefault(key, reference) is reference else resolve_race(key, call)  # type: ignore[arg-type,return-value]
-
-
 def live_calls() -> list[Call]:
     """Return all calls that are alive, in the order of their ids."""
-    nodes = [reference() for reference in list(_table.values())]
-    return sorted([node for node in nodes if type(node) is Call], key=lambda call: call.id)
+    return sorted([node for node in _core.nodes() if type(node) is Call], key=lambda call: call.id)
 
 
 def output(call: Call, index: int) -> Tensor:
@@ -194,12 +190,10 @@ def output(call: Call, index: int) -> Tensor:
     instruction = fragment.body[position]
     if instruction.op is CONSTANT:
         return constant(instruction.params["literal"].array)
-    code, lasti = call.origins[position]
+    shape, dtype = call.shape[index], call.dtype[index]
     params = call.plan.params[position]
-    kept: Any = call
-    handle = Tensor(instruction.op, kept, params, call.shape[index], call.dtype[index], None, code, lasti)
+    handle = new(Projection, instruction.op, call, params, shape, dtype, None, *call.origins[position])
     handle.output = index
-    handle.__class__ = Projection
     call.show(index, handle)
     return handle
 
@@ -225,21 +219,14 @@ def fold(
     Another thread may find the call as soon as it has entered the table, so it is complete by then. None if the same
     call is alive: it was recorded and evaluated before, and its outputs have tensors that stand for them.
     """
-    key = call_key(plan, inputs)
-    call = _new_call(key, plan, inputs, origins)
-    call.code, call.lasti = origins[-1]
-    call.id = identity
+    call = _new_call(plan, inputs, origins, *origins[-1], identity)
     call.value = residuals
     call.depth = depth
-    reference = ref(call)
-    if _table.setdefault(key, reference) is not reference and resolve_race(key, call) is not call:  # type: ignore[arg-type,comparison-overlap]
+    if enter(call) is not call:
         return None
     STATISTICS.calls += 1
     for index, node in zip(indices, nodes, strict=True):
-        own, node.key = node.key, None
-        entry = _table.pop(own, None)
-        if entry is not None and entry() is not node:
-            _table.setdefault(own, entry)
+        leave(node)
         if call._handle is None:  # `show`, without the call
             call._handle = ref(node)
             call._position = index
@@ -248,7 +235,7 @@ def fold(
         # In this order: a thread that looks in between finds a projection that keeps its inputs still.
         node.output = index
         node.__class__ = Projection
-        _set_call(node, call)
+        attach(node, call)
         node.piece = None if node.value is not None else LOST
     return call
 
@@ -287,13 +274,10 @@ def expand(
                 continue
             params = plan.params[position]
             operands = tuple([nodes[i] for i in instruction.operands])
-            if params or op.multi:
-                key: tuple[Any, ...] = (op.code, tuple(params.items()), *[i.id for i in operands])
-            else:
-                key = (op.code, *[i.id for i in operands])
-            node: Node | None = _graph.lookup(key)
+            key = tuple(params.items())
+            node: Node | None = find(op, operands, key)
             if node is None:
-                shape, dtype, cls = plan.shapes[slot], plan.dtypes[slot], Bundle if op.multi else None
-                node = _graph.intern(op, operands, params, shape, dtype, key, cls)
+                make: Any = intern_bundle if op.multi else intern
+                node = make(op, operands, with_sizes(params, op.sized), plan.shapes[slot], plan.dtypes[slot], key)
             nodes.append(node)
     return nodes

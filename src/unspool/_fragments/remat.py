@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from unspool._autodiff import trees
 from unspool._fragments.function import BoundFragment, FragmentFunction
-from unspool._graph import Node, _next_id
+from unspool._graph import Node, next_id
 from unspool._ops.hints import mark_rebuilt
 from unspool._ops.leaf import CONSTANT, LEAF_OPS
 from unspool._ops.op import PART
@@ -101,7 +101,7 @@ class RematFunction(FragmentFunction):
         super().__init__(function, sorted(names))
 
     def _run(self, /, *args: Any, **kwargs: Any) -> Any:
-        start = _next_id()
+        start = next_id()
         leaves, structure = trees.flatten(self._function(*args, **kwargs))
         return trees.unflatten(structure, [_marked(leaf, start) for leaf in leaves])
 

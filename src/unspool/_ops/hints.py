@@ -166,4 +166,4 @@ def is_cheap(node: Node) -> bool:
 
 def _is_marked(node: Node, op: Op) -> bool:
     # A node does not know its consumers; the intern table does.
-    return node.op is op or _graph.lookup((op.code, node.id)) is not None
+    return node.op is op or _graph.find(op, (node,), ()) is not None

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from unspool import _graph
+from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
-from unspool._graph import NO_PARAMS, Node, _table
+from unspool._graph import NO_PARAMS, Node
 from unspool._ops.op import Op, register
 from unspool.errors import DTypeError, ShapeError, UnboundPlaceholderError
 
@@ -39,7 +39,7 @@ PLACEHOLDER = _leaf_op("placeholder")
 
 LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
 
-_CONSTANT_CODE = CONSTANT.code
+_core.bind(constant=CONSTANT, float64=FLOAT64)
 
 
 def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, copy: bool = True) -> Tensor:
@@ -87,7 +87,7 @@ def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     True
     """
     value = _own(data, dtype, copy=False)
-    return _constant(value, (CONSTANT.code, value.dtype, value.shape, _content_key(value)))
+    return _constant(value, (value.dtype, value.shape, _content_key(value)))
 
 
 def placeholder(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64", name: str | None = None) -> Tensor:
@@ -154,11 +154,13 @@ def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     # The short way first: a float beside floats.
     dtype = beside if beside is FLOAT64 and type(value) is float else scalar_dtype(beside, type(value))  # type: ignore[arg-type]
     if value != 0 and dtype.kind != "c":
-        reference = _table.get((_CONSTANT_CODE, dtype, (), value))
-        found = None if reference is None else reference()
+        found = _graph.find(CONSTANT, (), (dtype, (), value))
         if found is not None and found.value is not None:
             return found  # type: ignore[return-value]
     return constant(value, dtype)
+
+
+_core.bind(scalar=scalar)
 
 
 def _content_key(value: np.ndarray[Any, Any]) -> object:
@@ -183,14 +185,14 @@ def identify(content: bytes) -> bytes:
 
 
 def _constant(value: np.ndarray[Any, Any], key: tuple[Any, ...]) -> Tensor:
-    node = _graph.lookup(key)
+    node: Any = _graph.find(CONSTANT, (), key)
     if node is None:
         node = _graph.intern(CONSTANT, (), NO_PARAMS, value.shape, value.dtype, key)
     if node.value is None:
         owned = value.copy()
         owned.setflags(write=False)
         node.value = owned
-    return node
+    return node  # type: ignore[no-any-return]
 
 
 def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]:
@@ -232,4 +234,4 @@ def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
 def is_constant_one(node: Node) -> bool:
     """Whether a node is the scalar constant 1, of a real type."""
     # The key of a real scalar constant ends in its number; looking there costs less than a comparison of arrays.
-    return node.op is CONSTANT and not node.shape and node.key[-1] == 1  # type: ignore[index]
+    return node.op is CONSTANT and not node.shape and node.key[-1] == 1

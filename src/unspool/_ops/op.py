@@ -31,6 +31,7 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool import _graph
+from unspool._core import OpBase
 from unspool.errors import OpDefinitionError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class JointRule:
         return self.function(needed, ct, out, *inputs, **params)[position]
 
 
-class Op:
+class Op(OpBase):
     """An operation and its rules; see the module docstring for the conventions.
 
     Parameters
@@ -96,21 +97,8 @@ class Op:
         Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     """
 
-    __slots__ = (
-        "canonical",
-        "cheap",
-        "code",
-        "commuting",
-        "infer",
-        "jvp",
-        "kernel",
-        "multi",
-        "name",
-        "needs",
-        "result_dtypes",
-        "sized",
-        "vjp",
-    )
+    # `OpBase` has what recording looks at: canonical, commuting, infer, result_dtypes and sized.
+    __slots__ = ("cheap", "code", "jvp", "kernel", "multi", "name", "needs", "vjp")
 
     def __init__(
         self,
@@ -127,7 +115,7 @@ class Op:
         cheap: bool = False,
     ) -> None:
         self.name = name
-        # Stands for the op in intern keys: tuples of plain integers are cheap for the garbage collector.
+        # Stands for the op where structures are compared: integers are cheap to hash.
         self.code = _next_code()
         self.infer = infer
         self.kernel = kernel
@@ -140,8 +128,8 @@ class Op:
         self.cheap = cheap
         # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the
         # result, and a cache of result dtypes by input dtypes.
-        self.commuting: frozenset[Any] = frozenset()
-        self.result_dtypes: dict[Any, Any] = {}
+        self.commuting = frozenset()
+        self.result_dtypes = {}
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

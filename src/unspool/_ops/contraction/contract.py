@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._dims import Shape, Size, equal
 from unspool._dtypes import promote
-from unspool._graph import Node, _table, intern
+from unspool._graph import Node, find, intern
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.contraction.kernel import contract_arrays
@@ -99,14 +99,12 @@ def record(form: Form, x1: Tensor, x2: Tensor) -> Tensor:
 
 def record_of_shape(form: Form, x1: Tensor, x2: Tensor, shape: Shape) -> Tensor:
     """Return the node for a contraction that is no multiplication, if the shape of its result is known too."""
-    key = (CONTRACT.code, form.items, x1.id, x2.id)
-    reference = _table.get(key)
-    if reference is not None:
-        found = reference()
-        if found is not None:
-            return found  # type: ignore[return-value]
+    inputs = x1, x2
+    found = find(CONTRACT, inputs, form.items)
+    if found is not None:
+        return found  # type: ignore[return-value]
     dtype = x1.dtype if x1.dtype is x2.dtype else promote(x1.dtype, x2.dtype)
-    return intern(CONTRACT, (x1, x2), form.params, shape, dtype, key)
+    return intern(CONTRACT, inputs, form.params, shape, dtype, form.items)
 
 
 def result_shape(form: Form, *shapes: Shape) -> Shape:

@@ -15,7 +15,7 @@ import numpy as np
 
 from unspool._dims import Shape
 from unspool._dtypes import INEXACT, inexact_dtype, promote, real_dtype
-from unspool._graph import Node, intern, lookup
+from unspool._graph import Node, find, intern
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
@@ -180,12 +180,11 @@ def _norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     if x.dtype not in INEXACT:
         x = elementwise.astype(x, inexact_dtype(x.dtype))
     items, params = _norm2_params(axes, bool(keepdims))
-    key = (NORM2.code, items, x.id)
-    found = lookup(key)
+    found = find(NORM2, (x,), items)
     if found is not None:
-        return found
+        return found  # type: ignore[return-value]
     shape, dtype = _infer(x, **params)
-    return intern(NORM2, (x,), params, shape, dtype, key)
+    return intern(NORM2, (x,), params, shape, dtype, items)
 
 
 @lru_cache(maxsize=64)

@@ -49,7 +49,6 @@ from unspool._ops.elementwise.build import (
     binary,
     binary_inexact,
     nary,
-    record,
     unary,
     unary_inexact,
 )
@@ -433,7 +432,6 @@ __all__ = [
     "real",
     "real_only",
     "reciprocal",
-    "record",
     "relu",
     "remainder",
     "right_shift",

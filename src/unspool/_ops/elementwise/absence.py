@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._core import record
 from unspool._dims import Shape
 from unspool._dtypes import FLOAT64
 from unspool._graph import Node
@@ -48,7 +49,7 @@ def scale(ct: Tensor, factor: Any) -> Tensor:
     """Multiply a cotangent by a partial derivative, leaving absent elements absent."""
     if ct.op is not MASK:
         if isinstance(factor, Node):  # nearly always; the hot path of every gradient
-            return ops.record(ops.MULTIPLY, ct, factor)  # type: ignore[arg-type]
+            return record(ops.MULTIPLY, ct, factor)
         return ops.multiply(ct, factor)
     return through_mask(ct, lambda inner: ops.multiply(inner, factor))
 

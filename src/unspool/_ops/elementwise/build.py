@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
-from unspool import _graph
+from unspool import _core, _graph
+from unspool._core import record, record_one
 from unspool._dtypes import EXACT, FLOAT64
-from unspool._graph import (
-    NO_PARAMS,
-    Node,
-    _given_origin,
-    _is_internal,
-    _new,
-    _next_id,
-    _table,
-    _weak,
-    intern,
-    resolve_race,
-)
+from unspool._graph import Node
 from unspool._ops.broadcasting import align
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.leaf import as_operands, as_tensor, scalar
@@ -28,9 +17,12 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
+_core.bind(align=align)
+
+
 def unary(op: Op, x: Any) -> Tensor:
     """Return the node for an elementwise op of one tensor."""
-    return record_one(op, x if isinstance(x, Node) else as_tensor(x))  # type: ignore[arg-type]
+    return record_one(op, x if isinstance(x, Node) else as_tensor(x))
 
 
 def binary(op: Op, x1: Any, x2: Any) -> Tensor:
@@ -38,69 +30,6 @@ def binary(op: Op, x1: Any, x2: Any) -> Tensor:
     if not (isinstance(x1, Node) and isinstance(x2, Node)):
         x1, x2 = _coerce(x1, x2)
     return record(op, x1, x2)
-
-
-def record_one(op: Op, x: Tensor) -> Tensor:
-    """Return the node for an elementwise op of one tensor: `_graph.apply` written out."""
-    key = (op.code, x.id)
-    reference = _table.get(key)
-    if reference is not None:
-        found = reference()
-        if found is not None:
-            return found  # type: ignore[return-value]
-    if op.canonical is not None:
-        canonical: Tensor | None = op.canonical(x)
-        if canonical is not None:
-            return canonical
-    return intern(op, (x,), NO_PARAMS, x.shape, op.result_dtypes[(x.dtype,)], key)
-
-
-def record(op: Op, x1: Tensor, x2: Tensor) -> Tensor:
-    """Return the node for an elementwise op of two tensors: `_graph.apply` written out, the hot path of recording."""
-    left = x1.id
-    right = x2.id
-    if left > right and x1.dtype in op.commuting and x2.dtype in op.commuting:
-        x1, x2, left, right = x2, x1, right, left
-    key = (op.code, left, right)
-    reference = _table.get(key)
-    if reference is not None:
-        found = reference()
-        if found is not None:
-            return found  # type: ignore[return-value]
-    if op.canonical is not None:
-        canonical: Tensor | None = op.canonical(x1, x2)
-        if canonical is not None:
-            return canonical
-    shape = x1.shape
-    if shape != x2.shape and x2.shape:
-        if not shape:
-            shape = x2.shape
-        else:
-            (x1, x2), shape = align(x1, x2)
-            key = (op.code, x1.id, x2.id)
-    origin = _given_origin()
-    if origin is None or (code := origin.code) is None:
-        frame = _getframe(2)  # the caller is always one of ours
-        while _is_internal[(code := frame.f_code).co_filename]:
-            frame = frame.f_back  # type: ignore[assignment]
-        lasti = frame.f_lasti
-    else:
-        lasti = origin.lasti
-    dtype = op.result_dtypes[x1.dtype, x2.dtype]
-    # What `Node.__init__` does, without the call.
-    node: Any = _new(_graph._tensor_class)
-    node.key = key
-    node.op = op
-    node.inputs = (x1, x2)
-    node.params = NO_PARAMS
-    node.shape = shape
-    node.dtype = dtype
-    node.id = _next_id()
-    node.value = None
-    node.code = code
-    node.lasti = lasti
-    reference = _weak(node)
-    return node if _table.setdefault(key, reference) is reference else resolve_race(key, node)
 
 
 def nary(op: Op, *operands: Any, **params: Any) -> Tensor:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._core import record
 from unspool._dtypes import COMPLEX, complex_dtype, promote, real_dtype
 from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs this module
 from unspool._ops.elementwise.absence import through_mask
-from unspool._ops.elementwise.build import as_inexact, record
+from unspool._ops.elementwise.build import as_inexact
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.elementwise.declare import elementwise
 from unspool._ops.leaf import as_tensor, constant

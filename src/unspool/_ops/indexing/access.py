@@ -49,11 +49,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         size = x.shape[0]
         if type(size) is int and -size <= index < size != 1:
             items, params = _first_axis(index if index >= 0 else index + size)
-            key = (SLICE.code, items, x.id)
-            found = _graph.lookup(key)
-            if found is None:
-                found = _graph.intern(SLICE, (x,), params, x.shape[1:], x.dtype, key, sizes_are_known=True)
-            return found
+            found: Any = _graph.find(SLICE, (x,), items)
+            return _graph.intern(SLICE, (x,), params, x.shape[1:], x.dtype, items) if found is None else found
     return select(parse_index(x, index))
 
 

@@ -1,0 +1,89 @@
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from types import CodeType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from unspool._dims import Shape
+from unspool._ops.op import Op
+from unspool._tensor import Tensor
+
+_N = TypeVar("_N", bound=Node)
+
+class OpBase:
+    canonical: Callable[..., Tensor | None] | None
+    commuting: frozenset[Any]
+    infer: Callable[..., Any]
+    result_dtypes: Mapping[Any, Any]
+    sized: tuple[str, ...]
+
+class Origin:
+    code: CodeType | None
+    lasti: int
+
+class Node:
+    op: Op
+    inputs: tuple[Node, ...]
+    params: Mapping[str, Any]
+    shape: Shape
+    dtype: np.dtype[Any]
+    id: int
+    key: Any
+    value: Any
+    code: CodeType
+    lasti: int
+    piece: Any
+    output: int
+    _name: str
+
+class TensorBase(Node):
+    def __add__(self, other: Any, /) -> Tensor: ...
+    def __radd__(self, other: Any, /) -> Tensor: ...
+    def __sub__(self, other: Any, /) -> Tensor: ...
+    def __rsub__(self, other: Any, /) -> Tensor: ...
+    def __mul__(self, other: Any, /) -> Tensor: ...
+    def __rmul__(self, other: Any, /) -> Tensor: ...
+    def __truediv__(self, other: Any, /) -> Tensor: ...
+    def __rtruediv__(self, other: Any, /) -> Tensor: ...
+
+def bind(
+    *,
+    tensor_class: type[Node] = ...,
+    no_params: Mapping[str, Any] = ...,
+    is_internal: dict[str, bool] = ...,
+    origin: ContextVar[Origin | None] = ...,
+    with_sizes: Callable[..., Mapping[str, Any]] = ...,
+    align: Callable[..., tuple[tuple[Tensor, ...], Shape]] = ...,
+    scalar: Callable[..., Tensor] = ...,
+    constant: Op = ...,
+    float64: np.dtype[Any] = ...,
+) -> None: ...
+def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
+def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
+def record(op: Op, x1: Node, x2: Node, /) -> Tensor: ...
+def record_one(op: Op, x: Node, /) -> Tensor: ...
+def find(op: Op, inputs: tuple[Node, ...], key: Any, /) -> Node | None: ...
+def intern(
+    op: Op, inputs: tuple[Node, ...], params: Mapping[str, Any], shape: Any, dtype: Any, key: Any, /
+) -> Tensor: ...
+def new(
+    cls: type[_N],
+    op: Op,
+    inputs: tuple[Node, ...] | Node,
+    params: Mapping[str, Any],
+    shape: Any,
+    dtype: Any,
+    key: Any,
+    code: CodeType,
+    lasti: int,
+    id: int | None = None,
+    /,
+) -> _N: ...
+def enter(node: _N, /) -> _N: ...
+def leave(node: Node, /) -> None: ...
+def attach(node: Node, call: Node, /) -> None: ...
+def current_origin() -> tuple[CodeType, int]: ...
+def next_id() -> int: ...
+def count() -> int: ...
+def nodes() -> list[Node]: ...

@@ -1,0 +1,319 @@
+"""The nodes and the table in C: what it refuses, what it counts, and that nothing is lost or found too late."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from unspool import _core, _graph
+from unspool._graph import NO_PARAMS, Bundle
+from unspool._ops.elementwise import ADD, EXP
+from unspool._ops.op import Op
+from unspool.errors import ShapeError
+
+
+def declared(name: str, **options: Any) -> Op:
+    """Return an op of one tensor that is not registered."""
+    return Op(name, infer=lambda x, **params: (x.shape, x.dtype), kernel=lambda x, **params: x, **options)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [us.Tensor, Bundle, _core.Node, _core.TensorBase])
+def test_nodes_are_not_made_by_calling_their_class(cls):
+    with pytest.raises(TypeError, match=r"unspool\.tensor"):
+        cls([1.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: _core.apply(), "an op and its inputs"),
+        (lambda x: _core.apply(x, x), "an op and its inputs"),
+        (lambda x: _core.apply(EXP, 1.0), "<op exp> takes tensors, got 1.0"),
+        (lambda x: _core.record_one(EXP, [x]), "<op exp> takes tensors"),
+        (lambda x: _core.record_one(x, x), "expected an op"),
+        (lambda x: _core.record(ADD, x, None), "<op add> takes tensors, got None"),
+        (lambda x: _core.record(None, x, x), "expected an op, got None"),
+        (lambda x: _core.record(ADD, x), "record takes 3 arguments, got 2"),
+        (lambda x: _core.find(EXP, [x], ()), "inputs of <op exp> as a tuple"),
+        (lambda x: _core.find("exp", (x,), ()), "expected an op, got 'exp'"),
+        (lambda x: _core.intern(EXP, (x, 1), NO_PARAMS, (), x.dtype, ()), "takes tensors, got 1"),
+        (lambda x: _core.intern(EXP, (x,), NO_PARAMS, (), x.dtype, []), "unhashable"),
+        (lambda x: _core.new(int, EXP, (x,), NO_PARAMS, (), x.dtype, (), None, 0), "a class of nodes"),
+        (lambda x: _core.enter(1), "expected a node"),
+        (lambda x: _core.leave(1), "expected a node"),
+        (lambda x: _core.attach(x + x, x), "left the table"),
+        (lambda x: _core.bind(nonsense=1), "nothing called 'nonsense'"),
+        (lambda x: _core.bind_operator("power", ADD, max), "no operator power"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(us.tensor([1.0, 2.0]))
+
+
+def test_what_a_node_is_cannot_be_changed():
+    x = us.tensor([1.0, 2.0])
+    for name in ("op", "inputs", "params", "shape", "dtype", "id", "key", "code"):
+        with pytest.raises(AttributeError):
+            setattr(x, name, None)
+        with pytest.raises((AttributeError, TypeError)):
+            delattr(x, name)
+
+
+def test_an_error_inside_a_rule_reaches_the_caller_and_leaves_no_node():
+    x = us.tensor([1.0, 2.0])
+    before = _core.count()
+
+    def fail(x: Any) -> Any:
+        raise ShapeError("no")
+
+    with pytest.raises(ShapeError, match="no"):
+        _core.apply(declared("fails in canonical", canonical=fail), x)
+    op = declared("fails in infer")
+    op.infer = fail
+    with pytest.raises(ShapeError, match="no"):
+        _core.apply(op, x)
+    op.infer = lambda x: None
+    with pytest.raises(TypeError, match="should infer a shape and a dtype, got None"):
+        _core.apply(op, x)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x + "text"  # type: ignore[operator]
+    assert _core.count() == before
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_grows_and_shrinks_and_loses_nothing():
+    x = us.tensor([1.0, 2.0])
+    before = _core.count()
+    op = declared("counted")
+    made = [_core.apply(op, x, step=step) for step in range(20_000)]
+    assert _core.count() == before + 20_000
+    assert all(_core.apply(op, x, step=step) is node for step, node in enumerate(made))
+    del made[1::2]
+    assert _core.count() == before + 10_000
+    assert all(_core.find(op, (x,), (("step", 2 * i),)) is node for i, node in enumerate(made))
+    assert _core.find(op, (x,), (("step", 1),)) is None
+    made.clear()
+    assert _core.count() == before
+
+
+def test_nodes_lists_what_is_in_the_table():
+    x = us.tensor([1.0, 2.0])
+    y = us.exp(x)
+    listed = {id(node) for node in _core.nodes()}
+    assert id(y) in listed and id(x) not in listed  # a leaf is not shared
+
+
+class Meddling:
+    """A parameter that equals none of its kind, and changes the table whenever it is compared."""
+
+    def __init__(self) -> None:
+        self.dropped: list[Any] = []
+        self.made: list[Any] = []
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        self.dropped.clear()
+        self.made.append(us.exp(us.tensor(1.0)))
+        return False
+
+
+def test_a_comparison_may_change_the_table_while_it_is_searched():
+    x = us.tensor([1.0, 2.0])
+    before = _core.count()
+    op = declared("meddled with")
+    parameters = [Meddling() for _ in range(40)]
+    nodes = [_core.apply(op, x, by=parameter) for parameter in parameters]
+    for i, parameter in enumerate(parameters[:20]):
+        parameter.dropped.append(nodes[20 + i])
+    del nodes[20:]
+    assert all(_core.apply(op, x, by=by) is node for by, node in zip(parameters, nodes, strict=False))
+    assert any(parameter.made for parameter in parameters)  # they were compared
+    assert not any(parameter.dropped for parameter in parameters[:19])  # and dropped what they held
+    assert _core.find(op, (x,), (("by", Meddling()),)) is None
+    nodes.clear()
+    for parameter in parameters:
+        parameter.made.clear()
+        parameter.dropped.clear()
+    assert _core.count() == before
+
+
+def test_a_key_that_cannot_be_compared_or_hashed_says_so():
+    class Stubborn:
+        def __hash__(self) -> int:
+            return 11
+
+        def __eq__(self, other: object) -> bool:
+            raise ShapeError("not today")
+
+    x = us.tensor([1.0, 2.0])
+    op = declared("stubborn")
+    node = _core.apply(op, x, by=Stubborn())
+    before = _core.count()
+    with pytest.raises(ShapeError, match="not today"):
+        _core.apply(op, x, by=Stubborn())
+    with pytest.raises(TypeError, match="unhashable"):
+        _core.apply(op, x, by=[])
+    assert _core.count() == before and node.op is op
+
+
+def test_what_stands_under_a_recipe_first_stays():
+    x = us.tensor([1.0, 2.0])
+    standing = us.exp(x)
+    rival = _core.new(us.Tensor, EXP, (x,), NO_PARAMS, x.shape, x.dtype, (), standing.code, standing.lasti)
+    assert _core.enter(rival) is standing
+    _core.leave(standing)
+    other = us.exp(x)
+    assert other is not standing and _core.enter(standing) is other
+
+
+def test_a_node_that_left_is_not_found_and_dies_in_peace():
+    x = us.tensor([1.0, 2.0])
+    before = _core.count()
+    node = us.exp(x)
+    _core.leave(node)
+    _core.leave(node)
+    assert _core.count() == before
+    again = us.exp(x)
+    assert again is not node
+    del node
+    assert _core.find(EXP, (x,), ()) is again
+
+
+# --- dying ------------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_whose_end_is_put_off_are_not_found():
+    """Deep recipes die in portions; between two of them, other code runs, and may record what is about to be freed."""
+    x = us.tensor([1.0, 2.0])
+    found: list[Any] = []
+
+    class Recorder:
+        def __del__(self) -> None:
+            y: Any = x
+            for _ in range(60):
+                y = us.exp(y)
+            found.append(y.eval())
+
+    y = us.exp(x)
+    for step in range(500):
+        y = _core.apply(declared(f"holder {step}"), y, held=(Recorder(),) if step % 50 == 0 else ())
+    for _ in range(500):
+        y = us.exp(y)
+    del y
+    gc.collect()
+    assert len(found) == 10 and all(np.isfinite(value).size == 2 for value in found)
+
+
+def test_a_cycle_through_a_parameter_is_collected():
+    x = us.tensor([1.0, 2.0])
+    before = _core.count()
+
+    class Knot:
+        node: Any
+
+    knot = Knot()
+    knot.node = us.exp(_core.apply(declared("knotted"), x, knot=knot))
+    del knot
+    gc.collect()
+    assert _core.count() == before
+
+
+def test_a_finaliser_never_finds_what_the_collector_is_about_to_clear():
+    x = us.tensor([1.0, 2.0])
+    op = declared("inspected")
+    found: list[Any] = []
+
+    class Knot:
+        node: Any
+
+        def __hash__(self) -> int:
+            return 3
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __del__(self) -> None:
+            found.append(_core.apply(op, x, knot=Knot.spare))
+
+        spare: Any = None
+
+    Knot.spare = Knot()
+    knot = Knot()
+    knot.node = _core.apply(op, x, knot=knot)
+    del knot
+    gc.collect()
+    assert [node.inputs[0] is x and node.op is op for node in found] == [True]
+    Knot.__del__ = lambda self: None  # type: ignore[method-assign]
+
+
+def test_recording_gives_back_every_reference_it_takes():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([[3.0], [4.0]])
+
+    def everything() -> None:
+        z = (x + y) * 2.5 - x / 3.0
+        us.exp(z) + us.sum(us.reshape(z, (4,)))
+        us.linalg.qr(z)
+        _core.find(ADD, (x, y), ())
+
+    everything()
+    watched = [x, y, x.shape, x.dtype, ADD, EXP, NO_PARAMS, (), us.Tensor, everything.__code__]
+    gc.collect()
+    before = [sys.getrefcount(thing) for thing in watched]
+    for _ in range(200):
+        everything()
+    gc.collect()
+    after = [sys.getrefcount(thing) for thing in watched]
+    assert max(b - a for a, b in zip(before, after, strict=True)) < 100
+
+
+def test_threads_search_and_change_the_table_at_once():
+    x = us.tensor([1.0, 2.0])
+    before = _core.count()
+    failures: list[BaseException] = []
+
+    def churn(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(300):
+                kept = [_core.apply(declared("churned"), x, step=int(step)) for step in rng.integers(0, 50, 20)]
+                assert all(node.inputs[0] is x for node in kept)
+        except BaseException as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=churn, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    gc.collect()
+    assert not failures and _core.count() == before
+
+
+# --- where a node was made --------------------------------------------------------------------------------------------
+
+
+def test_a_node_remembers_the_line_of_the_user_not_ours():
+    x = us.tensor([1.0, 2.0])
+    y = us.mean(x)
+    assert _graph.source_of(y).startswith("test_core.py") and "us.mean(x)" in _graph.source_of(y)
+    code, lasti = _core.current_origin()
+    assert code is test_a_node_remembers_the_line_of_the_user_not_ours.__code__ and lasti > 0
