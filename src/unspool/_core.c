@@ -160,6 +160,8 @@ typedef struct NodeObject {
 } NodeObject;
 
 static PyTypeObject NodeType;
+static PyTypeObject BundleType;
+static PyTypeObject CallType;
 static PyTypeObject TensorType;
 
 static PyObject *empty; /* the empty tuple */
@@ -309,6 +311,37 @@ again:;
     return NULL;
 }
 
+/* --- calls -------------------------------------------------------------------------------------------------------- */
+
+/* A call knows the tensors that stand for its outputs without owning them. Each of them owns the call, in the place of
+   its inputs, and takes itself off the list when it dies. */
+typedef struct {
+    NodeObject node;
+    PyObject *plan;
+    PyObject *origins;
+    PyObject *depth;
+    Py_ssize_t outputs;
+    NodeObject **handles;
+} CallObject;
+
+#define is_call(object) PyObject_TypeCheck(object, &CallType)
+
+/* Let nobody find a node any more: not in the table, and not through its call. */
+static void
+hide(NodeObject *node)
+{
+    table_remove(node);
+    if (node->inputs == NULL || !is_call(node->inputs)) {
+        return;
+    }
+    CallObject *call = (CallObject *)node->inputs;
+    for (Py_ssize_t i = 0; call->handles != NULL && i < call->outputs; i++) {
+        if (call->handles[i] == node) {
+            call->handles[i] = NULL;
+        }
+    }
+}
+
 /* --- the life of a node ------------------------------------------------------------------------------------------- */
 
 static PyMemberDef node_members[] = {
@@ -346,7 +379,7 @@ node_traverse(NodeObject *self, visitproc visit, void *arg)
 static int
 node_clear(NodeObject *self)
 {
-    table_remove(self);
+    hide(self);
     Py_CLEAR(self->op);
     Py_CLEAR(self->inputs);
     Py_CLEAR(self->params);
@@ -366,14 +399,14 @@ node_clear(NodeObject *self)
 static void
 node_finalize(PyObject *self)
 {
-    table_remove((NodeObject *)self);
+    hide((NodeObject *)self);
 }
 
 static void
 node_dealloc(NodeObject *self)
 {
     PyObject_GC_UnTrack(self);
-    table_remove(self);
+    hide(self);
     Py_TRASHCAN_BEGIN(self, node_dealloc)
     if (self->weak != NULL) {
         PyObject_ClearWeakRefs((PyObject *)self);
@@ -410,6 +443,23 @@ static PyTypeObject NodeType = {
     .tp_traverse = (traverseproc)node_traverse,
     .tp_clear = (inquiry)node_clear,
     .tp_members = node_members,
+};
+
+PyDoc_STRVAR(bundle_doc,
+"The result of an op with several outputs; its ``shape`` and ``dtype`` are tuples with one entry per output.\n\n"
+"Users hold its parts, which are `Tensor` nodes of the op ``part``.");
+
+static PyTypeObject BundleType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.Bundle",
+    .tp_doc = bundle_doc,
+    .tp_basicsize = sizeof(NodeObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_base = &NodeType,
+    .tp_weaklistoffset = offsetof(NodeObject, weak),
+    .tp_dealloc = (destructor)node_dealloc,
+    .tp_traverse = (traverseproc)node_traverse,
+    .tp_clear = (inquiry)node_clear,
 };
 
 /* Even numbers: the odd one before a node is left to the call that it may be folded into. */
@@ -460,6 +510,9 @@ static PyObject *with_sizes;    /* parameters as they are kept if some of them m
 static PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
 static PyObject *scalar;        /* the constant for a number beside a dtype */
 static PyObject *constant_op;
+static PyObject *call_op;
+static PyObject *projection_class; /* the class of tensors that are outputs of calls */
+static PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
 static PyObject *float64;
 
 static const struct {
@@ -469,6 +522,7 @@ static const struct {
     {"tensor_class", &tensor_class}, {"no_params", &no_params}, {"is_internal", &is_internal},
     {"origin", &origin_var},         {"with_sizes", &with_sizes}, {"align", &align},
     {"scalar", &scalar},             {"constant", &constant_op}, {"float64", &float64},
+    {"call", &call_op},              {"projection", &projection_class}, {"lost", &lost},
     {NULL, NULL},
 };
 
@@ -744,26 +798,6 @@ leave(PyObject *module, PyObject *object)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(attach_doc,
-"attach(node, call, /)\n--\n\n"
-"Let a node that is not in the table keep a call in the place of its inputs: it has become one of its outputs.");
-
-static PyObject *
-attach(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (check_count("attach", nargs, 2) < 0) {
-        return NULL;
-    }
-    if (!is_node(args[0]) || !is_node(args[1]) || ((NodeObject *)args[0])->is_entered) {
-        return PyErr_Format(PyExc_TypeError, "expected a node that left the table and a call, got %R and %R", args[0],
-                            args[1]);
-    }
-    NodeObject *node = (NodeObject *)args[0];
-    Py_SETREF(node->inputs, Py_NewRef(args[1]));
-    Py_XSETREF(node->key, Py_NewRef(Py_None));
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(count_doc, "count()\n--\n\nReturn how many nodes are in the table.");
 
 static PyObject *
@@ -792,6 +826,275 @@ nodes(PyObject *module, PyObject *unused)
     }
     Py_SET_SIZE(list, found);
     return list;
+}
+
+/* --- making calls ------------------------------------------------------------------------------------------------- */
+
+static int
+call_traverse(CallObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->plan);
+    Py_VISIT(self->origins);
+    return node_traverse(&self->node, visit, arg);
+}
+
+static int
+call_clear(CallObject *self)
+{
+    Py_CLEAR(self->plan);
+    Py_CLEAR(self->origins);
+    Py_CLEAR(self->depth);
+    return node_clear(&self->node);
+}
+
+static void
+call_dealloc(CallObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    hide(&self->node);
+    Py_TRASHCAN_BEGIN(self, call_dealloc)
+    if (self->node.weak != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    call_clear(self);
+    PyMem_Free(self->handles);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+    Py_TRASHCAN_END
+}
+
+/* Return the position of an output, or -1 with an exception. */
+static Py_ssize_t
+which_output(CallObject *self, PyObject *index)
+{
+    Py_ssize_t i = PyLong_AsSsize_t(index);
+    if (i < 0 || i >= self->outputs) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_IndexError, "a call with %zd outputs has none at %zd", self->outputs, i);
+        }
+        return -1;
+    }
+    return i;
+}
+
+/* The tensor that stands for an output, or NULL. One whose end has been put off stands for nothing. */
+static NodeObject *
+live_handle(CallObject *self, Py_ssize_t i)
+{
+    NodeObject *node = self->handles[i];
+    return node != NULL && Py_REFCNT(node) > 0 ? node : NULL;
+}
+
+PyDoc_STRVAR(call_handle_doc, "handle(index, /)\n--\n\nReturn the tensor that stands for an output, if there is one.");
+
+static PyObject *
+call_handle(CallObject *self, PyObject *index)
+{
+    Py_ssize_t i = which_output(self, index);
+    if (i < 0) {
+        return NULL;
+    }
+    NodeObject *node = live_handle(self, i);
+    return Py_NewRef(node == NULL ? Py_None : (PyObject *)node);
+}
+
+PyDoc_STRVAR(call_show_doc, "show(index, tensor, /)\n--\n\nLet a tensor that keeps this call stand for an output.");
+
+static PyObject *
+call_show(CallObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("show", nargs, 2) < 0) {
+        return NULL;
+    }
+    Py_ssize_t i = which_output(self, args[0]);
+    if (i < 0) {
+        return NULL;
+    }
+    if (!is_node(args[1]) || ((NodeObject *)args[1])->inputs != (PyObject *)self) {
+        return PyErr_Format(PyExc_TypeError, "expected a tensor that keeps this call, got %R", args[1]);
+    }
+    self->handles[i] = (NodeObject *)args[1];
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+call_handles(CallObject *self, void *unused)
+{
+    PyObject *list = PyList_New(self->outputs);
+    for (Py_ssize_t i = 0; list != NULL && i < self->outputs; i++) {
+        NodeObject *node = live_handle(self, i);
+        PyList_SET_ITEM(list, i, Py_NewRef(node == NULL ? Py_None : (PyObject *)node));
+    }
+    return list;
+}
+
+static PyObject *
+call_sizeof(CallObject *self, PyObject *unused)
+{
+    return PyLong_FromSsize_t(Py_TYPE(self)->tp_basicsize + self->outputs * (Py_ssize_t)sizeof(NodeObject *));
+}
+
+static PyMemberDef call_members[] = {
+    {"plan", T_OBJECT_EX, offsetof(CallObject, plan), READONLY, NULL},
+    {"origins", T_OBJECT_EX, offsetof(CallObject, origins), READONLY, NULL},
+    {"depth", T_OBJECT_EX, offsetof(CallObject, depth), READONLY, NULL},
+    {NULL},
+};
+
+static PyMethodDef call_methods[] = {
+    {"handle", (PyCFunction)call_handle, METH_O, call_handle_doc},
+    {"show", (PyCFunction)(void (*)(void))call_show, METH_FASTCALL, call_show_doc},
+    {"__sizeof__", (PyCFunction)call_sizeof, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyGetSetDef call_getset[] = {
+    {"handles", (getter)call_handles, NULL, "The tensors that stand for the outputs; None where there is none.", NULL},
+    {NULL},
+};
+
+PyDoc_STRVAR(call_doc,
+"A plan applied to inputs.\n\n"
+"``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``origins`` are\n"
+"where the user's program recorded each instruction. ``depth`` tells how many pieces in a row were folded up to this\n"
+"one; a call that was not made by folding has none. It does not keep the tensors alive that stand for its outputs.");
+
+static PyTypeObject CallType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.Call",
+    .tp_doc = call_doc,
+    .tp_basicsize = sizeof(CallObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_base = &BundleType,
+    .tp_weaklistoffset = offsetof(CallObject, node.weak),
+    .tp_dealloc = (destructor)call_dealloc,
+    .tp_traverse = (traverseproc)call_traverse,
+    .tp_clear = (inquiry)call_clear,
+    .tp_members = call_members,
+    .tp_methods = call_methods,
+    .tp_getset = call_getset,
+};
+
+static PyObject *name_of_id, *name_of_shapes, *name_of_dtypes;
+
+/* Make a call that nobody finds. `place` has the code object and the offset where it counts as recorded. */
+static CallObject *
+make_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *place, PyObject *depth, PyObject *value,
+          PyObject *id)
+{
+    PyObject *code;
+    int lasti;
+    if (!PyArg_ParseTuple(place, "Oi", &code, &lasti)) {
+        return NULL;
+    }
+    CallObject *call = NULL;
+    PyObject *key = PyObject_GetAttr(plan, name_of_id);
+    PyObject *shapes = PyObject_GetAttr(plan, name_of_shapes);
+    PyObject *dtypes = PyObject_GetAttr(plan, name_of_dtypes);
+    if (key != NULL && shapes != NULL && dtypes != NULL && check_recipe(call_op, inputs) == 0) {
+        call = (CallObject *)make_node(&CallType, call_op, inputs, no_params, shapes, dtypes, key, code, lasti, id);
+    }
+    if (call != NULL) {
+        call->plan = Py_NewRef(plan);
+        call->origins = Py_NewRef(origins);
+        call->depth = Py_NewRef(depth);
+        Py_SETREF(call->node.value, Py_NewRef(value));
+        Py_ssize_t outputs = PyObject_Size(shapes);
+        call->handles = outputs < 0 ? NULL : PyMem_Calloc(outputs + 1, sizeof(NodeObject *));
+        if (call->handles == NULL) {
+            if (outputs >= 0) {
+                PyErr_NoMemory();
+            }
+            Py_CLEAR(call);
+        } else {
+            call->outputs = outputs;
+        }
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(shapes);
+    Py_XDECREF(dtypes);
+    return call;
+}
+
+PyDoc_STRVAR(call_of_plan_doc,
+"call(plan, inputs, origins, place, /)\n--\n\n"
+"Return the call of a plan on inputs: the one that is alive, or a new one. ``place`` is the code object and the offset\n"
+"where it counts as recorded.");
+
+static PyObject *
+call_of_plan(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("call", nargs, 4) < 0 || check_recipe(call_op, args[1]) < 0) {
+        return NULL;
+    }
+    PyObject *none = PyLong_FromLong(0);
+    PyObject *call = (PyObject *)make_call(args[0], args[1], args[2], args[3], none, Py_None, NULL);
+    PyObject *entered = call == NULL ? NULL : enter(NULL, call);
+    Py_DECREF(none);
+    Py_XDECREF(call);
+    return entered;
+}
+
+/* Make an output of a call of a tensor: it keeps the call where it kept its inputs. */
+static int
+become_output(NodeObject *node, CallObject *call, PyObject *index)
+{
+    Py_ssize_t i = which_output(call, index);
+    if (i < 0) {
+        return -1;
+    }
+    PyTypeObject *type = Py_TYPE(node), *projection = (PyTypeObject *)projection_class;
+    if (type != (PyTypeObject *)tensor_class && type != projection) {
+        PyErr_Format(PyExc_TypeError, "expected a tensor to fold, got %R", node);
+        return -1;
+    }
+    hide(node);
+    Py_XSETREF(node->output, Py_NewRef(index));
+    Py_INCREF(projection);
+    Py_SET_TYPE(node, projection);
+    Py_DECREF(type);
+    call->handles[i] = node;
+    Py_XSETREF(node->key, Py_NewRef(Py_None));
+    Py_XSETREF(node->piece, Py_NewRef(node->value != Py_None ? Py_None : lost));
+    /* Last: what it was made from may die of it, and run other code. */
+    Py_SETREF(node->inputs, Py_NewRef(call));
+    return 0;
+}
+
+PyDoc_STRVAR(fold_doc,
+"fold(plan, inputs, origins, id, depth, residuals, indices, tensors, /)\n--\n\n"
+"Make a call with a given id of which tensors are outputs; what they were made from is let go.\n\n"
+"None if the same call is alive: it was recorded and evaluated before, and its outputs have tensors that stand for them.");
+
+static PyObject *
+fold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("fold", nargs, 8) < 0 || check_recipe(call_op, args[1]) < 0) {
+        return NULL;
+    }
+    PyObject *origins = args[2], *indices = args[6], *tensors = args[7];
+    if (!PyTuple_Check(origins) || PyTuple_GET_SIZE(origins) == 0 || !PyTuple_Check(indices) || !PyList_Check(tensors) ||
+        PyTuple_GET_SIZE(indices) != PyList_GET_SIZE(tensors)) {
+        PyErr_SetString(PyExc_TypeError, "fold takes origins and indices as tuples, and as many tensors in a list");
+        return NULL;
+    }
+    PyObject *place = PyTuple_GET_ITEM(origins, PyTuple_GET_SIZE(origins) - 1);
+    PyObject *call = (PyObject *)make_call(args[0], args[1], origins, place, args[4], args[5], args[3]);
+    PyObject *entered = call == NULL ? NULL : enter(NULL, call);
+    if (entered == NULL || entered != call) {
+        Py_XDECREF(call);
+        Py_XDECREF(entered);
+        return entered == NULL ? NULL : Py_NewRef(Py_None);
+    }
+    Py_DECREF(entered);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(indices); i++) {
+        PyObject *tensor = PyList_GET_ITEM(tensors, i);
+        if (!is_node(tensor) ||
+            become_output((NodeObject *)tensor, (CallObject *)call, PyTuple_GET_ITEM(indices, i)) < 0) {
+            Py_DECREF(call);
+            return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a tensor to fold, got %R", tensor);
+        }
+    }
+    return call;
 }
 
 /* --- recording ---------------------------------------------------------------------------------------------------- */
@@ -1219,13 +1522,14 @@ static PyTypeObject TensorType = {
 
 static PyMethodDef methods[] = {
     {"apply", FAST(apply), METH_FASTCALL | METH_KEYWORDS, apply_doc},
-    {"attach", FAST(attach), METH_FASTCALL, attach_doc},
     {"bind", FAST(bind), METH_VARARGS | METH_KEYWORDS, bind_doc},
     {"bind_operator", bind_operator, METH_VARARGS, bind_operator_doc},
+    {"call", FAST(call_of_plan), METH_FASTCALL, call_of_plan_doc},
     {"count", count, METH_NOARGS, count_doc},
     {"current_origin", current_origin, METH_NOARGS, current_origin_doc},
     {"enter", enter, METH_O, enter_doc},
     {"find", FAST(find), METH_FASTCALL, find_doc},
+    {"fold", FAST(fold), METH_FASTCALL, fold_doc},
     {"intern", FAST(intern), METH_FASTCALL, intern_doc},
     {"leave", leave, METH_O, leave_doc},
     {"new", FAST(new), METH_FASTCALL, new_doc},
@@ -1247,9 +1551,12 @@ static PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__core(void)
 {
-    PyTypeObject *types[] = {&OpType, &NodeType, &TensorType, &OriginType};
+    PyTypeObject *types[] = {&OpType, &NodeType, &BundleType, &CallType, &TensorType, &OriginType};
     empty = PyTuple_New(0);
-    if (empty == NULL || (table.chains == NULL && table_resize(SMALLEST) < 0)) {
+    name_of_id = PyUnicode_InternFromString("id");
+    name_of_shapes = PyUnicode_InternFromString("output_shapes");
+    name_of_dtypes = PyUnicode_InternFromString("output_dtypes");
+    if (empty == NULL || name_of_id == NULL || name_of_shapes == NULL || name_of_dtypes == NULL || (table.chains == NULL && table_resize(SMALLEST) < 0)) {
         return PyErr_NoMemory();
     }
     PyObject *module = PyModule_Create(&definition);

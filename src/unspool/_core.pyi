@@ -6,10 +6,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unspool._dims import Shape
+from unspool._engine.plan import Plan
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
 
 _N = TypeVar("_N", bound=Node)
+
+Place = tuple[CodeType, int]
 
 class OpBase:
     canonical: Callable[..., Tensor | None] | None
@@ -37,6 +40,17 @@ class Node:
     output: int
     _name: str
 
+class Bundle(Node): ...
+
+class Call(Bundle):
+    plan: Plan
+    origins: tuple[Place, ...]
+    depth: int
+    @property
+    def handles(self) -> list[Tensor | None]: ...
+    def handle(self, index: int, /) -> Tensor | None: ...
+    def show(self, index: int, tensor: Node, /) -> None: ...
+
 class TensorBase(Node):
     def __add__(self, other: Any, /) -> Tensor: ...
     def __radd__(self, other: Any, /) -> Tensor: ...
@@ -58,6 +72,9 @@ def bind(
     scalar: Callable[..., Tensor] = ...,
     constant: Op = ...,
     float64: np.dtype[Any] = ...,
+    call: Op = ...,
+    projection: type[Node] = ...,
+    lost: Any = ...,
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
@@ -82,7 +99,18 @@ def new(
 ) -> _N: ...
 def enter(node: _N, /) -> _N: ...
 def leave(node: Node, /) -> None: ...
-def attach(node: Node, call: Node, /) -> None: ...
+def call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Place, ...], place: Place, /) -> Call: ...
+def fold(
+    plan: Plan,
+    inputs: tuple[Node, ...],
+    origins: tuple[Place, ...],
+    id: int,
+    depth: int,
+    residuals: tuple[Any, ...],
+    indices: tuple[int, ...],
+    tensors: list[Node],
+    /,
+) -> Call | None: ...
 def current_origin() -> tuple[CodeType, int]: ...
 def next_id() -> int: ...
 def count() -> int: ...

@@ -21,26 +21,17 @@ from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from unspool import _core
-from unspool._core import Node, Origin, apply, current_origin, find, intern, next_id
+from unspool._core import Bundle, Node, Origin, apply, current_origin, find, intern, next_id
 from unspool._dims import Dim
 
 if TYPE_CHECKING:
     from unspool._ops.op import Op
 
-__all__ = ["Node", "apply", "current_origin", "find", "intern", "next_id"]
+__all__ = ["Bundle", "Node", "apply", "current_origin", "find", "intern", "next_id"]
 
 Params: TypeAlias = Mapping[str, Any]
 
 NO_PARAMS: Final[Params] = MappingProxyType({})
-
-
-class Bundle(Node):
-    """The result of an op with several outputs; its ``shape`` and ``dtype`` are tuples with one entry per output.
-
-    Users hold its parts, which are `Tensor` nodes of the op ``part``.
-    """
-
-    __slots__ = ()
 
 
 class SizedParams(dict[str, Any]):

@@ -156,7 +156,7 @@ def _readable(call: Call) -> set[int]:
     fragment = call.plan.fragment
     if not fragment.slab:
         return set(range(len(fragment.outputs)))
-    held = [i for i, reference in enumerate(call.handles) if reference is not None and reference() is not None]
+    held = [i for i, handle in enumerate(call.handles) if handle is not None]
     return {*fragment.slab, *held}
 
 

@@ -56,8 +56,7 @@ class Inside:
                 return True
         if not self._ends:
             return False
-        handles = [reference() for reference in call.handles if reference is not None]
-        around = {node.id for node in (*call.inputs, *handles) if node is not None}
+        around = {node.id for node in (*call.inputs, *call.handles) if node is not None}
         return any(
             ends <= around and any(instruction.op is op for instruction in fragment.body) for op, ends in self._ends
         )

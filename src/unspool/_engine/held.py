@@ -109,7 +109,8 @@ class Slab:
         if call is not None:
             self.nbytes = residual_bytes(call.handles, call.value) if call.value else 0
         elif piece is not None:
-            self.nbytes = residual_bytes(piece.outputs[: piece.site.results], piece.residuals) if piece.residuals else 0
+            outputs = [reference() for reference in piece.outputs[: piece.site.results]]
+            self.nbytes = residual_bytes(outputs, piece.residuals) if piece.residuals else 0
         else:
             self.nbytes = sum([node.value.nbytes for node in self._valued()])
 
@@ -191,10 +192,9 @@ def _reference_counts(plan: Plan, alive: tuple[bool, ...]) -> list[int]:
     return counts
 
 
-def residual_bytes(outputs: Iterable[ref[Any] | None], values: Sequence[Any]) -> int:
+def residual_bytes(outputs: Iterable[Node | None], values: Sequence[Any]) -> int:
     """Return the bytes that the residuals of a step take, without those that one of its live outputs holds too."""
-    handles = [None if reference is None else reference() for reference in outputs]
-    shown = {memory_of(h.value)[0] for h in handles if h is not None and h.value is not None}
+    shown = {memory_of(node.value)[0] for node in outputs if node is not None and node.value is not None}
     found = dict([memory_of(value) for value in values if value is not None])
     return sum([size for key, size in found.items() if key not in shown])
 
@@ -227,14 +227,8 @@ def kept_residuals(plan: Plan) -> frozenset[int]:
 
 def record_bytes(call: Call) -> int:
     """Return the bytes of a call and the tensors that are its outputs."""
-    parts: list[Any] = [call, call.inputs]
-    alive = [
-        (reference(), reference) for reference in call.handles if reference is not None and reference() is not None
-    ]
-    parts += [part for pair in alive for part in pair]
-    if len(alive) > 1:  # one has a place of its own
-        parts.append(call.handles)
-    return sum(map(getsizeof, parts))
+    outputs = [handle for handle in call.handles if handle is not None]
+    return sum(map(getsizeof, (call, call.inputs, *outputs)))
 
 
 def graph_bytes(piece: Piece) -> int:

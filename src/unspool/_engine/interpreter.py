@@ -301,8 +301,7 @@ def give_to_handles(call: Call, results: Sequence[Any], inside: Container[int] =
 
     A pass decides itself what to keep of its own. Others would have to run the call again.
     """
-    for reference, value in zip(call.handles, results, strict=True):
-        handle = None if reference is None else reference()
+    for handle, value in zip(call.handles, results, strict=True):
         if handle is not None and handle.value is None and handle.id not in inside:
             handle.value = value
 

@@ -73,8 +73,7 @@ class Line:
     def place_call(self, call: Call) -> None:
         """Place a call that ran at the end of the line."""
         self.read([operand.id for operand in call.inputs], times=1)
-        handles = [reference() for reference in call.handles if reference is not None]
-        self._end_step([node for node in handles if node is not None], call.id, call.plan.seconds)
+        self._end_step([node for node in call.handles if node is not None], call.id, call.plan.seconds)
         self._steps.append(ref(call))
 
     def place_loose(self, step: Loose, seconds: float = 0.0) -> None:

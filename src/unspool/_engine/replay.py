@@ -222,8 +222,8 @@ class Replay:
             return
         results = results_of(unit, arguments)
         shown = unit.plan.fragment.results
-        for index, reference in enumerate(unit.handles):
-            handle = None if reference is None else reference()
+        for index in range(len(results)):
+            handle = unit.handle(index)
             if handle is not None:
                 self._keep(frame, handle, results[index], index < shown)
 

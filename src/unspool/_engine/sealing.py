@@ -22,9 +22,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
+from unspool._core import fold
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
-from unspool._fragments.call import Call, Projection, call_of, fold
+from unspool._engine.statistics import STATISTICS
+from unspool._fragments.call import Call, Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -213,6 +215,7 @@ class FoldQueue:
         if call is None:  # the same was recorded and evaluated before; its outputs have tensors that stand for them
             self._on_stay(piece)
             return
+        STATISTICS.calls += 1
         self._on_fold(call, piece)
 
     def pieces(self) -> Iterator[Piece]:

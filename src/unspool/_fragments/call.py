@@ -10,16 +10,12 @@ call as one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 from unspool import _core
-from unspool._core import attach, enter, leave, new
+from unspool._core import Call, new
 from unspool._engine.statistics import STATISTICS
 from unspool._graph import (
-    NO_PARAMS,
-    Bundle,
     Node,
     current_origin,
     find,
@@ -37,59 +33,15 @@ if TYPE_CHECKING:
     from unspool._fragments.fragment import Origin
 
 
+__all__ = ["Call"]
+
+
 def _is_run_by_the_engine(*inputs: Any, **params: Any) -> Any:
     raise NotImplementedError
 
 
 # Not registered: nobody applies it by name, and its rules are those of the ops inside.
 CALL = Op("call", infer=_is_run_by_the_engine, kernel=_is_run_by_the_engine, multi=True)
-
-
-class Call(Bundle):
-    """A plan applied to inputs.
-
-    ``value`` holds the residuals, if they are kept: the outputs that no result of the fragment shows. ``origins`` are
-    where the user's program recorded each instruction. ``depth`` tells how many pieces in a row were folded up to this
-    one; a call that was not made by folding has none.
-
-    Tensors that stand for outputs are referred to weakly. Of a step of a loop one is left as a rule: it has a place of
-    its own, because every list is one object more for the garbage collector to look at.
-    """
-
-    __slots__ = ("_handle", "_handles", "_position", "depth", "origins", "plan")
-
-    depth: int
-    plan: Plan
-    origins: tuple[Origin, ...]
-    _handle: ref[Any] | None
-    _handles: list[ref[Any] | None] | None
-    _position: int
-
-    @property
-    def handles(self) -> list[ref[Tensor] | None]:
-        """Weak references to the tensors that stand for the outputs, one of them for each."""
-        handles: list[ref[Tensor] | None] = list(self._handles or [None] * len(self.shape))
-        if self._handle is not None:
-            handles[self._position] = self._handle
-        return handles
-
-    def handle(self, index: int) -> Tensor | None:
-        """Return the tensor that stands for an output, if there is one."""
-        if self._handle is not None and self._position == index:
-            reference: ref[Any] | None = self._handle
-        else:
-            reference = None if self._handles is None else self._handles[index]
-        return None if reference is None else reference()
-
-    def show(self, index: int, tensor: Node) -> None:
-        """Let a tensor stand for an output."""
-        if self._handle is None or self._position == index:
-            self._position = index
-            self._handle = ref(tensor)
-        else:
-            if self._handles is None:
-                self._handles = [None] * len(self.shape)
-            self._handles[index] = ref(tensor)
 
 
 class Projection(Tensor):
@@ -135,6 +87,8 @@ class _Lost:
 
 LOST = _Lost()
 
+_core.bind(call=CALL, projection=Projection, lost=LOST)
+
 
 def was_evaluated(node: Node) -> bool:
     """Whether a tensor without value had one before: it was let go."""
@@ -148,29 +102,9 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...])
     """Return the call of a plan on inputs: the one that is alive, or a new one."""
     found: Any = find(CALL, inputs, plan.id)
     if found is None:
-        call = _new_call(plan, inputs, origins, *(origins[-1] if origins else current_origin()))
-        call.value = None
-        call.depth = 0
-        found = enter(call)
-        STATISTICS.calls += found is call
+        STATISTICS.calls += 1
+        found = _core.call(plan, inputs, origins, origins[-1] if origins else current_origin())
     return found  # type: ignore[no-any-return]
-
-
-def _new_call(
-    plan: Plan,
-    inputs: tuple[Node, ...],
-    origins: tuple[Origin, ...],
-    code: CodeType,
-    lasti: int,
-    identity: int | None = None,
-) -> Call:
-    """Return a call that has no value and depth yet, and that nobody finds."""
-    shapes, dtypes = plan.output_shapes, plan.output_dtypes
-    call = new(Call, CALL, inputs, NO_PARAMS, shapes, dtypes, plan.id, code, lasti, identity)
-    call.plan = plan
-    call.origins = origins
-    call._handle = call._handles = None
-    return call
 
 
 def live_calls() -> list[Call]:
@@ -204,42 +138,6 @@ def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None
     return [output(call, index) for index in range(plan.fragment.results)]
 
 
-def fold(
-    plan: Plan,
-    inputs: tuple[Node, ...],
-    origins: tuple[Origin, ...],
-    identity: int,
-    depth: int,
-    residuals: tuple[Any, ...],
-    indices: Sequence[int],
-    nodes: Sequence[Node],
-) -> Call | None:
-    """Make a call with a given id of which tensors are outputs; what they were made from is let go.
-
-    Another thread may find the call as soon as it has entered the table, so it is complete by then. None if the same
-    call is alive: it was recorded and evaluated before, and its outputs have tensors that stand for them.
-    """
-    call = _new_call(plan, inputs, origins, *origins[-1], identity)
-    call.value = residuals
-    call.depth = depth
-    if enter(call) is not call:
-        return None
-    STATISTICS.calls += 1
-    for index, node in zip(indices, nodes, strict=True):
-        leave(node)
-        if call._handle is None:  # `show`, without the call
-            call._handle = ref(node)
-            call._position = index
-        else:
-            call.show(index, node)
-        # In this order: a thread that looks in between finds a projection that keeps its inputs still.
-        node.output = index
-        node.__class__ = Projection
-        attach(node, call)
-        node.piece = None if node.value is not None else LOST
-    return call
-
-
 # --- looking inside --------------------------------------------------------------------------------------------------
 
 
@@ -247,8 +145,7 @@ def unfold(call: Call) -> list[Node]:
     """Return the nodes of a call by slot: its inputs, then the result of each instruction."""
     plan = call.plan
     alive: dict[int, Node] = {}
-    for slot, reference in zip(plan.fragment.outputs, call.handles, strict=True):
-        handle = None if reference is None else reference()
+    for slot, handle in zip(plan.fragment.outputs, call.handles, strict=True):
         if handle is not None:
             alive[slot] = handle
     return expand(plan, call.inputs, call.origins, alive)
