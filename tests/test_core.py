@@ -12,6 +12,7 @@ import pytest
 
 import unspool as us
 from unspool import _core, _graph
+from unspool._fragments.call import Call
 from unspool._graph import NO_PARAMS, Bundle
 from unspool._ops.elementwise import ADD, EXP
 from unspool._ops.op import Op
@@ -26,7 +27,7 @@ def declared(name: str, **options: Any) -> Op:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [us.Tensor, Bundle, _core.Node, _core.TensorBase])
+@pytest.mark.parametrize("cls", [us.Tensor, Bundle, Call, _core.Node, _core.TensorBase])
 def test_nodes_are_not_made_by_calling_their_class(cls):
     with pytest.raises(TypeError, match=r"unspool\.tensor"):
         cls([1.0])

@@ -689,6 +689,10 @@ make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, 
 static int
 check_recipe(PyObject *op, PyObject *inputs)
 {
+    if (op == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "calls are made by unspool._fragments.call, which is not imported");
+        return -1;
+    }
     if (!PyObject_TypeCheck(op, &OpType)) {
         PyErr_Format(PyExc_TypeError, "expected an op, got %R", op);
         return -1;
