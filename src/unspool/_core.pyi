@@ -1,11 +1,14 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import CodeType
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 
 from unspool._dims import Shape
+from unspool._engine.held import Slab
+from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
@@ -51,6 +54,17 @@ class Call(Bundle):
     def handle(self, index: int, /) -> Tensor | None: ...
     def show(self, index: int, tensor: Node, /) -> None: ...
 
+class Piece:
+    site: Site
+    inputs: tuple[Node, ...]
+    outputs: list[ref[Node]]
+    residuals: tuple[Any, ...]
+    slab: Slab | None
+    newest: int
+    depth: int
+    is_deep: bool
+    is_loose: bool
+
 class TensorBase(Node):
     def __add__(self, other: Any, /) -> Tensor: ...
     def __radd__(self, other: Any, /) -> Tensor: ...
@@ -75,6 +89,7 @@ def bind(
     call: Op = ...,
     projection: type[Node] = ...,
     lost: Any = ...,
+    leaves: frozenset[Op] = ...,
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
@@ -111,6 +126,8 @@ def fold(
     tensors: list[Node],
     /,
 ) -> Call | None: ...
+def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
+def place_piece(piece: Piece, results: Sequence[Node], most: int, /) -> bool: ...
 def current_origin() -> tuple[CodeType, int]: ...
 def next_id() -> int: ...
 def count() -> int: ...

@@ -22,6 +22,8 @@ from weakref import ref
 
 import numpy as np
 
+from unspool import _core
+from unspool._core import Piece
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
 from unspool._engine.frames import kernels_of
@@ -37,7 +39,7 @@ from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated
 from unspool._engine.replay import Replay
-from unspool._engine.sealing import FoldQueue, Piece, make_site, new_piece
+from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import can_be_sealed, structure_of
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
@@ -295,7 +297,7 @@ class Evaluator:
         else:
             site.make_plan()
             site.is_known = True
-        return new_piece(site, tuple(inputs), [ref(order[i]) for i in site.positions])
+        return _core.piece(site, tuple(inputs), tuple([order[i] for i in site.positions]), ())
 
     def _run_piece(self, piece: Piece, work: Pass, missing: Sequence[Node]) -> bool:
         """Run a piece by the plan of its site; a failure is left to the pass node by node, which finds the culprit."""

@@ -20,8 +20,8 @@ from unspool._graph import Node
 from unspool._ops.hints import is_kept
 
 if TYPE_CHECKING:
+    from unspool._core import Piece
     from unspool._engine.plan import Plan
-    from unspool._engine.sealing import Piece
 
 # Arrays of at most so many bytes are not worth letting go: the objects around them are larger.
 TINY = 256

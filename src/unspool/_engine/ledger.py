@@ -39,11 +39,11 @@ from unspool.checkpoint.planner import online_block
 from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
+    from unspool._core import Piece
     from unspool._engine.guard import Guard
     from unspool._engine.need import Need
     from unspool._engine.plan import Plan
     from unspool._engine.replay import Replay
-    from unspool._engine.sealing import Piece
 
 # When room is made, a little more is made than needed, so that it is not made at every step: at most this share.
 _MARGIN = 16

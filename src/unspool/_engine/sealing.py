@@ -22,7 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
-from unspool._core import fold
+from unspool import _core
+from unspool._core import Piece, fold, place_piece
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
 from unspool._engine.statistics import STATISTICS
@@ -30,10 +31,8 @@ from unspool._fragments.call import Call, Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
-from unspool._ops.leaf import LEAF_OPS
 
 if TYPE_CHECKING:
-    from unspool._engine.held import Slab
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
@@ -43,61 +42,6 @@ FOLD_AFTER = 10
 
 # Pieces that are not part of a loop and may wait.
 MOST_SHALLOW = 1024
-
-
-class Piece:
-    """The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly.
-
-    Attributes
-    ----------
-    residuals : tuple of arrays
-        What it keeps for derivatives; None for what was let go. Empty if it keeps nothing.
-    newest : int
-        The id of the youngest input that is not a leaf.
-    depth : int
-        How many pieces in a row end with this one.
-    is_deep : bool
-        Whether it is part of a long row.
-    is_loose : bool
-        Whether it ran node by node, and so keeps nothing for derivatives.
-    slab : Slab or None
-        There if the ledger had to look at it before it was folded.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "depth",
-        "inputs",
-        "is_deep",
-        "is_loose",
-        "newest",
-        "outputs",
-        "residuals",
-        "site",
-        "slab",
-    )
-
-    site: Site
-    inputs: tuple[Node, ...]
-    outputs: list[ref[Node]]
-    residuals: tuple[Any, ...]
-    newest: int
-    depth: int
-    is_deep: bool
-    is_loose: bool
-    slab: Slab | None
-
-
-def new_piece(site: Site, inputs: tuple[Node, ...], outputs: list[ref[Node]]) -> Piece:
-    """Return the record of a piece that is about to run."""
-    piece = Piece()
-    piece.site = site
-    piece.inputs = inputs
-    piece.outputs = outputs
-    piece.residuals = ()
-    piece.slab = None
-    piece.is_deep = piece.is_loose = False
-    return piece
 
 
 class _Gate:
@@ -130,16 +74,9 @@ class FoldQueue:
         self._gate: _Gate = _Gate() if beside is None else beside._gate
         self._gate.queues.add(self)
 
-    def add(self, site: Site, inputs: tuple[Node, ...], outputs: Sequence[Node], residuals: tuple[Any, ...]) -> None:
+    def add(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...]) -> None:
         """Remember a piece that ran by plan; if too many wait, fold those that have waited long enough."""
-        # What `new_piece` does, without the call.
-        piece = Piece()
-        piece.site = site
-        piece.inputs = inputs
-        piece.outputs = [*map(ref, outputs)]
-        piece.residuals = residuals
-        piece.slab = None
-        piece.is_deep = piece.is_loose = False
+        piece = _core.piece(site, inputs, outputs, residuals)
         self._append(piece, outputs if len(outputs) == site.results else outputs[: site.results])
 
     def add_loose(self, piece: Piece) -> None:
@@ -148,33 +85,9 @@ class FoldQueue:
         results = [reference() for reference in piece.outputs[: piece.site.results]]
         self._append(piece, [node for node in results if node is not None])
 
-    def _append(self, piece: Piece, outputs: Sequence[Node]) -> None:
-        # An output that is older than an input may be what that input is made from: the piece computed again what an
-        # earlier one had not kept. It is not folded, or the call would be made from itself, and does not hold a piece.
-        newest, depth, is_marked = -1, 0, True
-        for operand in piece.inputs:
-            if operand.op in LEAF_OPS:
-                continue
-            if operand.id > newest:
-                newest = operand.id
-            if type(operand) is Projection:
-                before = call_of(operand).depth
-            elif (earlier := getattr(operand, "piece", None)) is not None:
-                before = earlier.depth
-                is_marked = is_marked and earlier.is_deep
-            else:
-                continue
-            if before > depth:
-                depth = before
-        piece.newest = newest
-        piece.depth = depth + 1
-        if depth >= self.most:
-            piece.is_deep = True
-            if not is_marked:  # the row has just become long
-                _mark_deep(piece)
-        for node in outputs:
-            if node.id > newest:
-                node.piece = piece
+    def _append(self, piece: Piece, results: Sequence[Node]) -> None:
+        if place_piece(piece, results, self.most):
+            _mark_deep(piece)
         waiting = self._waiting
         waiting.append(ref(piece))
         if len(waiting) > self.most + self._shallow:

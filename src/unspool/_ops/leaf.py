@@ -39,7 +39,7 @@ PLACEHOLDER = _leaf_op("placeholder")
 
 LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
 
-_core.bind(constant=CONSTANT, float64=FLOAT64)
+_core.bind(constant=CONSTANT, float64=FLOAT64, leaves=LEAF_OPS)
 
 
 def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, copy: bool = True) -> Tensor:
