@@ -419,7 +419,7 @@ node_dealloc(NodeObject *self)
 static PyObject *
 node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyErr_SetString(PyExc_TypeError, "tensors are made by unspool.tensor, unspool.placeholder and the operations on them");
+    PyErr_Format(PyExc_TypeError, "%s is not made by calling it; tensors are made by unspool.tensor and by operations", type->tp_name);
     return NULL;
 }
 
@@ -511,6 +511,7 @@ static PyObject *align;         /* operands that broadcast, and the shape they b
 static PyObject *scalar;        /* the constant for a number beside a dtype */
 static PyObject *constant_op;
 static PyObject *leaf_ops;
+static PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 static PyObject *call_op;
 static PyObject *projection_class; /* the class of tensors that are outputs of calls */
 static PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
@@ -524,7 +525,7 @@ static const struct {
     {"origin", &origin_var},         {"with_sizes", &with_sizes}, {"align", &align},
     {"scalar", &scalar},             {"constant", &constant_op}, {"float64", &float64},
     {"call", &call_op},              {"projection", &projection_class}, {"lost", &lost},
-    {"leaves", &leaf_ops},
+    {"leaves", &leaf_ops},           {"step", &step_class},   {"pending", &pending_class},
     {NULL, NULL},
 };
 
@@ -1308,6 +1309,140 @@ place_piece(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return PyBool_FromLong(self->is_deep && !all_marked);
 }
 
+/* --- steps of derivatives ----------------------------------------------------------------------------------------- */
+
+/* Records of a sweep, of which there are as many as a loop has steps. Nothing that outlives the sweep refers to them,
+   so they are in no cycle, and the collector does not need to look at them. */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *plan;
+    PyObject *inputs;
+    PyObject *read;
+    PyObject *made;
+    PyObject *wanted;
+    PyObject *placed;
+    PyObject *number;
+    Py_ssize_t position;
+} StepObject;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *step;
+    PyObject *index;
+} PendingObject;
+
+static PyMemberDef step_members[] = {
+    {"plan", T_OBJECT_EX, offsetof(StepObject, plan), READONLY, NULL},
+    {"inputs", T_OBJECT_EX, offsetof(StepObject, inputs), 0, NULL},
+    {"read", T_OBJECT_EX, offsetof(StepObject, read), 0, NULL},
+    {"made", T_OBJECT_EX, offsetof(StepObject, made), 0, NULL},
+    {"wanted", T_OBJECT_EX, offsetof(StepObject, wanted), 0, NULL},
+    {"placed", T_OBJECT_EX, offsetof(StepObject, placed), 0, NULL},
+    {"number", T_OBJECT_EX, offsetof(StepObject, number), READONLY, NULL},
+    {"position", T_PYSSIZET, offsetof(StepObject, position), 0, NULL},
+    {NULL},
+};
+
+static PyMemberDef pending_members[] = {
+    {"step", T_OBJECT_EX, offsetof(PendingObject, step), READONLY, NULL},
+    {"index", T_OBJECT_EX, offsetof(PendingObject, index), READONLY, NULL},
+    {NULL},
+};
+
+static void
+step_dealloc(StepObject *self)
+{
+    Py_XDECREF(self->plan);
+    Py_XDECREF(self->inputs);
+    Py_XDECREF(self->read);
+    Py_XDECREF(self->made);
+    Py_XDECREF(self->wanted);
+    Py_XDECREF(self->placed);
+    Py_XDECREF(self->number);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static void
+pending_dealloc(PendingObject *self)
+{
+    Py_XDECREF(self->step);
+    Py_XDECREF(self->index);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyTypeObject StepType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.StepBase",
+    .tp_doc = "What a sweep notes of a derivative call; see `unspool._autodiff.chain.Step`.",
+    .tp_basicsize = sizeof(StepObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = node_refuse,
+    .tp_dealloc = (destructor)step_dealloc,
+    .tp_members = step_members,
+};
+
+static PyTypeObject PendingType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.PendingBase",
+    .tp_doc = "An output of a step, before it is a tensor; see `unspool._autodiff.chain.Pending`.",
+    .tp_basicsize = sizeof(PendingObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = node_refuse,
+    .tp_dealloc = (destructor)pending_dealloc,
+    .tp_members = pending_members,
+};
+
+static long long steps_noted = 0;
+
+PyDoc_STRVAR(step_doc,
+"step(plan, inputs, read, made, /)\n--\n\n"
+"Note a derivative call. ``read`` are the positions of inputs that are pending, ``made`` the outputs that will be.");
+
+static PyObject *
+step(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("step", nargs, 4) < 0) {
+        return NULL;
+    }
+    StepObject *made = (StepObject *)((PyTypeObject *)step_class)->tp_alloc((PyTypeObject *)step_class, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->plan = Py_NewRef(args[0]);
+    made->inputs = Py_NewRef(args[1]);
+    made->read = Py_NewRef(args[2]);
+    made->made = Py_NewRef(args[3]);
+    made->wanted = Py_NewRef(empty);
+    made->placed = Py_NewRef(Py_None);
+    made->position = -1;
+    made->number = PyLong_FromLongLong(steps_noted++);
+    if (made->number == NULL) {
+        Py_CLEAR(made);
+    }
+    return (PyObject *)made;
+}
+
+PyDoc_STRVAR(pending_doc, "pending(step, index, /)\n--\n\nReturn what stands for an output of a step.");
+
+static PyObject *
+pending(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("pending", nargs, 2) < 0) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(args[0], &StepType)) {
+        return PyErr_Format(PyExc_TypeError, "expected a step, got %R", args[0]);
+    }
+    PyTypeObject *type = (PyTypeObject *)pending_class;
+    PendingObject *made = (PendingObject *)type->tp_alloc(type, 0);
+    if (made != NULL) {
+        made->step = Py_NewRef(args[0]);
+        made->index = Py_NewRef(args[1]);
+    }
+    return (PyObject *)made;
+}
+
 /* --- recording ---------------------------------------------------------------------------------------------------- */
 
 /* Return the simpler node that has the same value, if the op knows one; NULL if not, or with an exception. */
@@ -1746,10 +1881,12 @@ static PyMethodDef methods[] = {
     {"new", FAST(new), METH_FASTCALL, new_doc},
     {"next_id", next_id, METH_NOARGS, "next_id()\n--\n\nReturn a number that no node has; they only grow."},
     {"nodes", nodes, METH_NOARGS, nodes_doc},
+    {"pending", FAST(pending), METH_FASTCALL, pending_doc},
     {"piece", FAST(piece), METH_FASTCALL, piece_function_doc},
     {"place_piece", FAST(place_piece), METH_FASTCALL, place_piece_doc},
     {"record", FAST(record), METH_FASTCALL, record_doc},
     {"record_one", FAST(record_one), METH_FASTCALL, record_one_doc},
+    {"step", FAST(step), METH_FASTCALL, step_doc},
     {NULL},
 };
 
@@ -1764,7 +1901,7 @@ static PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__core(void)
 {
-    PyTypeObject *types[] = {&OpType, &NodeType, &BundleType, &CallType, &TensorType, &OriginType, &PieceType};
+    PyTypeObject *types[] = {&OpType, &NodeType, &BundleType, &CallType, &TensorType, &OriginType, &PieceType, &StepType, &PendingType};
     empty = PyTuple_New(0);
     name_of_id = PyUnicode_InternFromString("id");
     name_of_shapes = PyUnicode_InternFromString("output_shapes");

@@ -6,6 +6,7 @@ from weakref import ref
 
 import numpy as np
 
+from unspool._autodiff.chain import Pending, Placed, Step
 from unspool._dims import Shape
 from unspool._engine.held import Slab
 from unspool._engine.matching import Site
@@ -65,6 +66,20 @@ class Piece:
     is_deep: bool
     is_loose: bool
 
+class StepBase:
+    plan: Plan
+    inputs: Sequence[Tensor | Pending]
+    read: tuple[int, ...]
+    made: tuple[int, ...]
+    wanted: tuple[int, ...]
+    placed: Placed | None
+    number: int
+    position: int
+
+class PendingBase:
+    step: Step
+    index: int
+
 class TensorBase(Node):
     def __add__(self, other: Any, /) -> Tensor: ...
     def __radd__(self, other: Any, /) -> Tensor: ...
@@ -90,6 +105,8 @@ def bind(
     projection: type[Node] = ...,
     lost: Any = ...,
     leaves: frozenset[Op] = ...,
+    step: type[StepBase] = ...,
+    pending: type[PendingBase] = ...,
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
@@ -128,6 +145,8 @@ def fold(
 ) -> Call | None: ...
 def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
 def place_piece(piece: Piece, results: Sequence[Node], most: int, /) -> bool: ...
+def step(plan: Plan, inputs: Sequence[Tensor | Pending], read: tuple[int, ...], made: tuple[int, ...], /) -> Step: ...
+def pending(step: StepBase, index: int, /) -> Pending: ...
 def current_origin() -> tuple[CodeType, int]: ...
 def next_id() -> int: ...
 def count() -> int: ...

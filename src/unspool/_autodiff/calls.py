@@ -15,7 +15,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.accumulation import Outer, Sum, as_outer, merge
-from unspool._autodiff.chain import Pending, Step, as_tensor
+from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.noting import LAZY, can_be_noted, make_note
 from unspool._engine.default import default_engine
 from unspool._engine.statistics import STATISTICS
@@ -144,7 +144,7 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
             inputs.append(position if kind == "node" else arriving[position].inputs[1])
     if not derivative.plan.fragment.outputs:
         return [None] * len(derivative.results)
-    step = Step(derivative.plan, inputs)
+    step = note_step(derivative.plan, inputs)
     return [_result(step, form) for form in derivative.results]
 
 

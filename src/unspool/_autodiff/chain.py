@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
+from unspool import _core, _graph
+from unspool._core import PendingBase, StepBase
 from unspool._engine.default import default_engine
 from unspool._engine.generated import compile_function
 from unspool._engine.planning import nbytes
@@ -44,10 +45,8 @@ LONGEST = 256
 _LARGEST_STACK = 1 << 18
 _FEW = 16
 
-next_number = count().__next__
 
-
-class Step:
+class Step(StepBase):
     """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
 
     ``read`` are the positions of inputs that are outputs of earlier steps. ``made`` lists the output of each `Pending`
@@ -55,23 +54,12 @@ class Step:
     tells where in a chain.
     """
 
-    __slots__ = ("inputs", "made", "number", "placed", "plan", "position", "read", "wanted")
-
-    position: int
-
-    def __init__(self, plan: Plan, inputs: Sequence[Tensor | Pending]) -> None:
-        self.number = next_number()
-        self.plan = plan
-        self.inputs = inputs
-        self.read = tuple([i for i, value in enumerate(inputs) if type(value) is Pending])
-        self.made: tuple[int, ...] = ()
-        self.wanted: tuple[int, ...] = ()
-        self.placed: Placed | None = None
+    __slots__ = ()
 
     def output(self, index: int) -> Pending:
         """Return what stands for an output."""
         self.made += (index,)
-        return Pending(self, index)
+        return _core.pending(self, index)
 
     def needed_beside(self, reader: Step) -> set[int]:
         """Return the outputs that something else than a given step may ask for."""
@@ -79,14 +67,10 @@ class Step:
         return {index for index in self.made if self.made.count(index) > read.count(index)}.union(self.wanted)
 
 
-class Pending:
+class Pending(PendingBase):
     """An output of a step, before it is a tensor."""
 
-    __slots__ = ("index", "step")
-
-    def __init__(self, step: Step, index: int) -> None:
-        self.step = step
-        self.index = index
+    __slots__ = ()
 
     @property
     def shape(self) -> Any:
@@ -97,6 +81,14 @@ class Pending:
         """Note that it will be asked for whatever else reads it."""
         self.step.wanted += (self.index,)
         return self
+
+
+_core.bind(step=Step, pending=Pending)
+
+
+def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
+    """Note a derivative call."""
+    return _core.step(plan, inputs, tuple([i for i, value in enumerate(inputs) if type(value) is Pending]), ())
 
 
 class Placed:

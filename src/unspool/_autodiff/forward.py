@@ -52,8 +52,8 @@ def _push(
                 origin.code, origin.lasti = node.code, node.lasti
                 if type(node) is Call:
                     met = shown[node.id]
-                    tangents = push_call(node, [moving.get(i.id) for i in node.inputs], {index for index, _ in met})
-                    for index, key in met:
+                    tangents = push_call(node, [moving.get(i.id) for i in node.inputs], set(met[::2]))
+                    for index, key in zip(met[::2], met[1::2], strict=True):
                         if tangents[index] is not None:
                             moving.setdefault(key, tangents[index])  # a variable moves as it was told to
                     continue

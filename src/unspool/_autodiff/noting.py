@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unspool import _core
 from unspool._autodiff.accumulation import Outer, Sum, merge
-from unspool._autodiff.chain import Pending, Step, next_number
+from unspool._autodiff.chain import Pending
 from unspool._engine.generated import compile_function
 from unspool._fragments.call import output
 
@@ -55,13 +56,13 @@ class _Writer:
     """The lines of the function, and the names that they use."""
 
     def __init__(self, plan: Plan) -> None:
-        self._bound: dict[str, Any] = {"plan": plan, "new": object.__new__, "next_number": next_number}
-        self._bound |= {"Step": Step, "Pending": Pending, "Outer": Outer, "Sum": Sum, "merge": merge, "output": output}
+        self._bound: dict[str, Any] = {"plan": plan, "note_step": _core.step, "pending": _core.pending}
+        self._bound |= {"Outer": Outer, "Sum": Sum, "merge": merge, "output": output}
         self._lines: list[str] = []
         self._made: list[int] = []
 
     def write_step(self, sources: Sequence[tuple[str, Any]], types: Sequence[type]) -> None:
-        """Write what makes the step: `Step`, without the call."""
+        """Write what makes the step."""
         reading = {"input": "inputs[{}]", "number": "arriving[{}]", "output": "output(call, {})"}
         texts: list[str] = []
         read: list[int] = []
@@ -74,9 +75,7 @@ class _Writer:
             if kind == "number" and types[position] is Pending:
                 read.append(i)
         self._bound["read"] = tuple(read)
-        self._lines += ["step = new(Step)", "step.number = next_number()", "step.plan = plan"]
-        self._lines += [f"step.inputs = [{', '.join(texts)}]", "step.read = read", "step.made = made"]
-        self._lines += ["step.wanted = ()", "step.placed = None"]
+        self._lines.append(f"step = note_step(plan, [{', '.join(texts)}], read, made)")
 
     def write_result(self, position: int, form: tuple[Any, ...] | None, kind: type, before: str) -> None:
         """Write what arrives at an input of the call."""
@@ -101,10 +100,10 @@ class _Writer:
         return f"Outer({form[1]!r}, {self._pending(form[2])}, {self._pending(form[3])})"
 
     def _pending(self, index: int) -> str:
-        """Write what makes a `Pending`, without the call, and return its name."""
+        """Write what makes a `Pending`, and return its name."""
         name = f"pending{len(self._made)}"
         self._made.append(index)
-        self._lines += [f"{name} = new(Pending)", f"{name}.step = step", f"{name}.index = {index}"]
+        self._lines.append(f"{name} = pending(step, {index})")
         return name
 
     def compile(self) -> Note:

@@ -141,13 +141,12 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
 
 
 def _at_outputs(
-    call: Call, met: Sequence[tuple[int, int]], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
+    call: Call, met: tuple[int, ...], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
 ) -> list[Any] | None:
     """Take what has arrived at the outputs of a call, and note what is asked for; None if nothing has."""
     arriving: list[Any] | None = None
-    if len(met) > 1:
-        met = sorted(met, key=_by_id, reverse=True)
-    for index, key in met:
+    pairs = (met,) if len(met) == 2 else sorted(zip(met[::2], met[1::2], strict=True), key=_by_id, reverse=True)
+    for index, key in pairs:
         ct = arrived.pop(key, None)
         if ct is None:
             continue

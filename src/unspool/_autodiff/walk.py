@@ -91,15 +91,16 @@ class Walk:
         The nodes on such a path, in topological order. A call that is visited as a whole stands for its outputs.
     active : set of id
         The ids of these nodes, of the outputs of such calls, and of the variables.
-    shown : dict of id to tuple of (int, id)
-        Of each call that is visited as a whole, the outputs that were met: positions and ids.
+    shown : dict of id to tuple of int
+        Of each call that is visited as a whole, the outputs that were met: the position and the id of one after the
+        other, which is one object for each step of a loop, not two.
     """
 
     __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "order", "shown")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
-        self.shown: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.shown: dict[int, tuple[int, ...]] = {}
         self.order: list[Node] = []
         if not variables:
             return
@@ -130,8 +131,7 @@ class Walk:
                     active.add(key)
                     order.append(node)
                     if key in shown:
-                        for _, output in shown[key]:
-                            active.add(output)
+                        active.update(shown[key][1::2])
                     break
 
     def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[int, Sequence[Node]], bool]:
@@ -156,13 +156,13 @@ class Walk:
             if type(node) is Projection and (is_closed or not self._is_open(call_of(node))):
                 # An output is known by its call, which takes its place.
                 sources[key] = ()
-                met = (node.output, key)
+                met = node.output, key
                 call = call_of(node)
                 key = call.id
                 if key in shown:
-                    shown[key] += (met,)
+                    shown[key] += met
                     continue
-                shown[key] = (met,)
+                shown[key] = met
                 node, inputs, passing = call, call.inputs, passing_inputs(call.plan)
                 operands = inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
             else:
@@ -183,7 +183,7 @@ class Walk:
 
     def _sorted(self, reached: list[Node], sources: dict[int, Sequence[Node]]) -> list[Node]:
         """Return nodes in topological order where that of their ids is none."""
-        calls = {output: node for node in reached for _, output in self.shown.get(node.id, ())}
+        calls = {output: node for node in reached for output in self.shown.get(node.id, ())[1::2]}
         return in_order(reached, lambda node: [calls.get(operand.id, operand) for operand in sources[node.id]])
 
     def _is_open(self, call: Call) -> bool:
