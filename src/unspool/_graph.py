@@ -3,7 +3,7 @@
 A node is *op* applied to *inputs* with static *params*. `apply` makes them: it brings the recipe into canonical form,
 looks it up in the intern table and makes a node only if no equal one is alive. The table does not keep nodes alive; a
 node leaves it when it dies, so dropping the last handle on a loop frees the loop, by reference counting alone. Nodes
-and table are in C (`_core.c`): recording is what every operation of every step pays for.
+and table are in C (`src/core`): recording is what every operation of every step pays for.
 
 An input is always made before its consumer, so id order is a topological order. Operators, values and derivatives live
 elsewhere; this module must not know about NumPy.

@@ -1,0 +1,141 @@
+/* The core: nodes, the table in which equal recipes are one node, and the records that every step of a loop makes.
+
+   Recording an op is what a loop does for every operation of every step, and folding and noting what it does for every
+   step, so they are written in C. What is here is small, and knows nothing of NumPy, values or derivatives. */
+
+#ifndef UNSPOOL_CORE_H
+#define UNSPOOL_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#if PY_VERSION_HEX < 0x030B0000
+#error "unspool needs Python 3.11 or newer"
+#endif
+
+/* --- ops (ops.c) --- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *canonical;
+    PyObject *commuting;
+    PyObject *infer;
+    PyObject *result_dtypes;
+    PyObject *sized;
+    /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
+    PyObject *left, *right, *result;
+    int commutes;
+} OpObject;
+
+extern PyTypeObject OpType;
+
+int look_up_dtypes(OpObject *op, PyObject *left, PyObject *right);
+
+/* --- nodes (nodes.c) --- */
+
+typedef struct NodeObject {
+    PyObject_HEAD
+    PyObject *weak;
+    PyObject *op;
+    PyObject *inputs;
+    PyObject *params;
+    PyObject *shape;
+    PyObject *dtype;
+    PyObject *id;
+    PyObject *key;
+    PyObject *value;
+    PyObject *code;
+    PyObject *piece;
+    PyObject *output;
+    PyObject *name;
+    int lasti;
+    int is_entered;
+    Py_uhash_t hash;
+    struct NodeObject *next; /* in the chain of the table */
+} NodeObject;
+
+extern PyTypeObject NodeType, BundleType, TensorType;
+
+#define is_node(object) PyObject_TypeCheck(object, &NodeType)
+
+NodeObject *make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                      PyObject *dtype, PyObject *key, PyObject *code, int lasti, PyObject *id);
+PyObject *next_id(PyObject *module, PyObject *unused);
+void hide(NodeObject *node);
+int node_traverse(NodeObject *self, visitproc visit, void *arg);
+int node_clear(NodeObject *self);
+void node_dealloc(NodeObject *self);
+PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
+/* --- the table (table.c) --- */
+
+int table_start(void);
+int table_insert(NodeObject *node);
+void table_remove(NodeObject *node);
+int hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash);
+NodeObject *table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash);
+
+/* --- what Python gives (given.c) --- */
+
+extern PyObject *empty; /* the empty tuple */
+extern PyObject *tensor_class;  /* the class that users hold */
+extern PyObject *no_params;     /* the parameters of an op that has none */
+extern PyObject *is_internal;   /* whether a source file is one of ours, a dict that finds out what it lacks */
+extern PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
+extern PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
+extern PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
+extern PyObject *scalar;        /* the constant for a number beside a dtype */
+extern PyObject *constant_op;
+extern PyObject *leaf_ops;
+extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
+extern PyObject *call_op;
+extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
+extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
+extern PyObject *float64;
+
+/* --- making nodes (origins.c, interning.c, recording.c) --- */
+
+extern PyTypeObject OriginType;
+
+int check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted);
+int check_recipe(PyObject *op, PyObject *inputs);
+int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
+PyObject *find_origin(int *lasti);
+PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
+                       PyObject *key, Py_uhash_t hash);
+PyObject *enter(PyObject *module, PyObject *object);
+PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
+
+/* --- calls (calls.c) --- */
+
+/* A call knows the tensors that stand for its outputs without owning them. Each of them owns the call, in the place of
+   its inputs, and takes itself off the list when it dies. */
+typedef struct {
+    NodeObject node;
+    PyObject *plan;
+    PyObject *origins;
+    PyObject *depth;
+    Py_ssize_t outputs;
+    NodeObject **handles;
+} CallObject;
+
+#define is_call(object) PyObject_TypeCheck(object, &CallType)
+
+extern PyTypeObject CallType;
+
+int calls_start(void);
+
+/* --- pieces and steps (pieces.c, steps.c) --- */
+
+extern PyTypeObject PieceType, StepType, PendingType;
+
+/* --- the functions of each file --- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
+    call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
+    operator_methods[];
+
+#endif

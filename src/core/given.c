@@ -1,0 +1,56 @@
+/* The objects of other modules that the core works with: Python gives them, by name, when it imports those modules. */
+
+#include "core.h"
+
+PyObject *empty;
+PyObject *tensor_class;  /* the class that users hold */
+PyObject *no_params;     /* the parameters of an op that has none */
+PyObject *is_internal;   /* whether a source file is one of ours, a dict that finds out what it lacks */
+PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
+PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
+PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
+PyObject *scalar;        /* the constant for a number beside a dtype */
+PyObject *constant_op;
+PyObject *leaf_ops;
+PyObject *step_class, *pending_class; /* the records of a derivative sweep */
+PyObject *call_op;
+PyObject *projection_class; /* the class of tensors that are outputs of calls */
+PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
+PyObject *float64;
+
+static const struct {
+    const char *name;
+    PyObject **where;
+} given[] = {
+    {"tensor_class", &tensor_class}, {"no_params", &no_params}, {"is_internal", &is_internal},
+    {"origin", &origin_var},         {"with_sizes", &with_sizes}, {"align", &align},
+    {"scalar", &scalar},             {"constant", &constant_op}, {"float64", &float64},
+    {"call", &call_op},              {"projection", &projection_class}, {"lost", &lost},
+    {"leaves", &leaf_ops},           {"step", &step_class},   {"pending", &pending_class},
+    {NULL, NULL},
+};
+
+PyDoc_STRVAR(bind_doc, "Tell the core the objects of other modules that it works with, by name; each once.");
+
+static PyObject *
+bind(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    PyObject *name, *object;
+    Py_ssize_t position = 0;
+    while (kwargs != NULL && PyDict_Next(kwargs, &position, &name, &object)) {
+        int i = 0;
+        while (given[i].name != NULL && PyUnicode_CompareWithASCIIString(name, given[i].name) != 0) {
+            i++;
+        }
+        if (given[i].name == NULL) {
+            return PyErr_Format(PyExc_TypeError, "the core works with nothing called %R", name);
+        }
+        Py_XSETREF(*given[i].where, Py_NewRef(object));
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef given_methods[] = {
+    {"bind", FAST(bind), METH_VARARGS | METH_KEYWORDS, bind_doc},
+    {NULL},
+};

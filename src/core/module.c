@@ -1,0 +1,37 @@
+/* The module `unspool._core`. */
+
+#include "core.h"
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "unspool._core",
+    .m_doc = "Nodes, the table in which equal recipes are one node, and the records of steps.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    PyTypeObject *types[] = {&OpType,     &NodeType,  &BundleType, &CallType,   &TensorType,
+                             &OriginType, &PieceType, &StepType,   &PendingType};
+    PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
+                                origin_methods,        interning_methods,      call_function_methods,
+                                piece_function_methods, step_function_methods, recording_methods,
+                                operator_methods};
+    empty = PyTuple_New(0);
+    if (empty == NULL || table_start() < 0 || calls_start() < 0) {
+        return PyErr_NoMemory();
+    }
+    PyObject *module = PyModule_Create(&definition);
+    for (size_t i = 0; module != NULL && i < Py_ARRAY_LENGTH(types); i++) {
+        if (PyModule_AddType(module, types[i]) < 0) {
+            Py_CLEAR(module);
+        }
+    }
+    for (size_t i = 0; module != NULL && i < Py_ARRAY_LENGTH(functions); i++) {
+        if (PyModule_AddFunctions(module, functions[i]) < 0) {
+            Py_CLEAR(module);
+        }
+    }
+    return module;
+}

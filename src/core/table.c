@@ -1,0 +1,193 @@
+/* The table in which equal recipes are one node.
+
+   It has no keys of its own. A node is its own key: the op, the identities of its inputs, and an object that tells
+   apart nodes which have those in common (`key`: parameters, or the content of a constant). Nodes with the same hash
+   stand in one chain, linked through the nodes themselves. The table does not own them: a node leaves when it dies,
+   before its memory is anybody else's. All of this happens under the interpreter's lock; where a comparison could run
+   Python code, which could change the table, the search begins again if that moved what it was at. */
+
+#include "core.h"
+
+#define SMALLEST 1024
+
+static struct {
+    NodeObject **chains;
+    size_t size; /* a power of two */
+    size_t count;
+    size_t resized, left; /* how often it was resized, and a node left: what a search was at may be elsewhere */
+} table;
+
+static int
+table_resize(size_t size)
+{
+    NodeObject **chains = PyMem_Calloc(size, sizeof(NodeObject *));
+    if (chains == NULL) {
+        return -1;
+    }
+    for (size_t i = 0; i < table.size; i++) {
+        NodeObject *node = table.chains[i];
+        while (node != NULL) {
+            NodeObject *next = node->next;
+            NodeObject **chain = &chains[node->hash & (size - 1)];
+            node->next = *chain;
+            *chain = node;
+            node = next;
+        }
+    }
+    PyMem_Free(table.chains);
+    table.chains = chains;
+    table.size = size;
+    table.resized++;
+    return 0;
+}
+
+int
+table_insert(NodeObject *node)
+{
+    if (table.count >= table.size && table_resize(2 * table.size) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    NodeObject **chain = &table.chains[node->hash & (table.size - 1)];
+    node->next = *chain;
+    *chain = node;
+    node->is_entered = 1;
+    table.count++;
+    return 0;
+}
+
+void
+table_remove(NodeObject *node)
+{
+    if (!node->is_entered) {
+        return;
+    }
+    NodeObject **link = &table.chains[node->hash & (table.size - 1)];
+    while (*link != node) {
+        link = &(*link)->next;
+    }
+    *link = node->next;
+    node->next = NULL;
+    node->is_entered = 0;
+    table.count--;
+    table.left++;
+    if (table.size > SMALLEST && table.count < table.size / 8) {
+        (void)table_resize(table.size / 2); /* if there is no memory for it, it stays as large as it is */
+    }
+}
+
+int
+hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash)
+{
+    Py_uhash_t h = (Py_uhash_t)op >> 4;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        h = (h ^ ((Py_uhash_t)inputs[i] >> 4)) * (Py_uhash_t)0x9E3779B97F4A7C15ULL;
+        h ^= h >> 29;
+    }
+    if (key != empty) {
+        Py_hash_t of_key = PyObject_Hash(key);
+        if (of_key == -1) {
+            return -1;
+        }
+        h = (h ^ (Py_uhash_t)of_key) * (Py_uhash_t)0x9E3779B97F4A7C15ULL;
+    }
+    *hash = h ^ (h >> 32);
+    return 0;
+}
+
+static int
+same_inputs(NodeObject *node, PyObject *const *inputs, Py_ssize_t count)
+{
+    PyObject *own = node->inputs;
+    if (own == NULL || !PyTuple_Check(own) || PyTuple_GET_SIZE(own) != count) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyTuple_GET_ITEM(own, i) != inputs[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Return a new reference to the live node of a recipe; NULL if there is none, with an exception if the search failed.
+   A node whose last reference is gone may still be in the table: its end is put off if many die at once. */
+NodeObject *
+table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash)
+{
+again:;
+    size_t resized = table.resized;
+    NodeObject *node = table.chains[hash & (table.size - 1)];
+    while (node != NULL) {
+        if (node->hash != hash || node->op != op || Py_REFCNT(node) == 0 || !same_inputs(node, inputs, count)) {
+            node = node->next;
+            continue;
+        }
+        Py_INCREF(node);
+        if (node->key == key) {
+            return node;
+        }
+        PyObject *own = Py_NewRef(node->key);
+        int equal = PyObject_RichCompareBool(own, key, Py_EQ);
+        Py_DECREF(own);
+        if (equal > 0) {
+            return node;
+        }
+        /* The comparison may have run anything, and so may the end of this node. */
+        int has_moved = !node->is_entered || table.resized != resized;
+        NodeObject *next = node->next;
+        size_t left = table.left;
+        Py_DECREF(node);
+        if (equal < 0) {
+            return NULL;
+        }
+        if (has_moved || table.left != left) {
+            goto again;
+        }
+        node = next;
+    }
+    return NULL;
+}
+
+/* Make the table; returns -1 if there is no memory for it. */
+int
+table_start(void)
+{
+    return table.chains != NULL ? 0 : table_resize(SMALLEST);
+}
+
+PyDoc_STRVAR(count_doc, "count()\n--\n\nReturn how many nodes are in the table.");
+
+static PyObject *
+count(PyObject *module, PyObject *unused)
+{
+    return PyLong_FromSize_t(table.count);
+}
+
+PyDoc_STRVAR(nodes_doc, "nodes()\n--\n\nReturn the nodes that are in the table, in no particular order.");
+
+static PyObject *
+nodes(PyObject *module, PyObject *unused)
+{
+    PyObject *list = PyList_New((Py_ssize_t)table.count);
+    if (list == NULL) {
+        return NULL;
+    }
+    /* Making the list may have been the end of some of them. */
+    Py_ssize_t found = 0, room = PyList_GET_SIZE(list);
+    for (size_t i = 0; i < table.size; i++) {
+        for (NodeObject *node = table.chains[i]; node != NULL; node = node->next) {
+            if (Py_REFCNT(node) > 0 && found < room) {
+                PyList_SET_ITEM(list, found++, Py_NewRef(node));
+            }
+        }
+    }
+    Py_SET_SIZE(list, found);
+    return list;
+}
+
+PyMethodDef table_methods[] = {
+    {"count", count, METH_NOARGS, count_doc},
+    {"nodes", nodes, METH_NOARGS, nodes_doc},
+    {NULL},
+};
