@@ -18,7 +18,7 @@ PARTS ?= overhead loops linalg schedules memory nan_in_peers networks_als networ
 VENV := .venv
 BIN := $(VENV)/bin
 # What the installed package has to be built again for.
-BUILT_FROM := pyproject.toml $(wildcard src/core/*)
+BUILT_FROM := pyproject.toml setup.py $(wildcard src/core/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 # Parallel test workers must not each start as many BLAS threads as there are cores.
