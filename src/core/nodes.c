@@ -152,6 +152,10 @@ NodeObject *
 make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
           PyObject *key, PyObject *code, int lasti, PyObject *id)
 {
+    if (type == NULL || (id != NULL && !PyLong_CheckExact(id))) {
+        PyErr_SetString(PyExc_TypeError, "a node has a class, which unspool gives when it is imported, and a number");
+        return NULL;
+    }
     NodeObject *node = (NodeObject *)type->tp_alloc(type, 0);
     if (node == NULL) {
         return NULL;

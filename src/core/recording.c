@@ -93,6 +93,34 @@ record_aligned(OpObject *op, PyObject *x1, PyObject *x2, PyObject *dtype)
     return node;
 }
 
+/* Record an op of two tensors in the order that they have in the recipe. */
+static PyObject *
+record_ordered(OpObject *op, PyObject *const *operands, PyObject *dtype)
+{
+    Py_uhash_t hash;
+    if (hash_recipe((PyObject *)op, operands, 2, empty, &hash) < 0) {
+        return NULL;
+    }
+    PyObject *found = (PyObject *)table_find((PyObject *)op, operands, 2, empty, hash);
+    if (found == NULL && !PyErr_Occurred()) {
+        found = find_canonical(op, operands, 2, NULL);
+    }
+    if (found != NULL || PyErr_Occurred()) {
+        return found;
+    }
+    PyObject *shape = ((NodeObject *)operands[0])->shape, *other = ((NodeObject *)operands[1])->shape;
+    if (shape != other && other != empty) {
+        if (shape == empty) {
+            shape = other;
+        } else if (!same_numbers(shape, other)) {
+            return record_aligned(op, operands[0], operands[1], dtype);
+        }
+    }
+    PyObject *inputs = PyTuple_Pack(2, operands[0], operands[1]);
+    return inputs == NULL ? NULL : make_entered(op, inputs, no_params, shape, dtype, empty, hash);
+}
+
+/* Record an elementwise op of two tensors: the hot path of every loop. */
 PyObject *
 record_two(OpObject *op, NodeObject *x1, NodeObject *x2)
 {
@@ -107,33 +135,9 @@ record_two(OpObject *op, NodeObject *x1, NodeObject *x2)
             return NULL;
         }
     }
+    PyObject *dtype = Py_NewRef(op->result); /* what follows may record other nodes of this op */
     PyObject *operands[] = {(PyObject *)x1, (PyObject *)x2};
-    Py_uhash_t hash;
-    if (hash_recipe((PyObject *)op, operands, 2, empty, &hash) < 0) {
-        return NULL;
-    }
-    PyObject *found = (PyObject *)table_find((PyObject *)op, operands, 2, empty, hash);
-    if (found != NULL || PyErr_Occurred()) {
-        return found;
-    }
-    PyObject *dtype = Py_NewRef(op->result); /* canonical rules may record other nodes of this op */
-    found = find_canonical(op, operands, 2, NULL);
-    if (found != NULL || PyErr_Occurred()) {
-        Py_DECREF(dtype);
-        return found;
-    }
-    PyObject *shape = x1->shape;
-    if (shape != x2->shape && x2->shape != empty) {
-        if (shape == empty) {
-            shape = x2->shape;
-        } else if (!same_numbers(shape, x2->shape)) {
-            found = record_aligned(op, operands[0], operands[1], dtype);
-            Py_DECREF(dtype);
-            return found;
-        }
-    }
-    PyObject *inputs = PyTuple_Pack(2, x1, x2);
-    PyObject *node = inputs == NULL ? NULL : make_entered(op, inputs, no_params, shape, dtype, empty, hash);
+    PyObject *node = record_ordered(op, operands, dtype);
     Py_DECREF(dtype);
     return node;
 }

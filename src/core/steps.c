@@ -96,6 +96,10 @@ step(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (check_count("step", nargs, 4) < 0) {
         return NULL;
     }
+    if (step_class == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "steps are noted by unspool._autodiff.chain, which is not imported");
+        return NULL;
+    }
     StepObject *made = (StepObject *)((PyTypeObject *)step_class)->tp_alloc((PyTypeObject *)step_class, 0);
     if (made == NULL) {
         return NULL;

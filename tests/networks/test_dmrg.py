@@ -241,6 +241,21 @@ def test_within_a_tenth_of_the_memory_the_gradient_is_the_same_to_the_last_bit()
     assert budget < everything.report().peak // 4
 
 
+def test_a_chain_that_does_not_fit_runs_its_steps_hardly_more_often_than_it_has_to() -> None:
+    """Twenty spins, half of what the loop would hold: small chains do not tell good choices from bad ones."""
+    with us.memory("20MB") as memory:
+        couplings = us.tensor(np.ones(19))
+        start = random_mps(20, 2, 2, seed=0)
+        found = dmrg(heisenberg(couplings), start, rank=32, tol=1e-10)
+        slopes = found.energy.grad(couplings).eval()
+    report = memory.report()
+    assert report.factor is not None and report.optimal_factor is not None
+    assert 1.0 < report.factor <= 1.15 * report.optimal_factor
+    assert report.peak <= report.budget
+    # E is homogeneous in the couplings, so E = Σ J dE/dJ; what a rank of 32 cuts off is 1.5e-8.
+    assert abs(np.sum(slopes) - bethe_energy(20)) < 1e-7
+
+
 # --- degenerate on purpose -------------------------------------------------------------------------------------------
 
 
