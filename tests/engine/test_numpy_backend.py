@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import unspool as us
 from tests.samples import Sample, all_samples
 from unspool._engine import numpy_backend
+from unspool._engine.numpy_backend import POOL, BufferPool
 from unspool._engine.plan import Plan, make_plan
 from unspool._fragments.fragment import Captured, capture
 from unspool._graph import Node, ancestors
@@ -191,6 +192,33 @@ def test_products_of_transposed_matrices_keep_their_bits(subscripts: str, turned
     x, y = us.tensor(rng.normal(size=(size, size))), us.tensor(rng.normal(size=(size,) if vector else (size, size)))
     product = us.einsum(subscripts, x.T if turned[0] else x, y.T if turned[1] and not vector else y)
     assert_runs_as_node_by_node([x, y], [product])
+
+
+@pytest.mark.parametrize("subscripts", ["ab,bc->ac", "ba,bc->ac", "ab,cb->ac", "ba,cb->ca", "ab,bc->ca", "cb,ab->ac"])
+@pytest.mark.parametrize("sizes", [(2500, 14, 8), (200, 300, 6), (8, 14, 2500)], ids=str)
+@pytest.mark.parametrize("large", [False, True])
+def test_thin_products_keep_their_bits(
+    subscripts: str, sizes: tuple[int, ...], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(numpy_backend, "LARGE", 32)
+    rng = np.random.default_rng(1)
+    size = dict(zip("abc", sizes, strict=True))
+    x, y = (us.tensor(rng.normal(size=[size[label] for label in labels])) for labels in subscripts[:5].split(","))
+    product = us.einsum(subscripts, x, y)
+    halves = us.reshape(product, (2, product.shape[0] // 2, product.shape[1]))
+    assert_runs_as_node_by_node([x, y], [product, us.sum(product * product, axis=0), us.sum(halves, axis=1)])
+
+
+def test_the_array_behind_a_thin_product_is_used_again() -> None:
+    rng = np.random.default_rng(1)
+    x, y = us.tensor(rng.normal(size=(4000, 20))), us.tensor(rng.normal(size=(20, 8)))
+    plan, _, arrays = planned([x, y], [us.sum(x @ y)])
+    plan.run(*arrays), plan.run(*arrays)
+    held = POOL.nbytes
+    assert held >= 4000 * 8 * 8
+    plan.run(*arrays)
+    assert POOL.nbytes == held
 
 
 CONTRACTIONS = [
@@ -375,7 +403,7 @@ def test_temporaries_are_gone_after_their_last_use() -> None:
 
 
 def test_the_pool_is_bounded_and_can_be_cleared() -> None:
-    pool = numpy_backend.BufferPool(limit=10_000)
+    pool = BufferPool(limit=10_000)
     for size in range(1, 300):
         array = np.empty(size)
         pool.give(array)
@@ -387,7 +415,7 @@ def test_the_pool_is_bounded_and_can_be_cleared() -> None:
 
 
 def test_the_pool_takes_only_what_nobody_else_can_see() -> None:
-    pool = numpy_backend.BufferPool()
+    pool = BufferPool()
     whole = np.empty(1000)
     part = whole[:10]
     pool.give(part)  # a view
@@ -407,7 +435,7 @@ def test_the_pool_takes_only_what_nobody_else_can_see() -> None:
 
 
 def test_an_operand_is_overwritten_only_if_nobody_else_can_see_it() -> None:
-    pool = numpy_backend.BufferPool()
+    pool = BufferPool()
     one = np.ones(4)
     shape, dtype, first = (4,), np.dtype("float64"), ((0, 1),)
     x = np.arange(4.0)

@@ -155,6 +155,7 @@ class Writer:
         self._outputs = outputs
         self._names = names
         self._in_place = in_place
+        self._behind: dict[int, str] = {}  # arrays of which results are views, by slot
 
     def write(self, step: Step) -> None:
         """Append the lines of a step: its result, then the end of what it was the last to read."""
@@ -189,12 +190,16 @@ class Writer:
 
     def _bury(self, step: Step) -> None:
         for slot in step.dying:
-            if self.is_large(slot):
+            if self.is_large(slot) and slot not in self._behind:
                 op = self.fragment.body[slot - len(self.fragment.dtypes)].op
                 if op.name not in VIEWS and not op.multi:
                     self.lines.append(f"give(v{slot})")
         if step.dying:
             self.lines.append(f"del {', '.join(f'v{slot}' for slot in step.dying)}")
+        for slot in step.dying:
+            if slot in self._behind:
+                array = self._behind.pop(slot)
+                self.lines += [f"give({array})", f"del {array}"]
 
     # --- what rules use
 
@@ -225,6 +230,13 @@ class Writer:
     def new_array(self, step: Step) -> str:
         """Return what makes an array to write the result of a step into."""
         return f"{self.name(POOL.take)}({self.name(self.shapes[step.slot])}, {self.name(self.dtypes[step.slot])})"
+
+    def new_array_behind(self, step: Step) -> str:
+        """Return what makes an array to write the transposed result of a step into, which will be a view of it."""
+        array = self._behind[step.slot] = f"b{step.slot}"
+        shape, dtype = self.shapes[step.slot][::-1], self.dtypes[step.slot]
+        self.lines.append(f"{array} = {self.name(POOL.take)}({self.name(shape)}, {self.name(dtype)})")
+        return array
 
     def kernel_of(self, step: Step) -> Any:
         """Return the kernel of a step's op."""

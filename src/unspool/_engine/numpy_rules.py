@@ -16,6 +16,7 @@ import numpy as np
 
 from unspool._engine.planning import Step
 from unspool._ops.contraction.grouping import MatrixView, product_for
+from unspool._ops.contraction.kernel import is_thin
 from unspool._ops.indexing.template import decode, numpy_index
 
 if TYPE_CHECKING:
@@ -199,9 +200,19 @@ def _contract(writer: Writer, step: Step, x1: str, x2: str) -> str:
         if out[0] not in s1:
             # The result is wanted transposed: B'A' = (AB)', with every transpose a view.
             left, right = _transposed(right), _transposed(left)
+        summed = writer.shapes[step.operands[0]][s1.index(contracted[0])]
+        return _matmul(writer, step, left, right, summed)
+    return _product(writer, step, x1, x2)
+
+
+def _matmul(writer: Writer, step: Step, left: str, right: str, summed: int) -> str:
+    """Write a product of two matrices over an axis of some length."""
+    rows, columns = writer.shapes[step.slot]
+    if not is_thin(rows, summed, columns):
         into = f", out={writer.new_array(step)}" if writer.is_large(step.slot) else ""
         return f"{writer.name(np.matmul)}({left}, {right}{into})"
-    return _product(writer, step, x1, x2)
+    into = f", out={writer.new_array_behind(step)}" if writer.is_large(step.slot) else ""
+    return f"{writer.name(np.matmul)}({_transposed(right)}, {_transposed(left)}{into}).T"
 
 
 def _product(writer: Writer, step: Step, x1: str, x2: str) -> str:
