@@ -1,31 +1,25 @@
-"""Products that are added to a running sum as they are computed: which they are, and what they give."""
+"""Products that are added to a running sum as they are computed: which they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 import unspool as us
-from unspool._engine.fused_sums import ADD_PRODUCT, LONGEST_AXIS, add_product, fuse_sums
+from unspool._engine.fused_sums import ADD_PRODUCT, LONGEST_AXIS, fuse_sums
 from unspool._engine.plan import Plan, make_plan
 from unspool._engine.planning import Bound, Step
+from unspool._engine.running_sums import RunningSum, settled
 from unspool._fragments.fragment import capture
 
 ROWS, COLUMNS = 60, 50
-FORMS = ["ab,bc->ac", "ba,bc->ac", "ab,cb->ac", "ba,cb->ac", "bc,ab->ac", "cb,ab->ac", "bc,ba->ac", "cb,ba->ac"]
 
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-def numbers(shape: Sequence[int], dtype: str) -> np.ndarray:
-    values = rng().standard_normal((*shape, 2))
-    return (values @ [1.0, 1j] if np.dtype(dtype).kind == "c" else values[..., 0]).astype(dtype)
 
 
 def matrix(*shape: int) -> us.Tensor:
@@ -47,39 +41,7 @@ def in_place(plan: Plan, *arrays: Any) -> Any:
     """The outputs of a plan that may overwrite its first input, which is copied."""
     sums, run = plan.run_in_place()
     assert 0 in sums
-    return run(arrays[0].copy(order="K"), *arrays[1:])
-
-
-# --- one product -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("subscripts", FORMS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-def test_the_product_is_added_in_place(subscripts: str, dtype: str) -> None:
-    sizes = {"a": 7, "b": 3, "c": 5}
-    operands, _ = subscripts.split("->")
-    x1, x2 = (numbers([sizes[label] for label in labels], dtype) for labels in operands.split(","))
-    before = numbers((7, 5), dtype)
-    total = before.copy()
-    assert add_product(total, x1, x2, subscripts=subscripts) is total
-    expected = before + np.einsum(subscripts, x1, x2)
-    rounding = 20 * float(np.finfo(dtype).eps)
-    np.testing.assert_allclose(total, expected, rtol=rounding, atol=rounding)
-
-
-LAYOUTS: dict[str, Callable[[Any], Any]] = {
-    "rows": np.ascontiguousarray,
-    "columns": np.asfortranarray,
-    "every other": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
-}
-
-
-@pytest.mark.parametrize("layouts", list(product(LAYOUTS, repeat=3)), ids=" ".join)
-def test_any_layout_will_do(layouts: Sequence[str]) -> None:
-    arrays = [rng().standard_normal(shape) for shape in ((7, 5), (7, 3), (3, 5))]
-    total, x1, x2 = (LAYOUTS[layout](x.copy()) for layout, x in zip(layouts, arrays, strict=True))
-    assert add_product(total, x1, x2, subscripts="ab,bc->ac") is total
-    np.testing.assert_allclose(total, arrays[0] + arrays[1] @ arrays[2], rtol=1e-13)
+    return [settled(value) for value in run(RunningSum(arrays[0].copy()), *arrays[1:])]
 
 
 # --- which products --------------------------------------------------------------------------------------------------
@@ -92,8 +54,19 @@ def test_products_become_one_with_the_sum_that_takes_them() -> None:
     assert [step.operands[1:] for step in fused(plan, 0)] == [(1, 2), (4, 3)]
     arrays = [np.asarray(x) for x in (total, a, b, c, d)]
     (got,) = in_place(plan, *arrays)
-    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2] + arrays[4] @ arrays[3].T, rtol=1e-13)
-    np.testing.assert_allclose(got, plan.run(*arrays)[0], rtol=1e-13)
+    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2] + arrays[4] @ arrays[3].T, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(got, plan.run(*arrays)[0], rtol=1e-13, atol=1e-15)
+
+
+def test_a_sum_that_is_read_has_all_its_terms_by_then() -> None:
+    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS)
+    added = total + a @ b
+    plan = plan_of([total, a, b], [added, us.sum(added)])
+    assert len(fused(plan, 0)) == 1
+    arrays = [np.asarray(x) for x in (total, a, b)]
+    got, of_all = in_place(plan, *arrays)
+    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2], rtol=1e-13)
+    np.testing.assert_allclose(of_all, got.sum(), rtol=1e-13)
 
 
 def test_other_terms_are_added_as_ever() -> None:

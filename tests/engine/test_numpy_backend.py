@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import unspool as us
 from tests.samples import Sample, all_samples
 from unspool._engine import numpy_backend
-from unspool._engine.numpy_backend import POOL, BufferPool
+from unspool._engine.buffers import POOL, BufferPool
 from unspool._engine.plan import Plan, make_plan
 from unspool._fragments.fragment import Captured, capture
 from unspool._graph import Node, ancestors

@@ -24,6 +24,7 @@ from unspool._core import PendingBase, StepBase
 from unspool._engine.default import default_engine
 from unspool._engine.generated import compile_function
 from unspool._engine.planning import nbytes
+from unspool._engine.running_sums import RunningSum, settled
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
@@ -314,7 +315,7 @@ class ChainRun:
         if summed and len(summed) == len(sums) and not set(sums.values()) & set(chain.stacked):
             # What is only added to is added to in place, once the first value is the chain's own.
             for i in summed:
-                self._carry[i] = np.array(self._carry[i])
+                self._carry[i] = RunningSum(np.array(self._carry[i]))
             self._run = run_in_place
         wiring = (chain.carried, chain.constant, chain.varying, chain.last, chain.stacked, len(plan.output_shapes))
         self._loop = _loop(*wiring)
@@ -329,12 +330,12 @@ class ChainRun:
 
     def results(self) -> tuple[Any, ...]:
         """Return the outputs of the chain, once all steps have run."""
-        return (*self._last, *self._stacks)
+        return (*map(settled, self._last), *self._stacks)
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is stacked up and carried."""
-        return sum(array.nbytes for array in (*self._stacks, *self._carry))
+        return sum(value.nbytes for value in (*self._stacks, *self._carry))
 
 
 @lru_cache(maxsize=512)

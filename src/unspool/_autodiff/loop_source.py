@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
-from unspool._engine.numpy_backend import POOL, Writer, _compiled, _held, owned
+from unspool._engine.buffers import POOL
+from unspool._engine.numpy_backend import Writer, _compiled, _held, owned
 from unspool._engine.numpy_rules import RULES
 from unspool._engine.plan import Plan
 from unspool._engine.planning import Bound, Step, lower

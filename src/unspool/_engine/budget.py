@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from unspool._engine.buffers import POOL_LIMIT
+from unspool._engine.buffers import POOL, POOL_LIMIT
 from unspool._engine.default import default_engine
 from unspool._engine.guard import Guard
 from unspool._engine.ledger import Ledger, budget_for, usable
-from unspool._engine.numpy_backend import POOL
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan, MemoryReport
 from unspool._engine.sizes import parse_bytes

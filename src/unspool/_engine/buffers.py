@@ -210,3 +210,6 @@ def _count_references() -> tuple[int, int]:
 
 
 _REFERENCES_WHEN_GIVEN, _REFERENCES_WHEN_FILLING = _count_references()
+
+# Shared by all plans: what one run no longer needs, the next one takes, whichever plan it belongs to.
+POOL = BufferPool()

@@ -26,6 +26,7 @@ from unspool import _core
 from unspool._core import Piece
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
+from unspool._engine.buffers import POOL
 from unspool._engine.frames import kernels_of
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
@@ -34,7 +35,7 @@ from unspool._engine.ledger import Ledger
 from unspool._engine.levels import Levels
 from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
-from unspool._engine.numpy_backend import POOL, clear_caches, owned
+from unspool._engine.numpy_backend import clear_caches, owned
 from unspool._engine.observe import current_observer
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated

@@ -1,8 +1,8 @@
 """Products of matrices that are added to a running sum as BLAS computes them.
 
 A sum that a loop carries is as large as what it is the gradient of, and a product of thin matrices that is added to it
-costs less than writing it out, reading it again and adding. BLAS does both at once, C ← A B + C. So in code that may
-overwrite its sums, a product that nothing reads but the sum becomes one step with it.
+costs less than writing it out, reading it again and adding. So in code that may overwrite its sums, a product that
+nothing reads but the sum becomes one step with it (`running_sums` computes it).
 
 Which products those are follows from the steps and their sizes alone. A product over a long axis stays apart: there the
 sum is a small part of the work. One of a matrix with itself stays apart too, since NumPy computes half of it.
@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -72,42 +70,3 @@ def _is_thin(step: Step, bound: Bound, total: int) -> bool:
         return False
     length: int = bound.shapes[step.operands[0]][labels.index(contracted[0])]
     return 0 < length <= LONGEST_AXIS
-
-
-# --- computing them --------------------------------------------------------------------------------------------------
-
-
-def add_product(total: Any, x1: Any, x2: Any, *, subscripts: str) -> Any:
-    """Add a product of two matrices to an array, in place, and return the array."""
-    left, right = _oriented(subscripts)
-    a, b = (x1, x2) if left < 2 else (x2, x1)
-    a, b = a.T if left % 2 else a, b.T if right % 2 else b
-    if total.flags.c_contiguous:
-        a, b, target = b.T, a.T, total.T  # BLAS writes columns: C' = B'A'
-    elif total.flags.f_contiguous:
-        target = total
-    else:
-        return np.add(total, np.matmul(a, b), out=total)
-    flip_a, flip_b = not a.flags.f_contiguous, not b.flags.f_contiguous
-    _gemm(total.dtype)(
-        1.0, a.T if flip_a else a, b.T if flip_b else b, 1.0, target, trans_a=flip_a, trans_b=flip_b, overwrite_c=True
-    )
-    return total
-
-
-@lru_cache(maxsize=4096)
-def _oriented(subscripts: str) -> tuple[int, int]:
-    """Return how operands make the rows and the columns of a product: 1 if transposed, and 2 more if exchanged."""
-    labels, out = subscripts.split("->")
-    s1, s2 = labels.split(",")
-    exchanged = out[0] in s2
-    if exchanged:
-        s1, s2 = s2, s1
-    return 2 * exchanged + (s1[0] != out[0]), 2 * exchanged + (s2[1] != out[1])
-
-
-@lru_cache(maxsize=8)
-def _gemm(dtype: Any) -> Any:
-    from scipy.linalg import get_blas_funcs
-
-    return get_blas_funcs("gemm", dtype=dtype)

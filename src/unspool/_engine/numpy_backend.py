@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.buffers import LARGE, BufferPool, overwritable
-from unspool._engine.fused_sums import ADD_PRODUCT, add_product, fuse_sums
+from unspool._engine.buffers import LARGE, POOL, overwritable
+from unspool._engine.fused_sums import ADD_PRODUCT, fuse_sums
 from unspool._engine.numpy_rules import FRESH, RULES
 from unspool._engine.planning import VIEWS, Bound, Step, nbytes
 from unspool._fragments.fragment import Fragment
@@ -28,9 +28,6 @@ Run = Callable[..., tuple[Any, ...]]
 
 # Sums of fewer bytes than this are not worth a second version of the code.
 WORTH_IN_PLACE = 1 << 14
-
-# Shared by all plans: what one run no longer needs, the next one takes, whichever plan it belongs to.
-POOL = BufferPool()
 
 
 def owned(value: Any) -> Any:
@@ -95,7 +92,7 @@ def generate(
 ) -> Run:
     """Return a function of the input arrays that runs the steps and returns a tuple of arrays.
 
-    ``in_place`` are accumulators that it may overwrite.
+    ``in_place`` are accumulators that it adds to: it takes and returns a `RunningSum` for each of them.
     """
     names = {"owned": owned, "array": np.array, "asarray": np.asarray, "give": POOL.give}
     names |= {f"v{slot}": value for slot, value in _held(fragment, steps, outputs).items()}
@@ -159,12 +156,10 @@ class Writer:
 
     def write(self, step: Step) -> None:
         """Append the lines of a step: its result, then the end of what it was the last to read."""
-        operands = [f"v{slot}" for slot in step.operands]
-        if step.op == ADD_PRODUCT:
-            self._in_place |= {step.slot}
-            self.lines.append(f"v{step.slot} = {self.call(add_product, operands, step.params)}")
+        if self._add_in_place(step):
             self._bury(step)
             return
+        operands = [f"v{slot}.settled()" if slot in self._in_place else f"v{slot}" for slot in step.operands]
         kernel = self.kernel_of(step)
         rule = RULES.get(step.op)
         text = None
@@ -178,6 +173,18 @@ class Writer:
         if text != f"v{step.slot}":
             self.lines.append(f"v{step.slot} = {text}")
         self._bury(step)
+
+    def _add_in_place(self, step: Step) -> bool:
+        """Append the line that adds to a running sum, if the step does so."""
+        total = next((slot for slot in step.operands if slot in self._in_place), None)
+        if total is None or step.op not in (ADD.name, ADD_PRODUCT):
+            return False
+        terms = list(step.operands)
+        terms.remove(total)
+        given = self._given([f"v{slot}" for slot in terms], step.params)
+        self.lines.append(f"v{step.slot} = v{total}.{step.op}({given})")
+        self._in_place |= {step.slot}
+        return True
 
     def _fit_to_keep(self, step: Step, text: str) -> str:
         if step.slot not in self._outputs or text.startswith("asarray("):
@@ -211,15 +218,13 @@ class Writer:
 
     def call(self, function: Any, operands: Sequence[str], params: Any) -> str:
         """Return the call of a function, with parameters by keyword."""
-        keywords = [f"{key}={self.name(value)}" for key, value in params.items()]
-        return f"{self.name(function)}({', '.join([*operands, *keywords])})"
+        return f"{self.name(function)}({self._given(operands, params)})"
+
+    def _given(self, operands: Sequence[str], params: Any) -> str:
+        return ", ".join([*operands, *[f"{key}={self.name(value)}" for key, value in params.items()]])
 
     def ufunc(self, ufunc: Any, step: Step, operands: Sequence[str]) -> str:
         """Return the call of a ufunc; a large result is written into an array that is no longer needed."""
-        for slot in step.operands:
-            if slot in self._in_place and ufunc is np.add:
-                self._in_place |= {step.slot}
-                return f"{self.name(ufunc)}({', '.join(operands)}, out=v{slot})"
         if not self.is_large(step.slot):
             return f"{self.name(ufunc)}({', '.join(operands)})"
         spare = overwritable(step, self._bound)
