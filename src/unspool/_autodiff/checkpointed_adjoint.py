@@ -167,7 +167,7 @@ class _RunningLoop:
 
     def terms(self) -> list[Any]:
         """Return the sums over all steps, then the sums of outer products."""
-        return [*map(np.asarray, self._runner.sums), *[gatherer.total() for gatherer in self._gatherers]]
+        return [*self._runner.totals(), *[gatherer.total() for gatherer in self._gatherers]]
 
 
 def _factor(place: tuple[str, int], rows: Sequence[Any], stacked: Sequence[Any]) -> Any:

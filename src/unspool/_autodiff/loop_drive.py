@@ -16,6 +16,7 @@ from typing import Any
 from unspool._autodiff.loop_source import Drive, Layout, generate_drive
 from unspool._engine.interpreter import failure
 from unspool._engine.plan import Plan
+from unspool._engine.running_sums import RunningSum
 from unspool._fragments.call import expand
 from unspool._ops.leaf import CONSTANT, placeholder
 from unspool.errors import UnspoolError
@@ -45,7 +46,7 @@ def simple_drive(plan: Plan, layout: Layout) -> Drive:
             found = run_body(plan, [*constants, *carry, *[stack[k] for stack in rows]], k)
             for stack, j in zip(written, layout.written, strict=True):
                 stack[k] = found[j]
-            sums = [total + found[j] for total, j in zip(sums, layout.sums, strict=True)]
+            sums = [_added(total, found[j]) for total, j in zip(sums, layout.sums, strict=True)]
             previous, carry = carry, found[: layout.carries]
             for history, i in zip(histories, layout.histories, strict=True):
                 history[k if layout.reverse else k + 1] = carry[i]
@@ -54,6 +55,10 @@ def simple_drive(plan: Plan, layout: Layout) -> Drive:
         return k, False, carry, previous, sums
 
     return drive
+
+
+def _added(total: Any, term: Any) -> Any:
+    return total.add(term) if type(total) is RunningSum else total + term
 
 
 def run_body(plan: Plan, values: list[Any], k: int) -> list[Any]:

@@ -16,6 +16,7 @@ from unspool._autodiff.loop_source import Layout
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
 from unspool._engine.planning import nbytes
+from unspool._engine.running_sums import RunningSum, is_worth, settled
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER
@@ -37,7 +38,7 @@ def can_be_evaluated(nodes: Sequence[Node]) -> bool:
 def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the outputs of a loop: the kernel of the op ``loop``."""
     runner = run_steps(loop, arrays)
-    return (*runner.carry, *runner.stacked(), *map(np.asarray, runner.sums))
+    return (*runner.carry, *runner.stacked(), *runner.totals())
 
 
 def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
@@ -78,7 +79,6 @@ class Runner:
     ----------
     carry, previous : list of ndarray
         The state after and before the last step.
-    sums : list of ndarray
     done : int
         How many steps have run.
     """
@@ -101,7 +101,7 @@ class Runner:
         self._written: list[Any] = []
         self._whole: tuple[list[Any], list[Any]] = ([], [])
         self._reserved = self._room = 0
-        self.sums = [np.zeros(plan.output_shapes[j], self._dtypes[j])[()] for j in sums]
+        self._sums = [_nothing(plan.output_shapes[j], self._dtypes[j]) for j in sums]
         self.done = 0
 
     def row_bytes(self) -> int:
@@ -151,7 +151,7 @@ class Runner:
             indices = indices[::-1]
         make = simple_drive if self._exact else generated_drive
         drive = make(self._plan, self._layout)
-        filled = (self._histories, self._written, self.sums)
+        filled = (self._histories, self._written, self._sums)
         try:
             last, stopped, carry, previous, sums = drive(indices, self._constants, self.carry, self._rows, *filled)
         except Exception:
@@ -160,11 +160,15 @@ class Runner:
             raise
         # The state may be rows of the stacks, which are about to be resized.
         self.carry, self.previous = [np.array(x) for x in carry], [np.array(x) for x in previous]
-        self.sums = sums
+        self._sums = sums
         done = steps if self._layout.reverse else last + 1 - self.done
         self.done += done
         default_engine().statistics.kernel_calls += done * self._plan.kernels
         return stopped
+
+    def totals(self) -> list[Any]:
+        """Return the sums over all steps."""
+        return [np.asarray(settled(total)) for total in self._sums]
 
     def stacked(self) -> list[Any]:
         """Return the stacked outputs."""
@@ -176,6 +180,12 @@ class Runner:
                 history = self._histories[position]
                 found.append(history[1:] if (side == "after") != self._layout.reverse else history[:-1])
         return found
+
+
+def _nothing(shape: Any, dtype: Any) -> Any:
+    """Return what a sum begins with."""
+    zeros = np.zeros(shape, dtype)
+    return RunningSum(zeros) if is_worth(shape, dtype) else zeros[()]
 
 
 def _entering(arrays: Sequence[Any]) -> list[Any]:

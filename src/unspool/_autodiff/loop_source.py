@@ -9,17 +9,19 @@ needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
 from unspool._engine.buffers import POOL
+from unspool._engine.fused_sums import spread_total
 from unspool._engine.numpy_backend import Writer, _compiled, _held, owned
 from unspool._engine.numpy_rules import RULES
 from unspool._engine.plan import Plan
 from unspool._engine.planning import Bound, Step, lower
+from unspool._engine.running_sums import is_worth
 from unspool._fragments.fragment import Fragment
 
 Drive = Callable[..., tuple[int, bool, list[Any], list[Any], list[Any]]]
@@ -75,13 +77,28 @@ def generate_drive(plan: Plan, layout: Layout) -> Drive:
     for slot, value in held.items():
         names[f"v{slot}"] = value[()] if plan.shapes[slot] == () else value
         names[f"z{slot}"] = value
-    writer = _LoopWriter(fragment, bound, names, layout, outputs, held)
+    steps, spread = _spread_sums(steps, bound, layout, outputs)
+    writer = _LoopWriter(fragment, bound, names, layout, outputs, held, spread)
     for step in steps:
         if not step.once:
             writer.write(step)
     made: dict[str, Drive] = {}
     exec(_compiled("\n".join(_text(layout, writer, outputs))), names, made)
     return made["drive"]
+
+
+def _spread_sums(
+    steps: tuple[Step, ...], bound: Bound, layout: Layout, outputs: Sequence[int]
+) -> tuple[tuple[Step, ...], dict[int, str]]:
+    """Return the steps with terms added to running sums as they are computed, and these sums by slot of the output."""
+    spread: dict[int, str] = {}
+    for j in layout.sums:
+        slot = outputs[j]
+        found = spread_total(steps, bound, outputs, slot) if is_worth(bound.shapes[slot], bound.dtypes[slot]) else None
+        if found is not None:
+            steps = found
+            spread[slot] = f"sum{j}"
+    return steps, spread
 
 
 def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[str]:
@@ -99,7 +116,7 @@ def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[s
         *[f"z{slot} = rows{slot - last}[k, ...]" for slot in rows if slot in writer.arrays],
         *writer.lines,
         *[f"{place} = v{slot}" for place, slot in places(layout, outputs) if place not in writer.done],
-        *[f"{name} += v{outputs[j]}" for name, j in zip(sums, layout.sums, strict=True)],
+        *[writer.added(f"sum{j}", outputs[j]) for j in layout.sums if outputs[j] not in writer.spread],
         *_assign(before, carry),
         *_assign(carry, [f"v{slot}" for slot in outputs[: layout.carries]]),
     ]
@@ -140,7 +157,8 @@ class _LoopWriter(Writer):
     """Writes the steps of a body.
 
     ``numbers`` are the slots that are read under the name ``v``, ``arrays`` those under ``z``, and ``done`` the rows
-    that are filled by what computes their values. ``held`` are slots that have both names already.
+    that are filled by what computes their values. ``held`` are slots that have both names already, ``spread`` those
+    whose steps add to a running sum, with its name.
     """
 
     def __init__(
@@ -151,12 +169,14 @@ class _LoopWriter(Writer):
         layout: Layout,
         outputs: Sequence[int],
         held: Container[int],
+        spread: Mapping[int, str],
     ) -> None:
         super().__init__(fragment, bound, frozenset(), names)
         # Whatever leaves a step leaves under its name v.
         self.numbers: set[int] = set(outputs)
         self.arrays: set[int] = set()
         self.done: set[str] = set()
+        self.spread = spread
         self._held = held
         self._first, self._last = layout.constants, layout.constants + layout.carries
         self._inputs = len(fragment.dtypes)
@@ -167,6 +187,11 @@ class _LoopWriter(Writer):
 
     def write(self, step: Step) -> None:
         """Append the lines of a step."""
+        if step.slot in self.spread:
+            given = self._given([self._as_array(slot) for slot in step.operands[1:]], step.params)
+            self.lines.append(f"{self.spread[step.slot]}.{step.op}({given})")
+            self._bury(step)
+            return
         kernel, rule = self.kernel_of(step), RULES.get(step.op)
         text = self._on_numbers(step)
         if text is None:
@@ -186,6 +211,11 @@ class _LoopWriter(Writer):
         if text != f"v{step.slot}":
             self.lines.append(f"v{step.slot} = {text}")
         self._bury(step)
+
+    def added(self, name: str, slot: int) -> str:
+        """Return the line that adds a value to a sum."""
+        is_running = is_worth(self.shapes[slot], self.dtypes[slot])
+        return f"{name}.add(v{slot})" if is_running else f"{name} += v{slot}"
 
     def _on_numbers(self, step: Step) -> str | None:
         """Return a step as an operator, if it works on single numbers."""

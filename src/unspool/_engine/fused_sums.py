@@ -13,20 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
 from unspool._engine.planning import Bound, Step
+from unspool._engine.running_sums import BLAS_TYPES
 
 # The name of a step ``total + x1 x2`` that overwrites the total; its operands are these three.
 ADD_PRODUCT = "add_product"
 
 # Products over a longer axis than this are computed on their own.
 LONGEST_AXIS = 64
-
-_BLAS_TYPES = frozenset(map(np.dtype, "fdFD"))
-
-
-# --- finding them ----------------------------------------------------------------------------------------------------
 
 
 def fuse_sums(
@@ -59,6 +53,45 @@ def fuse_sums(
     return tuple([step for step in done if step is not None])
 
 
+def spread_total(steps: Sequence[Step], bound: Bound, outputs: Sequence[int], total: int) -> tuple[Step, ...] | None:
+    """Return the steps with the terms of an output, which a loop adds up, added to its sum one by one.
+
+    The steps that do so fill the slot of the output, which stands for the sum from then on. ``None`` if no term is a
+    product that is added as it is computed.
+    """
+    position = {step.slot: i for i, step in enumerate(steps)}
+    reads = Counter([*[slot for step in steps for slot in step.operands], *outputs])
+    terms, sums = [], set()  # and the positions of the sums that make one of them
+    waiting = [total]
+    while waiting:
+        slot = waiting.pop()
+        i = position.get(slot, -1)
+        if i >= 0 and reads[slot] == 1 and _adds_two(steps[i], bound):
+            sums.add(i)
+            waiting += steps[i].operands
+        else:
+            terms.append(slot)
+    thin = {t for t in terms if t in position and reads[t] == 1 and _is_thin(steps[position[t]], bound, total)}
+    if not thin:
+        return None
+    spread: list[Step] = []
+    for i, step in enumerate(steps):
+        if i in sums:
+            for term in [t for t in step.operands if t in terms and t not in thin]:
+                spread.append(step._replace(slot=total, operands=(total, term), dying=tuple({term} & {*step.dying})))
+        elif step.slot in thin:
+            spread.append(step._replace(op=ADD_PRODUCT, slot=total, operands=(total, *step.operands)))
+        else:
+            spread.append(step)
+    return tuple(spread)
+
+
+def _adds_two(step: Step, bound: Bound) -> bool:
+    """Whether a step adds two different arrays of the shape and type of the sum."""
+    kinds = {(bound.shapes[slot], bound.dtypes[slot]) for slot in (step.slot, *step.operands)}
+    return step.op == "add" and not step.once and len(set(step.operands)) == 2 and len(kinds) == 1
+
+
 def _is_thin(step: Step, bound: Bound, total: int) -> bool:
     """Whether a step is a product of two matrices over a short axis, in the type of the total."""
     if step.op != "contract" or step.once or step.operands[0] == step.operands[1]:
@@ -66,7 +99,7 @@ def _is_thin(step: Step, bound: Bound, total: int) -> bool:
     labels, out = step.params["subscripts"].split("->")
     contracted = [label for label in labels.split(",")[0] if label not in out]
     types = {bound.dtypes[slot] for slot in (total, *step.operands)}
-    if len(contracted) != 1 or len(labels) != 5 or len(out) != 2 or len(types) != 1 or not types <= _BLAS_TYPES:
+    if len(contracted) != 1 or len(labels) != 5 or len(out) != 2 or len(types) != 1 or not types <= BLAS_TYPES:
         return False
     length: int = bound.shapes[step.operands[0]][labels.index(contracted[0])]
     return 0 < length <= LONGEST_AXIS

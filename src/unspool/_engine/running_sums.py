@@ -22,6 +22,17 @@ GATHERED = 64
 WORTH_WAITING = 4
 
 
+# Smaller sums are not worth code of their own.
+_SMALLEST = 1 << 14
+
+BLAS_TYPES = frozenset(map(np.dtype, "fdFD"))
+
+
+def is_worth(shape: tuple[int, ...], dtype: Any) -> bool:
+    """Whether a sum is large, and of matrices of a type that BLAS knows."""
+    return len(shape) == 2 and dtype in BLAS_TYPES and dtype.itemsize * shape[0] * shape[1] >= _SMALLEST
+
+
 class RunningSum:
     """An array that is added to; it is the caller's no longer until it is `settled`."""
 
