@@ -69,25 +69,6 @@ call_handle(CallObject *self, PyObject *index)
     return Py_NewRef(node == NULL ? Py_None : (PyObject *)node);
 }
 
-PyDoc_STRVAR(call_show_doc, "show(index, tensor, /)\n--\n\nLet a tensor that keeps this call stand for an output.");
-
-static PyObject *
-call_show(CallObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (check_count("show", nargs, 2) < 0) {
-        return NULL;
-    }
-    Py_ssize_t i = which_output(self, args[0]);
-    if (i < 0) {
-        return NULL;
-    }
-    if (!is_node(args[1]) || ((NodeObject *)args[1])->inputs != (PyObject *)self) {
-        return PyErr_Format(PyExc_TypeError, "expected a tensor that keeps this call, got %R", args[1]);
-    }
-    self->handles[i] = (NodeObject *)args[1];
-    Py_RETURN_NONE;
-}
-
 static PyObject *
 call_handles(CallObject *self, void *unused)
 {
@@ -114,7 +95,6 @@ static PyMemberDef call_members[] = {
 
 static PyMethodDef call_methods[] = {
     {"handle", (PyCFunction)call_handle, METH_O, call_handle_doc},
-    {"show", (PyCFunction)(void (*)(void))call_show, METH_FASTCALL, call_show_doc},
     {"__sizeof__", (PyCFunction)call_sizeof, METH_NOARGS, NULL},
     {NULL},
 };
@@ -146,7 +126,7 @@ PyTypeObject CallType = {
     .tp_getset = call_getset,
 };
 
-static PyObject *name_of_id, *name_of_shapes, *name_of_dtypes;
+static PyObject *name_of_id, *name_of_shapes, *name_of_dtypes, *name_of_recipes;
 
 /* Make the names of what a call asks of its plan; returns -1 if there is no memory for them. */
 int
@@ -155,7 +135,8 @@ calls_start(void)
     name_of_id = PyUnicode_InternFromString("id");
     name_of_shapes = PyUnicode_InternFromString("output_shapes");
     name_of_dtypes = PyUnicode_InternFromString("output_dtypes");
-    return name_of_id == NULL || name_of_shapes == NULL || name_of_dtypes == NULL ? -1 : 0;
+    name_of_recipes = PyUnicode_InternFromString("recipes");
+    return name_of_recipes == NULL || name_of_id == NULL || name_of_shapes == NULL || name_of_dtypes == NULL ? -1 : 0;
 }
 
 /* Make a call that nobody finds. `place` has the code object and the offset where it counts as recorded. */
@@ -279,8 +260,73 @@ fold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return call;
 }
 
+/* Make the tensor that stands for an output, from the recipe that the plan has of it. */
+static PyObject *
+make_output(CallObject *call, Py_ssize_t i, PyObject *index, PyObject *recipe)
+{
+    PyObject *op, *params, *code, *shape, *dtype;
+    Py_ssize_t position;
+    int lasti;
+    if (!PyArg_ParseTuple(recipe, "OOn", &op, &params, &position)) {
+        return NULL;
+    }
+    PyObject *place = PySequence_GetItem(call->origins, position);
+    if (place == NULL || !PyArg_ParseTuple(place, "Oi", &code, &lasti)) {
+        Py_XDECREF(place);
+        return NULL;
+    }
+    NodeObject *node = NULL;
+    shape = PySequence_GetItem(call->node.shape, i);
+    dtype = PySequence_GetItem(call->node.dtype, i);
+    if (shape != NULL && dtype != NULL) {
+        node = make_node((PyTypeObject *)projection_class, op, (PyObject *)call, params, shape, dtype, Py_None, code,
+                         lasti, NULL);
+    }
+    if (node != NULL) {
+        node->output = Py_NewRef(index);
+        call->handles[i] = node;
+    }
+    Py_XDECREF(shape);
+    Py_XDECREF(dtype);
+    Py_DECREF(place);
+    return (PyObject *)node;
+}
+
+PyDoc_STRVAR(output_doc, "output(call, index, /)\n--\n\nReturn the tensor that is an output of a call.");
+
+static PyObject *
+output(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("output", nargs, 2) < 0) {
+        return NULL;
+    }
+    if (!is_call(args[0])) {
+        return PyErr_Format(PyExc_TypeError, "expected a call, got %R", args[0]);
+    }
+    CallObject *call = (CallObject *)args[0];
+    Py_ssize_t i = which_output(call, args[1]);
+    if (i < 0) {
+        return NULL;
+    }
+    NodeObject *handle = live_handle(call, i);
+    if (handle != NULL) {
+        return Py_NewRef(handle);
+    }
+    PyObject *recipes = PyObject_GetAttr(call->plan, name_of_recipes);
+    PyObject *recipe = recipes == NULL ? NULL : PySequence_GetItem(recipes, i);
+    Py_XDECREF(recipes);
+    if (recipe == NULL) {
+        return NULL;
+    }
+    PyObject *found = recipe == Py_None ? PyObject_CallFunctionObjArgs(plain_output, args[0], args[1], NULL)
+                                        : make_output(call, i, args[1], recipe);
+    Py_DECREF(recipe);
+    return found;
+}
+
 PyMethodDef call_function_methods[] = {
     {"call", FAST(call_of_plan), METH_FASTCALL, call_of_plan_doc},
     {"fold", FAST(fold), METH_FASTCALL, fold_doc},
+    {"output", FAST(output), METH_FASTCALL, output_doc},
     {NULL},
 };

@@ -93,6 +93,7 @@ extern PyObject *call_op;
 extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
 extern PyObject *float64;
+extern PyObject *plain_output;
 
 /* --- making nodes (origins.c, interning.c, recording.c) --- */
 

@@ -53,7 +53,6 @@ class Call(Bundle):
     @property
     def handles(self) -> list[Tensor | None]: ...
     def handle(self, index: int, /) -> Tensor | None: ...
-    def show(self, index: int, tensor: Node, /) -> None: ...
 
 class Piece:
     site: Site
@@ -104,6 +103,7 @@ def bind(
     call: Op = ...,
     projection: type[Node] = ...,
     lost: Any = ...,
+    plain_output: Callable[[Call, int], Tensor] = ...,
     leaves: frozenset[Op] = ...,
     step: type[StepBase] = ...,
     pending: type[PendingBase] = ...,
@@ -132,6 +132,7 @@ def new(
 def enter(node: _N, /) -> _N: ...
 def leave(node: Node, /) -> None: ...
 def call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Place, ...], place: Place, /) -> Call: ...
+def output(call: Call, index: int, /) -> Tensor: ...
 def fold(
     plan: Plan,
     inputs: tuple[Node, ...],

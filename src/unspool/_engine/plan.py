@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from unspool._engine.buffers import Assignment, assign
 from unspool._engine.numpy_backend import accumulators, generate, interpret
 from unspool._engine.planning import UNCOUNTED, VIEWS, Bound, Step, bind, lower, nbytes, slots_computed_once
 from unspool._fragments.fragment import Fragment
+from unspool._ops.leaf import CONSTANT
+
+if TYPE_CHECKING:
+    from unspool._graph import Params
+    from unspool._ops.op import Op
 
 _next_id = itertools.count().__next__
 
@@ -34,6 +39,9 @@ class Plan:
     params : tuple of mapping
         Parameters of every instruction of the fragment, with numbers in place of symbolic sizes.
     output_shapes, output_dtypes : tuple
+    recipes : tuple
+        Of each output: the op, the parameters and the position of the instruction that makes it; None for one that is
+        an input or a constant.
     kernels : int
         Kernel calls of one run.
     output_bytes : int
@@ -61,6 +69,7 @@ class Plan:
         "output_dtypes",
         "output_shapes",
         "params",
+        "recipes",
         "run",
         "seconds",
         "shapes",
@@ -75,6 +84,7 @@ class Plan:
         self.shapes, self.dtypes, self.params = bound
         self.output_shapes = tuple([bound.shapes[slot] for slot in fragment.outputs])
         self.output_dtypes = tuple([bound.dtypes[slot] for slot in fragment.outputs])
+        self.recipes = tuple([_recipe(fragment, bound, slot) for slot in fragment.outputs])
         self.output_bytes = sum([nbytes(bound.shapes[s], bound.dtypes[s]) for s in set(fragment.outputs)])
         self.kernels = _count_kernels(fragment, bound)
         self.seconds = 0.0
@@ -214,6 +224,13 @@ class _Runner:
             if plan is not None:
                 plan.run = generated
         return generated
+
+
+def _recipe(fragment: Fragment, bound: Bound, slot: int) -> tuple[Op, Params, int] | None:
+    position = slot - len(fragment.dtypes)
+    if position < 0 or (op := fragment.body[position].op) is CONSTANT:
+        return None
+    return op, bound.params[position], position
 
 
 def _count_kernels(fragment: Fragment, bound: Bound) -> int:

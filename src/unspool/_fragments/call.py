@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
-from unspool._core import Call, new
+from unspool._core import Call, output
 from unspool._engine.statistics import STATISTICS
 from unspool._graph import (
     Node,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from unspool._fragments.fragment import Origin
 
 
-__all__ = ["Call"]
+__all__ = ["Call", "output"]
 
 
 def _is_run_by_the_engine(*inputs: Any, **params: Any) -> Any:
@@ -112,24 +112,16 @@ def live_calls() -> list[Call]:
     return sorted([node for node in _core.nodes() if type(node) is Call], key=lambda call: call.id)
 
 
-def output(call: Call, index: int) -> Tensor:
-    """Return the tensor that is an output of a call."""
-    handle = call.handle(index)
-    if handle is not None:
-        return handle
+def _plain_output(call: Call, index: int) -> Tensor:
+    """Return an output of a call that is one of its inputs, or a constant."""
     fragment = call.plan.fragment
     position = fragment.outputs[index] - len(call.inputs)
     if position < 0:
         return call.inputs[position]  # type: ignore[return-value]
-    instruction = fragment.body[position]
-    if instruction.op is CONSTANT:
-        return constant(instruction.params["literal"].array)
-    shape, dtype = call.shape[index], call.dtype[index]
-    params = call.plan.params[position]
-    handle = new(Projection, instruction.op, call, params, shape, dtype, None, *call.origins[position])
-    handle.output = index
-    call.show(index, handle)
-    return handle
+    return constant(fragment.body[position].params["literal"].array)
+
+
+_core.bind(plain_output=_plain_output)
 
 
 def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None = None) -> list[Tensor]:
