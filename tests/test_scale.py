@@ -78,11 +78,14 @@ def test_dropping_the_last_handle_frees_every_node_and_value() -> None:
         tracemalloc.start()
         loop(200)  # caches of plans and dtypes fill up once, and the intern table takes its size
         loop(200)
-        nodes, bytes_before = live_node_count(), tracemalloc.get_traced_memory()[0]
-        loop(200)
-        assert live_node_count() == nodes
-        grown = tracemalloc.get_traced_memory()[0] - bytes_before
-        assert grown < 4096, grown
+        nodes, grown = live_node_count(), []
+        for _ in range(4):
+            bytes_before = tracemalloc.get_traced_memory()[0]
+            loop(200)
+            assert live_node_count() == nodes
+            grown.append(tracemalloc.get_traced_memory()[0] - bytes_before)
+        # Lists of the interpreter for tuples and floats to be used again grow now and then; a leak grows every time.
+        assert min(grown) < 2048, grown
         print("done")
         """
     )
