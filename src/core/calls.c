@@ -151,9 +151,9 @@ make_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *place, 
     }
     CallObject *call = NULL;
     PyObject *key = PyObject_GetAttr(plan, name_of_id);
-    PyObject *shapes = PyObject_GetAttr(plan, name_of_shapes);
-    PyObject *dtypes = PyObject_GetAttr(plan, name_of_dtypes);
-    if (key != NULL && shapes != NULL && dtypes != NULL && check_recipe(call_op, inputs) == 0) {
+    PyObject *shapes = key == NULL ? NULL : PyObject_GetAttr(plan, name_of_shapes);
+    PyObject *dtypes = shapes == NULL ? NULL : PyObject_GetAttr(plan, name_of_dtypes);
+    if (dtypes != NULL && check_recipe(call_op, inputs) == 0) {
         call = (CallObject *)make_node(&CallType, call_op, inputs, no_params, shapes, dtypes, key, code, lasti, id);
     }
     if (call != NULL) {

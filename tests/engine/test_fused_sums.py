@@ -48,15 +48,15 @@ def in_place(plan: Plan, *arrays: Any) -> Any:
 
 
 def test_products_become_one_with_the_sum_that_takes_them() -> None:
-    total, a, b, c = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS), matrix(COLUMNS, 2)
-    d = matrix(ROWS, 2)
+    # Positive numbers: terms are added in another order, and none may cancel.
+    sizes = (ROWS, COLUMNS), (ROWS, 3), (3, COLUMNS), (COLUMNS, 2), (ROWS, 2)
+    total, a, b, c, d = [us.tensor(rng().uniform(0.5, 1.5, size)) for size in sizes]
     plan = plan_of([total, a, b, c, d], [total + a @ b + d @ c.mT])
     assert [step.operands[1:] for step in fused(plan, 0)] == [(1, 2), (4, 3)]
     arrays = [np.asarray(x) for x in (total, a, b, c, d)]
     (got,) = in_place(plan, *arrays)
-    # Terms of the size of 1 are added in another order, and may cancel: what is off is rounding of that size.
-    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2] + arrays[4] @ arrays[3].T, rtol=1e-13, atol=1e-15)
-    np.testing.assert_allclose(got, plan.run(*arrays)[0], rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2] + arrays[4] @ arrays[3].T, rtol=1e-13)
+    np.testing.assert_allclose(got, plan.run(*arrays)[0], rtol=1e-13)
 
 
 def test_a_sum_that_is_read_has_all_its_terms_by_then() -> None:

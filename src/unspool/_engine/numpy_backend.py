@@ -19,15 +19,13 @@ from unspool._engine.buffers import LARGE, POOL, overwritable
 from unspool._engine.fused_sums import ADD_PRODUCT, fuse_sums
 from unspool._engine.numpy_rules import FRESH, RULES
 from unspool._engine.planning import VIEWS, Bound, Step, nbytes
+from unspool._engine.running_sums import SMALLEST
 from unspool._fragments.fragment import Fragment
 from unspool._ops.elementwise import ADD
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import Op
 
 Run = Callable[..., tuple[Any, ...]]
-
-# Sums of fewer bytes than this are not worth a second version of the code.
-WORTH_IN_PLACE = 1 << 14
 
 
 def owned(value: Any) -> Any:
@@ -82,7 +80,7 @@ def accumulators(fragment: Fragment, bound: Bound, steps: Sequence[Step], output
             if step.once or not same or fragment.body[step.source].op is not ADD:
                 break
             slot = step.slot
-        if slot != start and slot in outputs and nbytes(bound.shapes[slot], bound.dtypes[slot]) >= WORTH_IN_PLACE:
+        if slot != start and slot in outputs and nbytes(bound.shapes[slot], bound.dtypes[slot]) >= SMALLEST:
             found[start] = slot
     return found
 

@@ -47,14 +47,14 @@ def bind(fragment: Fragment, input_shapes: Sequence[tuple[int, ...]]) -> Bound:
     slots = [_stand_in(shape, dtype, origin) for shape, dtype in zip(input_shapes, fragment.dtypes, strict=True)]
     bound: list[Params] = []
     for j, instruction in enumerate(fragment.body):
-        operands = tuple([slots[slot] for slot in instruction.operands])
+        operands, origin = tuple([slots[slot] for slot in instruction.operands]), _origin(fragment, j)
         try:
             params = bind_params(instruction.op, instruction.params, sizes)
             shape, dtype = _infer(instruction, operands, params)
         except Exception as error:
-            raise _located(error, instruction, operands, _origin(fragment, j)) from error
+            raise _located(error, instruction, operands, origin) from error
         cls = Bundle if instruction.op.multi else Tensor
-        slots.append(_core.new(cls, instruction.op, operands, params, shape, dtype, None, *_origin(fragment, j)))
+        slots.append(_core.new(cls, instruction.op, operands, params, shape, dtype, None, *origin))
         bound.append(params)
     return Bound(tuple([s.shape for s in slots]), tuple([s.dtype for s in slots]), tuple(bound))
 

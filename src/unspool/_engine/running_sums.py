@@ -21,16 +21,15 @@ GATHERED = 64
 # Only products over an axis that is shorter than that by this factor wait for others: each costs a copy of its factors.
 WORTH_WAITING = 4
 
-
-# Smaller sums are not worth code of their own.
-_SMALLEST = 1 << 14
+# Sums of fewer bytes than this are not worth code of their own.
+SMALLEST = 1 << 14
 
 BLAS_TYPES = frozenset(map(np.dtype, "fdFD"))
 
 
 def is_worth(shape: tuple[int, ...], dtype: Any) -> bool:
     """Whether a sum is large, and of matrices of a type that BLAS knows."""
-    return len(shape) == 2 and dtype in BLAS_TYPES and dtype.itemsize * shape[0] * shape[1] >= _SMALLEST
+    return len(shape) == 2 and dtype in BLAS_TYPES and dtype.itemsize * shape[0] * shape[1] >= SMALLEST
 
 
 class RunningSum:
