@@ -26,13 +26,15 @@ def test_the_factor_is_numpys(make: Any, shape: Any, upper: bool) -> None:
 
 
 @pytest.mark.parametrize("stack", [(), (2,)])
-def test_only_one_triangle_is_read(stack: Any) -> None:
+def test_only_the_triangle_that_is_named_is_read(stack: Any) -> None:
     x = np.tile(positive_definite(3, 3, make=complex_), (*stack, 1, 1))
     lower, upper = x.copy(), x.copy()
     lower[..., 0, 1:] = np.nan
     upper[..., 1:, 0] = np.nan
-    np.testing.assert_allclose(us.linalg.cholesky(lower).eval(), np.linalg.cholesky(x))
-    np.testing.assert_allclose(us.linalg.cholesky(upper, upper=True).eval(), np.linalg.cholesky(x, upper=True))
+    for is_upper in (False, True):
+        expected = np.linalg.cholesky(x, upper=is_upper)
+        for given, uplo in ((lower, "L"), (upper, "U")):
+            np.testing.assert_allclose(us.linalg.cholesky(given, upper=is_upper, UPLO=uplo).eval(), expected)
 
 
 def test_the_cotangent_is_hermitian() -> None:

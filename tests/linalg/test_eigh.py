@@ -66,16 +66,6 @@ def test_bad_arguments_raise() -> None:
 # --- derivatives -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("uplo", ["L", "U"])
-@pytest.mark.parametrize("field", ["real", "complex"])
-def test_the_gradient_is_hermitian_whichever_triangle_is_read(field: str, uplo: str) -> None:
-    a = hermitian(weights(3, 3, field=field))
-    x = us.tensor(a)
-    values, vectors = us.linalg.eigh(x, uplo)
-    gradient = inner(weights(3, 3, field=field, seed=7), (vectors * us.exp(values)) @ vectors.H).grad(x).eval()
-    np.testing.assert_allclose(gradient, hermitian(gradient), atol=1e-14)
-
-
 def test_a_graph_of_unknown_size_serves_all() -> None:
     n = us.dims("n")
     x = us.placeholder((n, n))

@@ -1,7 +1,7 @@
 """The Cholesky factor of a positive definite matrix.
 
-The matrix is taken to be Hermitian: one triangle of it is read, and its cotangent is Hermitian, shared by both. With Φ
-for "the lower triangle, half of its diagonal", the factor moves by L·Φ(L⁻¹·dA·L⁻ᴴ).
+The Hermitian part of what is given is factored (see `hermitian`), so the cotangent is Hermitian. With Φ for "the lower
+triangle, half of its diagonal", the factor moves by L·Φ(L⁻¹·dA·L⁻ᴴ).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg.factoring import lapack
-from unspool._ops.linalg.matrices import adjoint, as_square, hermitian_part
+from unspool._ops.linalg.finite import nan_to_nan
+from unspool._ops.linalg.hermitian import as_hermitian, hermitian_array
+from unspool._ops.linalg.matrices import adjoint, hermitian_part
 from unspool._ops.linalg.triangular import divide_triangular, lower_half, solve_triangular
 from unspool._ops.op import OUTPUT, Op, register
 from unspool.errors import KernelError
@@ -24,21 +26,27 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def cholesky(x: Any, *, upper: bool = False) -> Tensor:
+def cholesky(x: Any, *, upper: bool = False, UPLO: str | None = None) -> Tensor:
     """Return the triangular factor L of positive definite matrices: ``L @ L.H``, or ``U.H @ U`` with ``upper``.
 
     Parameters
     ----------
     x : array_like
-        Hermitian positive definite matrices, in the last two axes. Only the lower triangle is read, with ``upper``
-        only the upper one; the cotangent is Hermitian.
+        Positive definite matrices, in the last two axes. What counts is their Hermitian part, ``(x + x.H) / 2``.
     upper : bool
         Whether to return the upper triangular factor.
+    UPLO : {"L", "U"}, optional
+        The triangle, lower or upper, that ``x`` is given by: the other one is neither read nor differentiated.
 
     Raises
     ------
     KernelError
         When it runs, if a matrix is not positive definite; names the first leading block that is not.
+
+    Notes
+    -----
+    Both triangles count alike, so the gradient is Hermitian, as JAX's. NumPy reads one triangle, which is the same for
+    Hermitian matrices only: name it if the other one holds something else. The factor of a matrix with NaN is NaN.
 
     Examples
     --------
@@ -47,10 +55,8 @@ def cholesky(x: Any, *, upper: bool = False) -> Tensor:
     array([[2., 0.],
            [1., 1.]])
     """
-    x = as_square(x, "cholesky")
-    if upper:
-        return adjoint(_graph.apply(CHOLESKY, adjoint(x)))
-    return _graph.apply(CHOLESKY, x)
+    factor = _graph.apply(CHOLESKY, as_hermitian(x, UPLO, "cholesky"))
+    return adjoint(factor) if upper else factor
 
 
 def _infer(x: Node) -> tuple[Shape, Any]:
@@ -58,6 +64,10 @@ def _infer(x: Node) -> tuple[Shape, Any]:
 
 
 def _kernel(x: Any) -> Any:
+    return nan_to_nan(_factors, hermitian_array(x))
+
+
+def _factors(x: Any) -> Any:
     if x.ndim == 2:
         return _factor(x, ())
     try:

@@ -21,6 +21,7 @@ from unspool._ops.contraction.contract import contract
 from unspool._ops.creation import eye
 from unspool._ops.linalg import elimination
 from unspool._ops.linalg.factoring import is_factored, lu_factors, singular
+from unspool._ops.linalg.finite import nan_to_nan, refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_square
 from unspool._ops.linalg.solving import inv, inverse_kernel
 from unspool._ops.op import INPUTS, OUTPUT, Op, parts, register
@@ -99,7 +100,7 @@ def _det_kernel(factors: Any, pivots: Any, a: Any) -> Any:
     if a.dtype == object:
         return elimination.determinant(a)
     if not is_factored(a):
-        return np.linalg.det(a)
+        return nan_to_nan(np.linalg.det, a)
     diagonal, sign = _diagonal(factors, pivots)
     product = np.multiply.reduce(diagonal, axis=-1) * sign
     if np.all(np.isfinite(product) & (product != 0)):
@@ -111,7 +112,8 @@ def _det_kernel(factors: Any, pivots: Any, a: Any) -> Any:
 
 def _slogdet_kernel(factors: Any, pivots: Any, a: Any) -> tuple[Any, Any]:
     if not is_factored(a):
-        return tuple(np.linalg.slogdet(a))
+        sign, logabsdet = nan_to_nan(lambda m: tuple(np.linalg.slogdet(m)), a)
+        return sign, logabsdet
     diagonal, sign = _diagonal(factors, pivots)
     sizes = np.abs(diagonal)
     phases = np.divide(diagonal, sizes, out=np.zeros_like(diagonal), where=sizes != 0)
@@ -198,6 +200,10 @@ def _adjugate_kernel(factors: Any, pivots: Any, a: Any) -> Any:
     inverse = inverse_kernel(factors, pivots, a, strict=False)
     if _is_well_conditioned(a, inverse):
         return _times_determinant(inverse, *_slogdet_kernel(factors, pivots, a))
+    return nan_to_nan(_adjugate_of_any_rank, a)
+
+
+def _adjugate_of_any_rank(a: Any) -> Any:
     u, s, vh, phase = _phased_svd(a)
     return np.matmul(_adjoint(vh) * (_products_without_one(s) * phase)[..., None, :], _adjoint(u))
 
@@ -236,6 +242,7 @@ def _times_determinant(inverse: Any, sign: Any, logabsdet: Any) -> Any:
 
 def _phased_svd(a: Any) -> tuple[Any, Any, Any, Any]:
     """Return a singular value decomposition, and the determinant of its unitary factors with a last axis of 1."""
+    refuse_not_finite(a, "the derivative of a determinant")
     u, s, vh = np.linalg.svd(a, full_matrices=False)
     return u, s, vh, (np.linalg.det(u) * np.linalg.det(vh))[..., None]
 

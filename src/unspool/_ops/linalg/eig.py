@@ -20,6 +20,7 @@ from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction import matmul
 from unspool._ops.leaf import constant
 from unspool._ops.linalg.eig_checks import close_pairs, settled_cotangent, settled_tangent
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gauge import Tolerances, as_tolerance, tolerances_for
 from unspool._ops.linalg.matrices import adjoint, as_square
 from unspool._ops.linalg.solving import solve
@@ -124,6 +125,7 @@ def _infer(x: Node, **params: Any) -> tuple[tuple[Shape, Any], ...]:
 
 
 def _kernel(x: Any, **params: Any) -> tuple[Any, Any]:
+    refuse_not_finite(x, "eig")
     values, vectors = np.linalg.eig(x)
     dtype = np.result_type(x.dtype, np.complex64)
     return values.astype(dtype, copy=False), vectors.astype(dtype, copy=False)

@@ -4,7 +4,8 @@ With A = V·Λ·Vᴴ and X = Vᴴ·V̄, whose skew part is a(X),
 
     Ā = V·M·Vᴴ,   M_ij = a(X)_ij / (λ_j - λ_i) + δ_ij·λ̄_i
 
-which is Hermitian. What has to be done where eigenvalues are equal is the business of `unspool._ops.linalg.gaps`.
+which is Hermitian: A is the Hermitian part of what is given (see `hermitian`). What has to be done where eigenvalues
+are equal is the business of `unspool._ops.linalg.gaps`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg.division import Division, division
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gaps import EIGH, TANGENT
-from unspool._ops.linalg.matrices import adjoint, as_square, hermitian_part, skew_part
+from unspool._ops.linalg.hermitian import as_hermitian, hermitian_array
+from unspool._ops.linalg.matrices import adjoint, hermitian_part, skew_part
 from unspool._ops.linalg.null_spaces import generic_null_eigenvectors
 from unspool._ops.linalg.svd import column_phases
 from unspool._ops.op import OUTPUT, Op, parts, register
-from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -39,7 +41,7 @@ class EighResult(NamedTuple):
 
 def eigh(
     x: Any,
-    UPLO: str = "L",
+    UPLO: str | None = None,
     *,
     gauge: str = "check",
     broaden: float | None = None,
@@ -50,9 +52,9 @@ def eigh(
     Parameters
     ----------
     x : array_like
-        Square matrices in the last two axes. Only one triangle is read.
-    UPLO : {"L", "U"}
-        Which one: the lower or the upper.
+        Square matrices in the last two axes. What counts is their Hermitian part, ``(x + x.H) / 2``.
+    UPLO : {"L", "U"}, optional
+        The triangle, lower or upper, that ``x`` is given by: the other one is neither read nor differentiated.
     gauge : {"check", "fixed"}
         What happens to the phase (the sign, if real) of each eigenvector, which is open. "check": a loss may not depend
         on it. "fixed": the largest entry is made real and positive, and the derivative is that of this convention.
@@ -70,11 +72,14 @@ def eigh(
     ------
     GaugeError
         When a derivative is evaluated, as by `svd`.
+    KernelError
+        When it runs, if a matrix has an entry that is infinite or NaN.
 
     Notes
     -----
-    Derivatives are those among Hermitian matrices, whichever triangle is read: the gradient is Hermitian, and of a
-    tangent the Hermitian part counts. A repeated eigenvalue zero gets a generic basis, as by `svd`.
+    Both triangles count alike, so the gradient is Hermitian, as JAX's. NumPy reads the lower triangle, which is the
+    same for Hermitian matrices only: name the triangle if the other one holds something else. All of the gradient is
+    then in the triangle that is read. A repeated eigenvalue zero gets a generic basis, as by `svd`.
 
     Examples
     --------
@@ -83,22 +88,27 @@ def eigh(
     >>> values, vectors = us.linalg.eigh(a)
     >>> values.eval()
     array([1., 3.])
-    >>> us.sum(us.exp(values)).grad(a).shape
-    (2, 2)
+    >>> values[1].grad(a).eval()
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    >>> us.linalg.eigh(a, "L").eigenvalues[1].grad(a).eval()
+    array([[0.5, 0. ],
+           [1. , 0.5]])
     """
-    x = as_square(x, "eigh")
+    x = as_hermitian(x, UPLO, "eigh")
     options = division(x.dtype, gauge, broaden, rtol)
-    values, vectors = parts(_graph.apply_multi(EIGH_OP, x, lower=_is_lower(UPLO), **options))
+    values, vectors = parts(_graph.apply_multi(EIGH_OP, x, lower=UPLO not in ("U", "u"), **options))
     if gauge == "fixed":
         vectors = elementwise.multiply(vectors, elementwise.conj(column_phases(vectors)))
     return EighResult(values, vectors)
 
 
-def eigvalsh(x: Any, UPLO: str = "L") -> Tensor:
+def eigvalsh(x: Any, UPLO: str | None = None) -> Tensor:
     """Eigenvalues of Hermitian matrices, rising.
 
     Where eigenvalues are equal, only losses that treat them alike have a derivative; others raise `GaugeError` when it
-    is evaluated. The gradient is Hermitian, as that of `eigh`, of whose node these are the values.
+    is evaluated. As for `eigh`, of whose node these are the values, the Hermitian part of ``x`` counts, or else the
+    triangle that ``UPLO`` names.
 
     Examples
     --------
@@ -106,15 +116,9 @@ def eigvalsh(x: Any, UPLO: str = "L") -> Tensor:
     >>> us.linalg.eigvalsh([[2.0, 1.0], [1.0, 2.0]]).eval()
     array([1., 3.])
     """
-    x = as_square(x, "eigvalsh")
+    x = as_hermitian(x, UPLO, "eigvalsh")
     options = division(x.dtype, "check", None, None)
-    return parts(_graph.apply_multi(EIGH_OP, x, lower=_is_lower(UPLO), **options))[0]
-
-
-def _is_lower(uplo: Any) -> bool:
-    if not isinstance(uplo, str) or uplo.upper() not in ("L", "U"):
-        raise ArgumentError(f'UPLO is "L" or "U", got {uplo!r}')
-    return uplo.upper() == "L"
+    return parts(_graph.apply_multi(EIGH_OP, x, lower=UPLO not in ("U", "u"), **options))[0]
 
 
 # --- the op ----------------------------------------------------------------------------------------------------------
@@ -125,7 +129,9 @@ def _infer(x: Node, **options: Any) -> Any:
 
 
 def _kernel(x: Any, *, lower: bool, **options: Any) -> Any:
-    return generic_null_eigenvectors(*np.linalg.eigh(x, "L" if lower else "U"))
+    refuse_not_finite(x, "eigh")
+    # Both triangles say the same now. With the one that was asked for, phases are those that NumPy would return.
+    return generic_null_eigenvectors(*np.linalg.eigh(hermitian_array(x), "L" if lower else "U"))
 
 
 def _vjp(ct: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> Tensor:

@@ -18,6 +18,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dtypes import INT32
 from unspool._graph import Node
+from unspool._ops.linalg.finite import is_finite
 from unspool._ops.op import Op, parts, register
 from unspool.errors import RankError
 
@@ -64,14 +65,19 @@ def _kernel(a: Any) -> tuple[Any, Any]:
     factors = np.array(a, order="C")
     if factors.dtype.kind == "c":
         np.conjugate(factors, out=factors)
+    spoilt = None if is_finite(a) else np.isnan(a).any(axis=(-2, -1))
     if a.ndim == 2:
         found, pivots, _ = getrf(factors.T, overwrite_a=True)
-        return (factors if np.may_share_memory(found, factors) else found.T), pivots
-    pivots = np.empty(a.shape[:-1], INT32)
-    for index in stack_of(a):
-        found, pivots[index], _ = getrf(factors[index].T, overwrite_a=True)
-        if not np.may_share_memory(found, factors):
-            factors[index] = found.T
+        factors = factors if np.may_share_memory(found, factors) else found.T
+    else:
+        pivots = np.empty(a.shape[:-1], INT32)
+        for index in stack_of(a):
+            found, pivots[index], _ = getrf(factors[index].T, overwrite_a=True)
+            if not np.may_share_memory(found, factors):
+                factors[index] = found.T
+    if spoilt is not None:
+        # LAPACK may take a pivot of NaN for none, and the matrix for a singular one.
+        factors[spoilt] = np.nan
     return factors, pivots
 
 

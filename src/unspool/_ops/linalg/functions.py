@@ -24,6 +24,7 @@ from unspool._ops.contraction import matmul
 from unspool._ops.indexing import getitem
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.linalg import schur
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_square
 from unspool._ops.linalg.sylvester import sylvester
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
@@ -234,6 +235,7 @@ def logm(x: Any) -> Tensor:
 
 
 def _log_kernel(x: Any) -> Any:
+    refuse_not_finite(x, "logm")
     return schur.over_stack(schur.logarithm, x.dtype, x)
 
 
@@ -270,6 +272,7 @@ def _root_rtol(x: Tensor) -> float:
 
 
 def _root_kernel(x: Any) -> Any:
+    refuse_not_finite(x, "sqrtm")
     return schur.over_stack(schur.square_root, x.dtype, x)
 
 

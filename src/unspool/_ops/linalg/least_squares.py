@@ -21,6 +21,7 @@ from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg import gauge
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.solving import matrix_and_columns
 from unspool._ops.op import INPUTS, OUTPUT, Op, parts, register
@@ -169,6 +170,7 @@ def _infer_pinv(a: Node, *, rtol: float | None, hermitian: bool) -> Any:
 
 
 def _pinv_kernel(a: Any, *, rtol: float | None, hermitian: bool) -> tuple[Any, Any]:
+    refuse_not_finite(a, "pinv")
     u, s, vh = np.linalg.svd(a, full_matrices=False, hermitian=hermitian)
     kept = large(s, relative_tolerance(a, rtol))
     inverted = np.divide(1, s, out=np.zeros_like(s), where=kept)

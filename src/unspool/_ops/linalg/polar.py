@@ -17,6 +17,8 @@ from unspool._dtypes import promote
 from unspool._graph import Node
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import add, negative, subtract
+from unspool._ops.linalg.finite import refuse_not_finite
+from unspool._ops.linalg.hermitian import hermitian_array
 from unspool._ops.linalg.matrices import adjoint, as_matrix, hermitian_part
 from unspool._ops.linalg.qr import lq, qr
 from unspool._ops.linalg.qr_checks import tolerances_of_call
@@ -111,6 +113,7 @@ def _infer(x: Node, *, rank: float) -> tuple[tuple[Shape, Any], ...]:
 
 
 def _kernel(x: Any, *, rank: float) -> tuple[Any, Any]:
+    refuse_not_finite(x, "polar")
     left, spectrum, right = np.linalg.svd(x, full_matrices=False)
     p = np.matmul(np.conjugate(np.swapaxes(right, -1, -2)) * spectrum[..., None, :], right)
     return np.matmul(left, right), (p + np.conjugate(np.swapaxes(p, -1, -2))) / 2
@@ -166,7 +169,7 @@ def lyapunov(p: Tensor, c: Tensor, rank: float) -> Tensor:
 
 
 def _lyapunov_kernel(p: Any, c: Any, *, rank: float) -> Any:
-    values, vectors = np.linalg.eigh(p)
+    values, vectors = np.linalg.eigh(hermitian_array(p))
     deficient = values <= rank * np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     if np.any(deficient):
         index = tuple(int(i) for i in np.argwhere(np.any(deficient, axis=-1))[0])

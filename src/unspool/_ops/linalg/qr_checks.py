@@ -23,6 +23,7 @@ from unspool._dtypes import DType
 from unspool._graph import Node
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import negative, subtract
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gauge import Tolerances, as_tolerance, refusal, tolerances_for
 from unspool._ops.linalg.matrices import adjoint
 from unspool._ops.linalg.triangular import divide_triangular, keep_triangle, solve_triangular_kernel
@@ -154,6 +155,7 @@ def _deficient(u: Any, rank: float) -> Any:
 
 
 def _rank_error(u: Any, index: tuple[int, ...], rank: float, what: str, why: str = "") -> RankError:
+    refuse_not_finite(u, f"the derivative of {what}")
     spectrum = np.linalg.svd(u[index], compute_uv=False)
     size = len(spectrum)
     # The diagonal has an element that counts as zero, whatever the spectrum says in this precision.
@@ -237,6 +239,7 @@ def _undivided(arrays: Sequence[Any], tol: Tolerances) -> Any:
 
 def _leaves_range(r: Any, r_ct: Any, tol: Tolerances) -> bool:
     """Whether a cotangent of R has a part that no loss of Rᴴ·R sends: one outside the column space of R."""
+    refuse_not_finite(r, "the derivative of a QR decomposition")
     left, spectrum, _ = np.linalg.svd(r)
     open_part = left[:, int(np.sum(spectrum > tol.rank * spectrum[0])) :]
     return bool(np.linalg.norm(np.conjugate(open_part.T) @ r_ct) > tol.gauge * np.linalg.norm(r_ct))

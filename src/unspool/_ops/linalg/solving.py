@@ -22,6 +22,7 @@ from unspool._ops.contraction.contract import common_size, contract
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg import elimination
 from unspool._ops.linalg.factoring import is_factored, lapack, lu_factors, refuse_singular, singular, stack_of
+from unspool._ops.linalg.finite import nan_to_nan
 from unspool._ops.linalg.matrices import adjoint as adjoint_of
 from unspool._ops.linalg.matrices import as_square
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
@@ -196,10 +197,7 @@ def _solve_kernel(factors: Any, pivots: Any, a: Any, b: Any, *, adjoint: bool) -
     if a.dtype == object:
         return elimination.solve(np.swapaxes(a, -2, -1) if adjoint else a, b)
     if not is_factored(a):
-        try:
-            return np.linalg.solve(np.conj(np.swapaxes(a, -2, -1)) if adjoint else a, b)
-        except np.linalg.LinAlgError:
-            raise singular(a) from None
+        return nan_to_nan(lambda m: _solve_small(np.conj(np.swapaxes(m, -2, -1)) if adjoint else m, b), a)
     refuse_singular(factors, a)
     if b.size == 0:
         return np.zeros(b.shape, b.dtype)
@@ -214,6 +212,13 @@ def _solve_kernel(factors: Any, pivots: Any, a: Any, b: Any, *, adjoint: bool) -
     for index in stack_of(a):
         x[index] = getrs(factors[index].T, pivots[index], b[index], trans=trans)[0]
     return x
+
+
+def _solve_small(a: Any, b: Any) -> Any:
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        raise singular(a) from None
 
 
 def _vjp_solve_a(ct: Tensor, x: Tensor, *inputs: Tensor, adjoint: bool) -> Tensor:
@@ -263,12 +268,7 @@ def inverse_kernel(factors: Any, pivots: Any, a: Any, *, strict: bool) -> Any:
     if a.dtype == object:
         return elimination.inverse(a)
     if not is_factored(a):
-        try:
-            return np.linalg.inv(a)
-        except np.linalg.LinAlgError:
-            if strict:
-                raise singular(a) from None
-            return _inverses_or_infinities(a)
+        return nan_to_nan(lambda m: _invert_small(m, strict), a)
     if strict:
         refuse_singular(factors, a)
     getri, size = lapack("getri", a.dtype), a.shape[-1]
@@ -279,6 +279,15 @@ def inverse_kernel(factors: Any, pivots: Any, a: Any, *, strict: bool) -> Any:
         found, info = getri(factors[index].T, pivots[index], lwork=workspace)
         result[index] = found.T if info == 0 else np.inf
     return np.conjugate(result, out=result) if result.dtype.kind == "c" else result
+
+
+def _invert_small(a: Any, strict: bool) -> Any:
+    try:
+        return np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        if strict:
+            raise singular(a) from None
+        return _inverses_or_infinities(a)
 
 
 def _inverses_or_infinities(a: Any) -> Any:

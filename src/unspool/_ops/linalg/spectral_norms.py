@@ -14,8 +14,9 @@ from unspool._graph import Node
 from unspool._ops import elementwise, reduction
 from unspool._ops.contraction.norms import matrix_norm
 from unspool._ops.leaf import as_tensor
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.least_squares import chosen_tolerance, large, relative_tolerance
-from unspool._ops.linalg.matrices import as_matrix, as_square
+from unspool._ops.linalg.matrices import as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.solving import inverse
 from unspool._ops.op import Op, register
 from unspool.errors import ArgumentError, ShapeError
@@ -108,7 +109,7 @@ def matrix_rank(A: Any, tol: float | None = None, hermitian: bool = False, *, rt
     tol : float, optional
         Singular values up to this number count as zero.
     hermitian : bool
-        The matrices are Hermitian, and eigenvalues can be used.
+        The matrices are Hermitian; their Hermitian part is used, and eigenvalues.
     rtol : float, optional
         The same, relative to the largest one. By default the rank tolerance of `tolerances`, if one was set, else
         ``max(m, n)`` times the precision of the data type.
@@ -124,7 +125,7 @@ def matrix_rank(A: Any, tol: float | None = None, hermitian: bool = False, *, rt
     a = as_tensor(A)
     if a.ndim < 2:
         return elementwise.astype(reduction.any(elementwise.not_equal(a, 0)), INT64)
-    a = as_square(a, "matrix_rank of Hermitian matrices") if hermitian else as_matrix(a, "matrix_rank")
+    a = hermitian_part(as_square(a, "matrix_rank of Hermitian matrices")) if hermitian else as_matrix(a, "matrix_rank")
     return _graph.apply(
         MATRIX_RANK,
         a,
@@ -139,6 +140,7 @@ def _infer_rank(a: Node, *, tol: float | None, rtol: float | None, hermitian: bo
 
 
 def _rank_kernel(a: Any, *, tol: float | None, rtol: float | None, hermitian: bool) -> Any:
+    refuse_not_finite(a, "matrix_rank")
     s = np.linalg.svd(a, compute_uv=False, hermitian=hermitian)
     kept = s > tol if tol is not None else large(s, relative_tolerance(a, rtol))
     return np.count_nonzero(kept, axis=-1)

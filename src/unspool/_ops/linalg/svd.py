@@ -25,6 +25,7 @@ from unspool._ops.contraction import matmul
 from unspool._ops.layout.cropping import crop, zero_pad
 from unspool._ops.linalg.division import Division, division, vanishing
 from unspool._ops.linalg.factoring import lapack
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gaps import SVD, TANGENT
 from unspool._ops.linalg.matrices import adjoint, as_matrix, hermitian_part, skew_part, smaller_side
 from unspool._ops.linalg.null_spaces import generic_null_vectors
@@ -171,12 +172,11 @@ def _plain_kernel(x: Any, *, full: bool, **options: Any) -> Any:
 
 def decompose(x: Any, full: bool) -> Any:
     """Return the factors of an array of matrices as LAPACK finds them, null spaces included."""
+    refuse_not_finite(x, "svd")
     single = x.ndim == 2 and x.size > 0 and x.dtype.kind in "fc"
     try:
         return _svd_of_one(x, full) if single else tuple(np.linalg.svd(x, full_matrices=full))
     except np.linalg.LinAlgError:
-        if not np.all(np.isfinite(x)):
-            raise
         return _slow_svd(x, full)
 
 
