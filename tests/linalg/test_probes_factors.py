@@ -50,6 +50,15 @@ PRODUCTS: dict[str, Callable[[Any], Any]] = {
     "lu": lambda a: multiply(us.linalg.lu(a)),
 }
 
+# Where rank is lost, the product is required if Q is square: what its open columns do then cancels in the product.
+REQUIRED_WITHOUT_RANK = {
+    "qr": {"square", "wide"},
+    "complete qr": set(SIDES),
+    "positive qr": {"square", "wide"},
+    "lq": {"square", "tall"},
+    "lu": set(),
+}
+
 
 @pytest.mark.parametrize("kind", FRAMES)
 @pytest.mark.parametrize("side", SIDES)
@@ -58,10 +67,10 @@ PRODUCTS: dict[str, Callable[[Any], Any]] = {
 def test_the_product_of_the_factors_is_the_matrix(name: str, rank: str, side: str, kind: str) -> None:
     x = factored(RANKS[rank], kind, side)
     w = weight_for(kind, *x.matrix.shape)
-    full = min(RANKS[rank]) > 0.5
-    judge(outcome(lambda a: inner(w, PRODUCTS[name](a)), x.matrix), w, required=full)
+    required = min(RANKS[rank]) > 0 or side in REQUIRED_WITHOUT_RANK[name]
+    judge(outcome(lambda a: inner(w, PRODUCTS[name](a)), x.matrix), w, required=required)
     expected = x.matrix / (np.linalg.norm(x.matrix) or 1.0)
-    judge(outcome(lambda a: us.linalg.norm(PRODUCTS[name](a)), x.matrix), expected, required=full)
+    judge(outcome(lambda a: us.linalg.norm(PRODUCTS[name](a)), x.matrix), expected, required=required)
 
 
 # --- what qr knows of the matrix -------------------------------------------------------------------------------------
@@ -72,7 +81,6 @@ def test_the_product_of_the_factors_is_the_matrix(name: str, rank: str, side: st
 def test_the_projector_on_the_range_by_qr(rank: str, kind: str) -> None:
     x = factored(RANKS[rank], kind, "tall")
     w = weight_for(kind, 5, 5)
-    full = min(RANKS[rank]) > 0.5
 
     def loss(a: Any) -> Any:
         q = us.linalg.qr(a)[0]
@@ -80,7 +88,7 @@ def test_the_projector_on_the_range_by_qr(rank: str, kind: str) -> None:
 
     found = outcome(loss, x.matrix)
     if min(RANKS[rank]) > 0:
-        judge(found, x.pull_back(indicator(lambda v: np.abs(v) > 1e-7), left=w), required=full)
+        judge(found, x.pull_back(indicator(lambda v: np.abs(v) > 1e-7), left=w))
     else:
         # The range jumps here: there is nothing to be right about.
         assert isinstance(found, us.errors.UnspoolError)
@@ -97,7 +105,7 @@ def test_the_gram_matrix_by_qr(rank: str, side: str, kind: str) -> None:
         r = us.linalg.qr(a)[1]
         return inner(w, r.H @ r)
 
-    judge(outcome(loss, x.matrix), 2 * x.matrix @ hermitian(w), required=min(RANKS[rank]) > 0.5)
+    judge(outcome(loss, x.matrix), 2 * x.matrix @ hermitian(w))
 
 
 # --- determinants ----------------------------------------------------------------------------------------------------
@@ -118,8 +126,7 @@ LOG_DETERMINANTS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", LOG_DETERMINANTS)
 def test_log_determinants(name: str, rank: str, kind: str) -> None:
     x = factored(RANKS[rank], kind)
-    required = name != "eigvals" or rank == "full rank"
-    judge(outcome(LOG_DETERMINANTS[name], x.matrix), x.spectral(1 / x.values), required=required)
+    judge(outcome(LOG_DETERMINANTS[name], x.matrix), x.spectral(1 / x.values))
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -163,7 +170,7 @@ def pull_back(values: Any, basis: Any, w: Any) -> Any:
 def test_symmetric_functions_of_eigvals(spectrum: str, kind: str) -> None:
     values, basis, a = similar(DIAGONALISABLE[spectrum], kind)
     found = outcome(lambda a: us.real(us.sum(us.exp(us.linalg.eigvals(a)))), a)
-    judge(found, pull_back(values, basis, np.eye(3)), required=spectrum in ("distinct", "gap 1e-04", "a zero"))
+    judge(found, pull_back(values, basis, np.eye(3)))
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -191,21 +198,16 @@ JORDAN = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]])
 
 
 @pytest.mark.parametrize("rotate", [False, True])
-def test_eigvals_of_a_defective_matrix_are_right_or_refused(rotate: bool) -> None:
+def test_eigvals_of_a_defective_matrix_are_refused(rotate: bool) -> None:
+    # Each of the two moves as a root of the change does. What becomes of a symmetric function, no rule can see.
     q = frame(3, "rotation") if rotate else np.eye(3)
-    e = np.e
-    expected = q @ np.array([[e, e, 0], [0, e, 0], [0, 0, e**2]]).T @ q.T
     found = outcome(lambda a: us.real(us.sum(us.exp(us.linalg.eigvals(a)))), q @ JORDAN @ q.T)
-    judge(found, expected, required=False)
+    assert isinstance(found, us.errors.GaugeError)
 
 
-def test_the_norm_of_a_zero_matrix_has_gradient_zero() -> None:
-    for order in (None, "fro", "nuc", 2):
-        found = outcome(lambda a, order=order: us.linalg.norm(a, order), np.zeros((3, 2)))
-        if order in (None, "fro"):
-            judge(found, np.zeros((3, 2)))
-        else:
-            assert isinstance(found, us.errors.UnspoolError) or np.all(np.isfinite(found))
+@pytest.mark.parametrize("order", [None, "fro", "nuc", 2])
+def test_the_norm_of_a_zero_matrix_has_gradient_zero(order: Any) -> None:
+    judge(outcome(lambda a: us.linalg.norm(a, order), np.zeros((3, 2))), np.zeros((3, 2)))
 
 
 # --- functions of the matrix, which know no vectors ------------------------------------------------------------------
@@ -229,8 +231,9 @@ def test_functions_of_matrices_are_right_at_every_spectrum(name: str, values: li
     build, f, slope = FUNCTIONS[name]
     h = Hermitian(np.array(values, float), frame(4, kind))
     w = weight_for(kind, 4, 4)
-    found = outcome(lambda a: inner(w, build(a)), h.matrix)
-    judge(hermitian(found), h.pull_back(w, divided(f, slope)(h.values)))
+    # These take any matrix. The theorem says what the gradient is along Hermitian directions.
+    found = outcome(lambda a: inner(hermitian(w), build(a)), h.matrix)
+    judge(found, h.pull_back(w, divided(f, slope)(h.values)))
 
 
 # --- stacks ----------------------------------------------------------------------------------------------------------

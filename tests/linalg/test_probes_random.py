@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unspool as us
-from tests.linalg.oracles import Factored, Hermitian, divided, frame, hermitian, indicator, judge, outcome, weights
+from tests.linalg.oracles import Factored, Hermitian, divided, frame, indicator, judge, outcome, weights
 from tests.linalg.probing import inner
-from unspool.errors import UnspoolError
 
 # How far apart the members of a block are, relative to their size. The largest is not a block any more.
 SPREADS = (0.0, 1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6, 1e-4)
@@ -53,10 +52,6 @@ def spectra(draw: st.DrawFn, zero: bool = False, sign: bool = False) -> Spectrum
     return Spectrum(ordered, blocks, draw(st.sampled_from(["axes", "rotation", "unitary"])), draw(st.integers(0, 99)))
 
 
-def as_hermitian(found: Any) -> Any:
-    return found if isinstance(found, UnspoolError) else hermitian(found)
-
-
 def ascending(spectrum: Spectrum) -> tuple[Hermitian, tuple[int, ...]]:
     """Return the Hermitian matrix with this spectrum and the sizes of its blocks from below."""
     values = spectrum.values[::-1]
@@ -83,7 +78,7 @@ def test_functions_of_hermitian_matrices_are_right_or_refused(spectrum: Spectrum
         return inner(w, (vectors * us.tanh(values)) @ vectors.H)
 
     expected = h.pull_back(w, divided(np.tanh, lambda x: 1 / np.cosh(x) ** 2)(h.values))
-    judge(as_hermitian(outcome(loss, h.matrix)), expected, required=spectrum.exact)
+    judge(outcome(loss, h.matrix), expected, required=spectrum.exact)
 
 
 @given(spectra(sign=True), st.data())
@@ -101,7 +96,7 @@ def test_projectors_on_whole_blocks_are_right(spectrum: Spectrum, data: st.DataO
 
     low, high = h.values[start] - 0.1, h.values[stop - 1] + 0.1
     expected = h.pull_back(w, indicator(lambda x: (x > low) & (x < high))(h.values))
-    found = as_hermitian(outcome(loss, h.matrix))
+    found = outcome(loss, h.matrix)
     if len(blocks) == 1:
         # The whole space never moves; what rounding leaves is judged by what a gradient of a projector can be.
         assert np.linalg.norm(found) * np.linalg.norm(h.matrix) <= 1e-7 * np.linalg.norm(w)
@@ -114,7 +109,7 @@ def test_projectors_on_whole_blocks_are_right(spectrum: Spectrum, data: st.DataO
 def test_symmetric_functions_of_eigenvalues_are_right(spectrum: Spectrum) -> None:
     h, _ = ascending(spectrum)
     expected = (h.vectors * np.exp(h.values)) @ h.vectors.conj().T
-    judge(hermitian(outcome(lambda a: us.sum(us.exp(us.linalg.eigvalsh(a))), h.matrix)), expected)
+    judge(outcome(lambda a: us.sum(us.exp(us.linalg.eigvalsh(a))), h.matrix), expected)
 
 
 # --- singular values -------------------------------------------------------------------------------------------------
@@ -152,10 +147,8 @@ def test_functions_of_matrices_without_full_rank_are_right_or_refused(
 
     expected = x.pull_back(divided(lambda v: v**3, lambda v: 3 * v**2), off=w)
     found = outcome(loss, x.matrix)
-    if np.any(x.values):
-        judge(found, expected, required=False)
-    else:
-        assert isinstance(found, UnspoolError) or not np.any(found)
+    # The cube has slope 0 at 0, so that the vectors of the value 0 do not matter. Equal values that are not 0 may.
+    judge(found, expected, required=max(spectrum.blocks[:-1], default=1) == 1)
 
 
 @given(spectra(zero=True), EXTRA)

@@ -14,7 +14,6 @@ import pytest
 
 import unspool as us
 from tests.linalg.oracles import Factored, Hermitian, divided, frame, hermitian, judge, outcome, weights
-from unspool.errors import UnspoolError
 
 GAPS = (0.5, 1e-4, 1e-6, 3e-8, 1e-9, 1e-10, 1e-12, 1e-14, 1e-16, 0.0)
 
@@ -40,7 +39,7 @@ def test_of_functions_of_eigenvalues(name: str, gap: float, kind: str, hidden: b
     values = us.linalg.eigvalsh if name == "eigvalsh" else lambda a: us.linalg.eigh(a)[0]
     found = outcome(along(lambda a: us.sum(us.exp(values(a))), e), h.matrix)
     expected = h.pull_back(e, divided(np.exp, np.exp)(h.values))
-    judge(found if isinstance(found, UnspoolError) else hermitian(found), expected, required=gap > 5e-5)
+    judge(found, expected, required=gap > 5e-5)
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["generic", "hidden"])
@@ -73,9 +72,17 @@ def test_of_the_norm_of_the_product(gap: float, kind: str) -> None:
     judge(outcome(along(loss, e), x), expected, required=gap > 5e-5, accuracy=max(1e-6, rounding))
 
 
-@pytest.mark.parametrize("values", [[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 0.0, 0.0], [2.0, 1.0, 1.0, 0.0], [0.0] * 4])
-def test_without_full_rank_no_nan_appears(values: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("values", "required"),
+    [
+        ([3.0, 2.0, 1.0, 0.0], True),
+        ([3.0, 2.0, 0.0, 0.0], True),
+        ([2.0, 1.0, 1.0, 0.0], False),
+        ([0.0, 0.0, 0.0, 0.0], True),
+    ],
+)
+def test_without_full_rank_no_nan_appears(values: list[float], required: bool) -> None:
     x = Factored(frame(4, "rotation", 2), np.array(values), frame(4, "rotation", 3))
     e = direction("rotation", False)
     found = outcome(along(lambda a: us.sum(us.linalg.svdvals(a) ** 4), e), x.matrix)
-    judge(found, x.pull_back(divided(lambda v: 4 * v**3, lambda v: 12 * v**2), off=e), required=False)
+    judge(found, x.pull_back(divided(lambda v: 4 * v**3, lambda v: 12 * v**2), off=e), required=required)

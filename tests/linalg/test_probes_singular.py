@@ -25,16 +25,20 @@ from tests.linalg.probing import (
     DYADIC,
     GAPS,
     always,
-    apart,
+    apart_and_positive,
+    has_zero,
     inner,
     judge_along,
+    never,
     positive,
     projector,
     push_forward,
     quotients,
+    told_apart_and_positive,
+    unsplit_singular,
     weight_for,
 )
-from unspool.errors import GaugeError
+from unspool.errors import GaugeError, RankError
 
 # Descending; the values above 1.5 are kept by what truncates.
 SINGULAR = {
@@ -56,12 +60,18 @@ SHAPES = [("axes", "square"), ("rotation", "tall"), ("rotation", "wide"), ("unit
 
 @dataclass(frozen=True)
 class Probe:
-    """A loss of a matrix and a weight, its gradient, and for which singular values that is required."""
+    """A loss of a matrix and a weight, its gradient, and for which singular values that is required.
+
+    Forward mode is required along any direction for the values that ``forward`` says. ``rough`` says where the loss has
+    no derivative in either mode, and a refusal is the only right answer.
+    """
 
     loss: Callable[[Any, Any], Any]
     gradient: Callable[[Factored, Any], Any]
     required: Callable[[Any], bool] = always
     defined: Callable[[Any], bool] = always
+    forward: Callable[[Any], bool] = apart_and_positive
+    rough: Callable[[Any], bool] = never
 
 
 def kept(values: Any) -> Any:
@@ -84,8 +94,15 @@ def truncated_product(a: Any) -> Any:
     return (u * s) @ vh
 
 
-def of_singular_values(build: Any, slopes: Any, defined: Any = always) -> Probe:
-    return Probe(lambda a, w: build(us.linalg.svdvals(a)), lambda x, w: x.spectral(slopes(x.values)), defined=defined)
+def of_singular_values(
+    build: Any, slopes: Any, defined: Any = always, values: Callable[[Any], Any] = us.linalg.svdvals
+) -> Probe:
+    return Probe(
+        lambda a, w: build(values(a)),
+        lambda x, w: x.spectral(slopes(x.values)),
+        defined=defined,
+        forward=told_apart_and_positive,
+    )
 
 
 def left_weight(x: Factored, w: Any) -> Any:
@@ -111,10 +128,6 @@ def inverse(x: Any) -> Any:
 
 def nonzero(x: Any) -> Any:
     return np.abs(x) > 0.5
-
-
-def apart_and_positive(values: Any) -> bool:
-    return apart(values) and positive(values)
 
 
 LOW_RANK = on(kept, lambda x: x, np.ones_like)
@@ -152,15 +165,17 @@ PROBES = {
     "sum of cubes": of_singular_values(lambda s: us.sum(s**3), lambda s: 3 * s**2),
     "logsumexp": of_singular_values(us.logsumexp, lambda s: np.exp(s) / np.sum(np.exp(s)), defined=positive),
     "sum of log": of_singular_values(lambda s: us.sum(us.log(s)), lambda s: 1 / s, defined=positive),
-    "sum of cubes by svd": Probe(
-        lambda a, w: us.sum(us.linalg.svd(a, full_matrices=False)[1] ** 3), lambda x, w: x.spectral(3 * x.values**2)
+    "sum of cubes by svd": of_singular_values(
+        lambda s: us.sum(s**3), lambda s: 3 * s**2, values=lambda a: us.linalg.svd(a, full_matrices=False)[1]
     ),
-    "nuclear norm": Probe(
-        lambda a, w: us.linalg.norm(a, "nuc"), lambda x, w: x.spectral(np.ones_like(x.values)), defined=positive
+    "nuclear norm": of_singular_values(
+        lambda norm: norm, np.ones_like, defined=positive, values=lambda a: us.linalg.norm(a, "nuc")
     ),
     "product": Probe(lambda a, w: inner(w, product(a)), lambda x, w: w, required=apart_and_positive),
     "product, values from svdvals": Probe(
-        lambda a, w: inner(w, product(a, lambda s: us.linalg.svdvals(a))), lambda x, w: w, required=apart_and_positive
+        lambda a, w: inner(w, product(a, lambda s: us.linalg.svdvals(a))),
+        lambda x, w: w,
+        required=apart_and_positive,
     ),
     "tanh": Probe(
         lambda a, w: inner(w, product(a, us.tanh)),
@@ -187,17 +202,19 @@ PROBES = {
         lambda a, w: inner(w, us.linalg.low_rank(a, count(a))),
         lambda x, w: x.pull_back(LOW_RANK, off=w),
         defined=has_kept,
+        forward=always,
     ),
     "polar factor": Probe(
         lambda a, w: inner(w, us.linalg.polar(a)[0]),
         lambda x, w: x.pull_back(on(nonzero, np.sign, np.zeros_like), off=w),
-        required=positive,
+        forward=always,
+        rough=has_zero,
     ),
     "pseudo-inverse": Probe(
         lambda a, w: inner(w, us.linalg.pinv(a).H),
         lambda x, w: x.pull_back(divided(inverse, lambda v: -(inverse(v) ** 2)), off=w),
-        required=positive,
         defined=positive,
+        forward=always,
     ),
 }
 
@@ -219,18 +236,28 @@ def case(spectrum: str, name: str, kind: str, side: str) -> tuple[Probe, Factore
 @pytest.mark.parametrize(("spectrum", "name", "kind", "side"), list(cases()))
 def test_gradients_of_losses_of_singular_values_and_vectors(spectrum: str, name: str, kind: str, side: str) -> None:
     probe, x, w = case(spectrum, name, kind, side)
-    judge(outcome(lambda a: probe.loss(a, w), x.matrix), probe.gradient(x, w), required=probe.required(x.values))
+    found = outcome(lambda a: probe.loss(a, w), x.matrix)
+    if probe.rough(x.values):
+        assert isinstance(found, RankError)
+    else:
+        judge(found, probe.gradient(x, w), required=probe.required(x.values))
 
 
 # --- forward mode ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("spectrum", "name", "kind", "side"), list(cases()))
-def test_forward_mode_of_singular_values_and_vectors(spectrum: str, name: str, kind: str, side: str) -> None:
+def test_forward_mode_is_right_and_refuses_at_most_to_split_equal_singular_values(
+    spectrum: str, name: str, kind: str, side: str
+) -> None:
     probe, x, w = case(spectrum, name, kind, side)
-    direction = weights(*w.shape, field="complex" if kind == "unitary" else "real", seed=9)
-    found = push_forward(lambda a: probe.loss(a, w), x.matrix, direction)
-    judge_along(found, probe.gradient(x, w), direction)
+    generic = weights(*w.shape, field="complex" if kind == "unitary" else "real", seed=9)
+    for direction, required in ((generic, probe.forward(x.values)), (unsplit_singular(x, generic), True)):
+        found = push_forward(lambda a: probe.loss(a, w), x.matrix, direction)
+        if probe.rough(x.values):
+            assert isinstance(found, RankError)
+        else:
+            judge_along(found, probe.gradient(x, w), direction, required)
 
 
 # --- exactly known gaps ----------------------------------------------------------------------------------------------
