@@ -118,7 +118,8 @@ def test_second_derivative_through_the_loop_is_the_specific_heat() -> None:
 def test_start_that_breaks_no_symmetry_gives_no_magnetisation() -> None:
     site = ising_site(0.6)
     state = ctmrg(site.bulk, rank=8).state
-    assert abs(float(site_expectation(site.bulk, site.spin, state))) < 1e-12
+    # The phase is ordered: rounding breaks the symmetry too, and grows to a few 1e-12 with some kernels of BLAS.
+    assert abs(float(site_expectation(site.bulk, site.spin, state))) < 1e-10
 
 
 def test_loop_that_has_not_converged_is_differentiated_as_it_is() -> None:
