@@ -4,7 +4,7 @@ Fresh memory for a large array comes from the system page by page, which costs m
 results go into arrays that are no longer needed. Which ones those are is decided twice. `assign` decides it from the
 steps, as data: which buffer holds which slot, how many bytes there are, how many are in use at once. While a plan runs
 on NumPy, whose kernels may return views and operands as they please, reference counts have the last word: an array is
-overwritten only if nobody else can see it.
+overwritten only if nobody else can see it (`references`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from unspool._engine.planning import VIEWS, Step, is_exact, nbytes
+from unspool._engine.references import AS_AN_ARGUMENT, AS_ONE_OF_SEVERAL, count_references
 
 if TYPE_CHECKING:
     from unspool._engine.planning import Bound
@@ -145,7 +145,7 @@ class BufferPool:
 
     def give(self, array: Any) -> None:
         """Keep an array for later if the caller's variable, which it must not use again, is all that refers to it."""
-        if type(array) is not np.ndarray or getrefcount(array) != _REFERENCES_WHEN_GIVEN or not _is_plain(array):
+        if type(array) is not np.ndarray or count_references(array) != AS_AN_ARGUMENT or not _is_plain(array):
             return
         with self._lock:
             key = (array.shape, array.dtype)
@@ -179,7 +179,7 @@ class BufferPool:
                 return ufunc(*xs)
         for position, times in dying:
             x = xs[position]
-            if getrefcount(x) == _REFERENCES_WHEN_FILLING + times and x.shape == shape and _is_plain(x):
+            if count_references(x) == AS_ONE_OF_SEVERAL + times and x.shape == shape and _is_plain(x):
                 return ufunc(*xs, out=x)
         return ufunc(*xs, out=self.take(shape, dtype))
 
@@ -188,28 +188,6 @@ def _is_plain(array: Any) -> bool:
     flags = array.flags
     return bool(flags.owndata and flags.writeable and flags.c_contiguous)
 
-
-# How often an array is referred to inside the methods above when only one variable of the caller refers to it. Counted,
-# because interpreters differ in how they pass arguments, and bounded by what a plain call needs (a variable, an
-# argument, perhaps a tuple and a second variable, the argument of getrefcount), so that no detour at import can loosen
-# the check.
-
-
-def _count_when_given(array: Any) -> int:
-    return getrefcount(array)
-
-
-def _count_when_filling(position: int, *xs: Any) -> int:
-    x = xs[position]
-    return getrefcount(x)
-
-
-def _count_references() -> tuple[int, int]:
-    array = np.empty(0)
-    return min(_count_when_given(array), 3), min(_count_when_filling(0, array), 4) - 1
-
-
-_REFERENCES_WHEN_GIVEN, _REFERENCES_WHEN_FILLING = _count_references()
 
 # Shared by all plans: what one run no longer needs, the next one takes, whichever plan it belongs to.
 POOL = BufferPool()

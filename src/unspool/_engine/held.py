@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from sys import getrefcount, getsizeof
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from numpy import ndarray
 
+from unspool._engine.references import IN_A_VARIABLE, count_references
 from unspool._fragments.call import Call
 from unspool._fragments.residuals import kept_outputs
 from unspool._graph import Node
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 # Arrays of at most so many bytes are not worth letting go: the objects around them are larger.
 TINY = 256
-
-# References to a node inside `Held.is_referenced`: a variable and the argument of getrefcount.
-_OWN_REFERENCES = 2
 
 
 class Held:
@@ -53,7 +51,7 @@ class Held:
         That is a variable of the user's, or graph that may still run.
         """
         node = self.node()
-        return getrefcount(node) > _OWN_REFERENCES + self.uses + known
+        return count_references(node) > IN_A_VARIABLE + self.uses + known
 
 
 class Loose:

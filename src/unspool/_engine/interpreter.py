@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Container, Mapping, Sequence
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from unspool._engine.given import run_with_given
 from unspool._engine.numpy_backend import owned
 from unspool._engine.observe import Observer
 from unspool._engine.planning import nbytes
+from unspool._engine.references import AS_AN_OPERAND, IN_A_LIST_AND_A_VARIABLE, IN_A_VARIABLE, count_references
 from unspool._fragments.call import Call, Projection, call_of, link_of, unfold, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams, describe, find, in_order, source_of
 from unspool._ops.elementwise import ADD
@@ -31,13 +31,6 @@ from unspool.errors import KernelError, SizeContradictionError, UnboundPlacehold
 # Passes longer than this free intermediate values at their last use, shorter ones when there is a large one: else they
 # end before that could matter.
 _SHORT = 32
-
-# What the loop of `run` itself refers to a node by: the loop variable and the argument of getrefcount.
-_OWN_REFERENCES = 2
-
-# References to the left operand of a sum that only the pass holds: its table of values, the list of arguments, a name
-# and the argument of getrefcount.
-_OWN_ARRAY_REFERENCES = 4
 
 # Smaller arrays are not worth freeing early, and sums of them not the check whether they can be done in place.
 _LARGE = 1 << 14
@@ -180,8 +173,8 @@ def kept_nodes(order: list[Node], uses: dict[int, int], targets: Container[int])
 
     The caller must hold no other references to them than the list.
     """
-    own = _OWN_REFERENCES + 1
-    return [node for node in order if node.id in targets or getrefcount(node) > own + uses[node.id]]
+    own = IN_A_LIST_AND_A_VARIABLE
+    return [node for node in order if node.id in targets or count_references(node) > own + uses[node.id]]
 
 
 def take_from_slab(projection: Node) -> bool:
@@ -237,7 +230,7 @@ def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
         freeing = freeing or (type(value) is np.ndarray and value.nbytes >= _LARGE)
         key = node.id
         # Consumers come later in the pass, so at this point `uses` still counts all of them.
-        if key in targets or getrefcount(node) > _OWN_REFERENCES + uses[key]:
+        if key in targets or count_references(node) > IN_A_VARIABLE + uses[key]:
             node.value = owned(value)
         elif node.op is KEEP:
             node.value = node.inputs[0].value = owned(value)
@@ -262,7 +255,7 @@ def _is_spare(node: Node, arguments: list[Any], uses: dict[int, int], values: di
         and array.flags.writeable
         and array.shape == node.shape
         and array.dtype == node.dtype
-        and getrefcount(array) <= _OWN_ARRAY_REFERENCES
+        and count_references(array) <= AS_AN_OPERAND
     )
 
 

@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -33,9 +32,6 @@ _SHARE = 256
 
 # Steps that are young: pieces wait about so long to be folded.
 _YOUNG = 128
-
-# References to an array that nothing but its node holds: the node, and the argument of getrefcount.
-_OWN_REFERENCES = 2
 
 # What a step that was not timed counts: little, but not nothing.
 _INSTANT = 1e-7
@@ -168,11 +164,12 @@ class Line:
                 if node.value is not None:
                     if guard is not None:
                         guard.before_drop(node)
-                    if getrefcount(node.value) <= _OWN_REFERENCES:  # else the step keeps it for derivatives too
-                        freed += entry.nbytes
+                    array = ref(node.value)
                     watched = watch([node.value])
                     node.value = None
                     self.died += freed_of(watched)
+                    if array() is None:  # else the step keeps it for derivatives too
+                        freed += entry.nbytes
                     if getattr(node, "piece", None) is None:
                         node.piece = LOST
                 self._held.pop(node.id, None)

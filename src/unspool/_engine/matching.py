@@ -12,11 +12,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from unspool._engine.generated import compile_function
 from unspool._engine.interpreter import part_if_alive
+from unspool._engine.references import IN_A_VARIABLE, count_references
 from unspool._graph import Node
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ MOST_BRANCHES = 8
 
 # Lines that are remembered.
 MOST_LINES = 4096
-
-# What generated code itself refers to a node by: a variable and the argument of getrefcount.
-_OWN_REFERENCES = 2
 
 
 class Site:
@@ -188,7 +185,7 @@ def make_matcher(
     kept = {node.id for node in outputs}
     asked = {node.id for node in outputs[:results]}
     wanted = {target.id for target in targets}
-    bound: dict[str, Any] = {"refcount": getrefcount}
+    bound: dict[str, Any] = {"references": count_references}
     met = {target.id for target in targets}
     lines: list[str] = []
     reachable = {operand.id for node in order for operand in node.inputs} | met
@@ -199,9 +196,9 @@ def make_matcher(
         lines += _compare_node(node, name, bound)
         lines += _adopt(node, [other for other in order if other.id not in reachable], names, bound)
         if node.id not in kept:
-            lines.append(f"if refcount({name}) != {_OWN_REFERENCES + uses[node.id]}: return None")
+            lines.append(f"if references({name}) != {IN_A_VARIABLE + uses[node.id]}: return None")
         elif node.id in asked and node.id not in wanted:
-            lines.append(f"if refcount({name}) == {_OWN_REFERENCES + uses[node.id]}: return None")
+            lines.append(f"if references({name}) == {IN_A_VARIABLE + uses[node.id]}: return None")
         if node.inputs:
             lines += _compare_inputs(node, name, names, met)
     for node in inputs:
@@ -284,7 +281,7 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[.
         if slot not in behind:
             continue
         if slot not in shown:
-            lines.append(f"if refcount(n{slot}) != {_OWN_REFERENCES + uses[slot]}: return False")
+            lines.append(f"if references(n{slot}) != {IN_A_VARIABLE + uses[slot]}: return False")
         fresh = [(i, o) for i, o in enumerate(fragment.body[slot - first].operands) if o >= first and o not in met]
         if fresh:
             # The tuple is not unpacked: a second name for a node would count as a reference from outside.
@@ -296,6 +293,6 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[.
     body = "\n".join(f"    {line}" for line in [*lines, "return True"])
     arguments = ", ".join(f"n{slot}" for slot in shown)
     check: Callable[..., bool] = compile_function(
-        "check", f"def check({arguments}):\n{body}\n", {"refcount": getrefcount}
+        "check", f"def check({arguments}):\n{body}\n", {"references": count_references}
     )
     return check

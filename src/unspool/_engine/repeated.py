@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from unspool._engine.binding import bind_params
 from unspool._engine.interpreter import failure
 from unspool._engine.numpy_backend import owned
+from unspool._engine.references import IN_A_LIST, count_references
 from unspool._fragments.fragment import Fragment, Instruction, fragment_of
 from unspool._fragments.repeats import FEWEST, Integers, Repeat, Wiring, find_repeats, wiring_of
 from unspool._graph import Node
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
 
 PlanFor = Callable[[Fragment, tuple[Any, ...]], "Plan"]
-
-# What an object that nothing but a list holds shows as its references, counted in the way `kept_flags` does.
-_OWN_REFERENCES = next(map(getrefcount, [object()]))
 
 
 def run_repeated(order: list[Node], uses: Mapping[int, int], targets: Container[int], plan_for: PlanFor) -> bool:
@@ -67,11 +64,11 @@ def run_repeated(order: list[Node], uses: Mapping[int, int], targets: Container[
 def kept_flags(order: list[Node], uses: Mapping[int, int], targets: Container[int]) -> Any:
     """Return, per node, whether its value has to be kept: it is a target, or referenced from outside the piece."""
     # Counted without a name for the node, which would be a reference of its own.
-    references = np.fromiter(map(getrefcount, order), np.int64, len(order))
+    references = np.fromiter(map(count_references, order), np.int64, len(order))
     ids = list(map(attrgetter("id"), order))
     inside = np.fromiter(map(uses.__getitem__, ids), np.int64, len(order))
     wanted = np.fromiter(map(targets.__contains__, ids), np.bool_, len(order))
-    return wanted | (references > inside + _OWN_REFERENCES)
+    return wanted | (references > inside + IN_A_LIST)
 
 
 # --- one pass --------------------------------------------------------------------------------------------------------
