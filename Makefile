@@ -1,4 +1,5 @@
-# Every target makes .venv itself, once, and uses it again; after that no network is needed.
+# Every target makes .venv itself, once, and uses it again; after that no network is needed. PYTHON=python3.12 chooses an
+# interpreter: versions other than that of .venv have environments of their own, in .venv-3.12 and so on.
 #
 #   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
 #   make test     format, lint, types and the whole test suite, as CI does
@@ -15,7 +16,10 @@ SIZE ?= medium
 PARTS ?= overhead loops linalg schedules memory nan_in_peers networks_als networks_ctmrg networks_dmrg networks_tebd \
 	networks_transport networks_trg
 
-VENV := .venv
+# An environment belongs to one version of Python, and .venv to that of the first call.
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VERSION_OF_VENV := $(shell sed -n 's/^version *= *\([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2> /dev/null)
+VENV := .venv$(if $(filter-out $(VERSION),$(VERSION_OF_VENV)),-$(VERSION))
 BIN := $(VENV)/bin
 # What the installed package has to be built again for.
 BUILT_FROM := pyproject.toml setup.py $(wildcard src/core/*)
@@ -56,14 +60,14 @@ fix: $(VENV)/.test
 	@$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf src/*.egg-info src/unspool/_core.*.so src/unspool/_core.*.pyd
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment: one stamp for each set of packages --------------------------------------------------------------
 
 $(BIN)/python:
-	@echo "making $(VENV)"
+	@echo "making $(VENV) with Python $(VERSION)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: $(BUILT_FROM) | $(BIN)/python
