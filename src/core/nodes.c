@@ -47,6 +47,8 @@ node_traverse(NodeObject *self, visitproc visit, void *arg)
     Py_VISIT(self->value);
     Py_VISIT(self->code);
     Py_VISIT(self->piece);
+    Py_VISIT(self->output);
+    Py_VISIT(self->name);
     return 0;
 }
 

@@ -3,8 +3,8 @@
    It has no keys of its own. A node is its own key: the op, the identities of its inputs, and an object that tells
    apart nodes which have those in common (`key`: parameters, or the content of a constant). Nodes with the same hash
    stand in one chain, linked through the nodes themselves. The table does not own them: a node leaves when it dies,
-   before its memory is anybody else's. All of this happens under the interpreter's lock; where a comparison could run
-   Python code, which could change the table, the search begins again if that moved what it was at. */
+   before its memory is anybody else's. All of this happens under the interpreter's lock; where a comparison runs Python
+   code that changes the table, the search begins again, without the node whose comparison that was: so it ends. */
 
 #include "core.h"
 
@@ -14,7 +14,7 @@ static struct {
     NodeObject **chains;
     size_t size; /* a power of two */
     size_t count;
-    size_t resized, left; /* how often it was resized, and a node left: what a search was at may be elsewhere */
+    size_t changes; /* how often it was resized, or a node came or left: what a search was at may be elsewhere */
 } table;
 
 static int
@@ -37,7 +37,7 @@ table_resize(size_t size)
     PyMem_Free(table.chains);
     table.chains = chains;
     table.size = size;
-    table.resized++;
+    table.changes++;
     return 0;
 }
 
@@ -53,6 +53,7 @@ table_insert(NodeObject *node)
     *chain = node;
     node->is_entered = 1;
     table.count++;
+    table.changes++;
     return 0;
 }
 
@@ -70,7 +71,7 @@ table_remove(NodeObject *node)
     node->next = NULL;
     node->is_entered = 0;
     table.count--;
-    table.left++;
+    table.changes++;
     if (table.size > SMALLEST && table.count < table.size / 8) {
         (void)table_resize(table.size / 2); /* if there is no memory for it, it stays as large as it is */
     }
@@ -110,43 +111,65 @@ same_inputs(NodeObject *node, PyObject *const *inputs, Py_ssize_t count)
     return 1;
 }
 
-/* Return a new reference to the live node of a recipe; NULL if there is none, with an exception if the search failed.
-   A node whose last reference is gone may still be in the table: its end is put off if many die at once. */
+/* Whether a node that is in the table is of a recipe, but for its key. One whose last reference is gone may still be
+   there: its end is put off if many die at once. */
+static int
+is_candidate(NodeObject *node, PyObject *op, PyObject *const *inputs, Py_ssize_t count, Py_uhash_t hash)
+{
+    return node->hash == hash && node->op == op && Py_REFCNT(node) > 0 && same_inputs(node, inputs, count);
+}
+
+/* Note that a node is not compared again. Returns -1 with an exception if that failed. */
+static int
+rule_out(PyObject **ruled_out, PyObject *id)
+{
+    if (*ruled_out == NULL) {
+        *ruled_out = PySet_New(NULL);
+    }
+    return *ruled_out == NULL ? -1 : PySet_Add(*ruled_out, id);
+}
+
+/* Return a new reference to the live node of a recipe; NULL if there is none, with an exception if the search failed. */
 NodeObject *
 table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash)
 {
-again:;
-    size_t resized = table.resized;
-    NodeObject *node = table.chains[hash & (table.size - 1)];
+    PyObject *ruled_out = NULL; /* the ids of nodes that differ, and whose comparison changed the table */
+    NodeObject *found = NULL, *node = table.chains[hash & (table.size - 1)];
     while (node != NULL) {
-        if (node->hash != hash || node->op != op || Py_REFCNT(node) == 0 || !same_inputs(node, inputs, count)) {
+        if (!is_candidate(node, op, inputs, count, hash) ||
+            (ruled_out != NULL && PySet_Contains(ruled_out, node->id) == 1)) {
             node = node->next;
             continue;
         }
         Py_INCREF(node);
         if (node->key == key) {
-            return node;
+            found = node;
+            break;
         }
-        PyObject *own = Py_NewRef(node->key);
+        size_t changes = table.changes;
+        PyObject *own = Py_NewRef(node->key), *id = Py_NewRef(node->id);
         int equal = PyObject_RichCompareBool(own, key, Py_EQ);
         Py_DECREF(own);
         if (equal > 0) {
-            return node;
+            Py_DECREF(id);
+            found = node;
+            break;
         }
         /* The comparison may have run anything, and so may the end of this node. */
-        int has_moved = !node->is_entered || table.resized != resized;
         NodeObject *next = node->next;
-        size_t left = table.left;
         Py_DECREF(node);
-        if (equal < 0) {
-            return NULL;
+        if (equal == 0 && table.changes != changes) {
+            equal = rule_out(&ruled_out, id);
+            next = table.chains[hash & (table.size - 1)];
         }
-        if (has_moved || table.left != left) {
-            goto again;
+        Py_DECREF(id);
+        if (equal < 0) {
+            break;
         }
         node = next;
     }
-    return NULL;
+    Py_XDECREF(ruled_out);
+    return found;
 }
 
 /* Make the table; returns -1 if there is no memory for it. */
