@@ -53,6 +53,16 @@ def shapes_program():
 PROGRAMS = pytest.mark.parametrize("program", [real_program, complex_program, shapes_program], ids=lambda p: p.__name__)
 
 
+def test_entries_of_two_tapes_are_equal_if_they_are_the_same_tensor_at_the_same_place():
+    x = us.tensor([1.0, 2.0])
+    loss = us.sum(us.sin(x) * x)
+    tape, again, other = us.Tape(loss), us.Tape(loss), us.Tape(us.sum(us.sin(x)))
+    assert tape.nodes == again.nodes
+    assert set(tape.nodes) == set(again.nodes)
+    assert tape.nodes != other.nodes
+    assert tape.nodes[0] != tape.nodes[1]
+
+
 def same(left, right):
     """Whether two lists of cotangents are equal to the last bit, entry by entry."""
     return all((a is None and b is None) or np.array_equal(a, b) for a, b in zip(left, right, strict=True))

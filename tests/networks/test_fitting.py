@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool.networks.als import CP
 from unspool.networks.tensor_train import TensorTrain, TensorTrainResult, tt_als
 from unspool.networks.tucker import Tucker, TuckerResult, hooi
 
@@ -26,6 +27,20 @@ def rotated_diagonal(weights: list[float]) -> Any:
     size = len(weights)
     a, b, c = [np.linalg.qr(normal((size, size), seed))[0] for seed in range(3)]
     return np.einsum("r,ar,br,cr->abc", weights, a, b, c)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        (CP, ([normal((3, 2)), normal((4, 2))],)),
+        (Tucker, (normal((2, 2)), [normal((3, 2)), normal((4, 2))])),
+        (TensorTrain, ([normal((1, 3, 2)), normal((2, 4, 1))],)),
+    ],
+)
+def test_states_are_equal_to_themselves_and_to_no_other(kind: type[Any], parts: Any) -> None:
+    one, other = kind(*parts), kind(*parts)
+    assert one == one and one != other
+    assert len({one, other, one}) == 2
 
 
 @pytest.mark.parametrize(("fit", "state"), [(hooi, Tucker), (tt_als, TensorTrain)])

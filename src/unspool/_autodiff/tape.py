@@ -30,9 +30,12 @@ Array: TypeAlias = Any
 NodeLike: TypeAlias = int | Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TapeNode:
-    """One entry of `Tape.nodes`. For an op with several outputs ``shape`` and ``dtype`` are tuples, one entry each."""
+    """One entry of `Tape.nodes`. For an op with several outputs ``shape`` and ``dtype`` are tuples, one entry each.
+
+    Entries are equal if they are the same tensor at the same place, of tapes that may be two.
+    """
 
     id: int
     op: str
@@ -41,6 +44,16 @@ class TapeNode:
     dtype: Any
     name: str | None
     tensor: Node
+
+    def __eq__(self, other: object) -> bool:
+        # By identity, because to compare tensors makes another tensor.
+        return isinstance(other, TapeNode) and self._place() == other._place()
+
+    def __hash__(self) -> int:
+        return hash(self._place())
+
+    def _place(self) -> tuple[object, ...]:
+        return self.id, self.inputs, id(self.tensor)
 
     @property
     def source(self) -> str:

@@ -53,7 +53,7 @@ _DEPENDENT = 1024
 # --- the decomposition -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CP:
     """A sum of products of vectors: the columns r of all factors make the term r.
 

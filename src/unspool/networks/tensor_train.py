@@ -44,7 +44,7 @@ from unspool.networks._fitting import (
 __all__ = ["TensorTrain", "TensorTrainResult", "random_train", "tt_als", "tt_svd"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorTrain:
     """A tensor as a row of cores, joined from each one's last axis to the next one's first.
 

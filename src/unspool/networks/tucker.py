@@ -41,7 +41,7 @@ from unspool.networks._fitting import (
 __all__ = ["Tucker", "TuckerResult", "hooi", "hosvd"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tucker:
     """A core tensor and a matrix for each of its axes.
 
