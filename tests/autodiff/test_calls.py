@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.engine.test_folding import NEVER, by_tape, close, flush, folding, is_folded
+from tests.closeness import close
+from tests.engine.test_folding import NEVER, by_tape, flush, folding, is_folded
 from unspool._engine.default import default_engine
 from unspool._fragments.call import link_of
 from unspool.errors import MissingRuleError

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.engine.test_folding import NEVER, by_tape, close, flush, folding
+from tests.closeness import close
+from tests.engine.test_folding import NEVER, by_tape, flush, folding
 from unspool._autodiff.chain import CHAIN, SHORTEST
 from unspool._graph import Bundle, Node
 

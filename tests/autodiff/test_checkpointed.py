@@ -12,6 +12,7 @@ import pytest
 
 import unspool as us
 from tests.autodiff import test_iterate as programs_of_iterate
+from tests.closeness import close
 from unspool._autodiff.checkpointed import Checkpointed
 from unspool._autodiff.loop_gather import OUTER_SUM, Gatherer, block_rows, gather
 from unspool._graph import live_node_count
@@ -24,10 +25,6 @@ N, STEPS = 5, 9
 
 def numbers(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
-
-
-def close(actual, expected, tolerance=1e-12):
-    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
 def same_bits(actual, expected):

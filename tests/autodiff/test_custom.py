@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool.errors import (
     ArgumentError,
     ContributionShapeError,
@@ -22,10 +23,6 @@ from unspool.errors import (
 
 X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4, -0.7])
-
-
-def close(actual: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-13)
 
 
 # --- stop_gradient ---------------------------------------------------------------------------------------------------

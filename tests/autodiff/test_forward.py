@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool._autodiff.forward import jvp_of, pushforward
 from unspool._graph import ancestors, apply, apply_multi, source_of
 from unspool._ops.op import Op, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
 
 X = np.array([0.3, -1.2, 2.0])
-
-
-def close(actual: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-13)
 
 
 def same(*inputs: Any, **params: Any) -> Any:

@@ -13,6 +13,7 @@ import optree
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool.errors import (
     ArgumentError,
     ComplexLossError,
@@ -26,10 +27,6 @@ from unspool.errors import (
 X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4, -0.7])
 Point = namedtuple("Point", "x y")
-
-
-def close(actual: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-13)
 
 
 def cubes(x: Any) -> us.Tensor:

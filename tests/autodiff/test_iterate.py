@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool._graph import live_node_count
 from unspool.errors import (
     ArgumentError,
@@ -28,10 +29,6 @@ def numbers(*shape, seed=0):
 
 def complex_numbers(*shape, seed=0):
     return numbers(*shape, seed=seed) + 1j * numbers(*shape, seed=seed + 100)
-
-
-def close(actual, expected, tolerance=1e-12):
-    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
 def iterated(step, state, steps=STEPS):

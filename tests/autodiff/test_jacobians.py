@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool._autodiff import jacobians
 from unspool.errors import ArgumentError, ComplexLossError, DTypeError, UnknownSizeError
 
@@ -15,10 +16,6 @@ X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4])
 Z = np.array([1 + 2j, -0.5 + 0.3j])
 MODES = pytest.mark.parametrize("mode", ["auto", "reverse", "forward"])
-
-
-def close(actual: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-13)
 
 
 def outer(x: Any, y: Any) -> us.Tensor:

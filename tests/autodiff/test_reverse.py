@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool._autodiff.reverse import contributions_of, pullback, vjp_of
 from unspool._autodiff.walk import active_nodes
 from unspool._graph import apply, apply_multi, source_of
@@ -15,10 +16,6 @@ from unspool._ops.op import INPUTS, JointRule, Op, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
 
 X = np.array([0.3, -1.2, 2.0])
-
-
-def close(actual: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-13)
 
 
 def same(*inputs: Any, **params: Any) -> Any:

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool._ops.op import REGISTRY
 from unspool.errors import ContributionShapeError, KernelError, MissingRuleError, OpDefinitionError
 
 X = np.array([0.3, -1.2, 2.0])
 Z = np.array([0.3 + 1j, -1.2 - 0.4j])
-
-
-def close(actual: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-13)
 
 
 def define(name: str, **parts: Any) -> Any:

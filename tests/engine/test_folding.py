@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from tests.closeness import close
 from unspool._engine.default import default_engine
 from unspool._engine.engine import Evaluator
 from unspool._fragments.call import Projection, link_of
@@ -55,10 +56,6 @@ def third(build: Callable[..., Any], *arrays: Any) -> Any:
         returned = build(*[us.tensor(array) for array in arrays])
     flush()
     return returned
-
-
-def close(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=tolerance, atol=tolerance)
 
 
 def by_tape(loss: us.Tensor, wrt: us.Tensor) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.engine.test_folding import by_tape, close, flush, folding
+from tests.closeness import close
+from tests.engine.test_folding import by_tape, flush, folding
 from unspool.errors import IndexRangeError, KernelError, RankError
 
 X = np.array([0.5, -1.25, 2.0])

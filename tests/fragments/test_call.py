@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.engine.test_folding import by_tape, close, flush, folding, is_folded
+from tests.closeness import close
+from tests.engine.test_folding import by_tape, flush, folding, is_folded
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, link_of, make_call, output, place, unfold
 from unspool._fragments.fragment import capture
