@@ -1,4 +1,4 @@
-"""Random index expressions that NumPy accepts, and the adjoint identity they must satisfy."""
+"""Random index expressions, and the adjoint identity they must satisfy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def index_arrays(draw: Any, size: int, shape: tuple[int, ...]) -> Any:
 
 @st.composite
 def cases(draw: Any, *, advanced: bool) -> tuple[tuple[int, ...], Any]:
-    """A shape and an index for it that NumPy accepts."""
+    """A shape and an index for it; arrays in it may not broadcast against each other, which NumPy refuses."""
     shape = tuple(draw(st.lists(st.integers(0, 4), max_size=4)))
     broadcast = tuple(draw(st.lists(st.integers(0, 3), max_size=2)))
     front = draw(st.integers(0, len(shape)))
@@ -46,6 +46,20 @@ def cases(draw: Any, *, advanced: bool) -> tuple[tuple[int, ...], Any]:
     for extra in draw(st.lists(st.sampled_from([None, None] + ([True, False] if advanced else [])), max_size=3)):
         index.insert(draw(st.integers(0, len(index))), extra)
     return shape, tuple(index) if len(index) != 1 or draw(st.booleans()) else index[0]
+
+
+def accepted(*, advanced: bool) -> Any:
+    """A shape and an index for it that NumPy accepts."""
+    return cases(advanced=advanced).filter(lambda case: is_accepted(*case))
+
+
+def is_accepted(shape: tuple[int, ...], index: Any) -> bool:
+    """Whether NumPy can take an index."""
+    try:
+        np.zeros(shape)[index]
+    except IndexError:
+        return False
+    return True
 
 
 @st.composite
@@ -72,6 +86,12 @@ def index_items(draw: Any, shape: tuple[int, ...], broadcast: tuple[int, ...], a
             axis += rank - 1
         axis += 1
     return items
+
+
+def as_tensors(index: Any) -> Any:
+    """Return an index with tensors in place of arrays."""
+    items = index if isinstance(index, tuple) else (index,)
+    return tuple(us.tensor(item) if isinstance(item, np.ndarray) else item for item in items)
 
 
 def numbers(shape: tuple[int, ...], seed: int = 0) -> Any:
