@@ -272,6 +272,57 @@ def test_an_observable_and_its_derivative_converge_to_exact_evolution_with_the_o
     assert np.log2(np.abs(coarse / fine)) == pytest.approx([order, order], abs=0.15)
 
 
+def disordered(model: str) -> tuple[Any, Any]:
+    """The bonds of a chain of five spins without any symmetry to speak of, and its Hamiltonian as a matrix."""
+    rng = np.random.default_rng(7)
+    if model == "ising":
+        couplings, fields = rng.uniform(0.5, 1.5, 4), rng.uniform(0.5, 1.5, 5)
+        return ising_bonds(couplings, fields), hamiltonian(dense_bonds(couplings, fields))
+    terms = [term + term.T for term in rng.uniform(-0.5, 0.5, (4, 4, 4))]
+    return [term.reshape(2, 2, 2, 2) for term in terms], hamiltonian(terms)
+
+
+def measured_orders(model: str, order: int, imaginary: bool, step: float) -> Any:
+    """By which powers of the step the error of the whole state after a fixed time falls, between halved steps."""
+    time = 0.8
+    bonds, whole = disordered(model)
+    start = random_mps(5, 2, 4, seed=3)
+    exact = expm((-time if imaginary else -1j * time) * whole) @ start.dense().eval()
+    exact /= np.linalg.norm(exact)
+    errors = []
+    for size in (step, step / 2, step / 4):
+        steps = round(time / size)
+        found = tebd(bonds, start, step=size, steps=steps, order=order, imaginary=imaginary, cutoff=0.0)
+        errors.append(np.linalg.norm(found.state.dense().eval() - exact))
+    assert errors[-1] > 1e-12  # of the scheme, not of rounding
+    return np.log2(np.divide(errors[:-1], errors[1:]))
+
+
+MODELS = pytest.mark.parametrize("model", ["ising", "random"])
+TIMES = pytest.mark.parametrize("imaginary", [True, False], ids=["imaginary", "real"])
+
+
+@MODELS
+@TIMES
+@pytest.mark.parametrize(("order", "step"), [(2, 0.1), (4, 0.2)])
+def test_the_error_of_the_state_falls_with_the_order_that_is_promised(
+    model: str, imaginary: bool, order: int, step: float
+) -> None:
+    assert measured_orders(model, order, imaginary, step) == pytest.approx([order, order], abs=0.2)
+
+
+WRONG = 1.0 / (4.0 - 4.0**0.5)  # a square root in place of the third root
+
+
+@pytest.mark.parametrize("parts", [(0.2,) * 5, (WRONG, WRONG, 1 - 4 * WRONG, WRONG, WRONG)], ids=["equal", "root"])
+def test_a_fourth_order_that_is_only_second_would_be_seen(
+    monkeypatch: pytest.MonkeyPatch, parts: tuple[float, ...]
+) -> None:
+    assert sum(parts) == pytest.approx(1.0)
+    monkeypatch.setitem(tebd.__globals__, "trotter_steps", lambda order: parts)
+    assert measured_orders("ising", 4, False, 0.2) == pytest.approx([2, 2], abs=0.2)
+
+
 def test_real_time_conserves_norm_and_energy() -> None:
     bonds = ising_bonds([1.0, 0.7, 1.3, 0.4], [0.3, 0.9, 0.5, 0.8, 0.6])
     found = tebd(bonds, product_state([TILTED] * 5), step=0.05, steps=20, order=4, imaginary=False)
