@@ -3,6 +3,7 @@
 #
 #   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
 #   make test     format, lint, types and the whole test suite, as CI does
+#   make test-nightly  what is left out of the suite because it takes long
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
 #   make bench-parts  measure overhead, loops, linear algebra, schedules, memory and the tables of the networks
@@ -31,7 +32,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench performance-page bench-parts fix clean
+.PHONY: help demo test test-nightly bench performance-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,6 +46,9 @@ test: $(VENV)/.test
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+test-nightly: $(VENV)/.test
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m nightly
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
