@@ -88,6 +88,13 @@ def test_dmrg_of_the_ising_chain_has_the_energy_and_the_slope_of_free_fermions()
         assert slope == pytest.approx(-np.trace(u @ vh), abs=1e-8)
 
 
+def test_dmrg_converges_and_has_the_energy_of_the_valence_bonds_of_spins_1() -> None:
+    assert line_with(printed("dmrg"), "converged", "after")
+    # Four bonds of -2/3 each.
+    found = line_with(printed("dmrg"), "AKLT", "energy")
+    assert float(found[found.index("energy") + 1].rstrip(",")) == pytest.approx(-8 / 3, abs=1e-11)
+
+
 def test_tebd_approaches_free_fermions_with_the_fourth_power_of_the_step() -> None:
     rows = numbers_after(printed("tebd"), lambda words: words[:2] == ["dt", "steps"])
     u, s, vh = np.linalg.svd(1.5 * np.eye(6) + np.eye(6, k=1))
@@ -107,6 +114,12 @@ def test_trg_prints_the_specific_heat_of_onsager_within_the_error_of_its_rank() 
     assert references == pytest.approx([1.025792813, -1.745564575, 0.724871449], abs=1e-9)
     assert values == pytest.approx(references, rel=0.04)
     assert values[0] == pytest.approx(references[0], rel=3e-4)
+
+
+def test_trg_and_hotrg_are_near_the_exact_values_at_two_temperatures() -> None:
+    rows = [words for words in printed("trg") if words[:1] in (["trg"], ["hotrg"])]
+    assert [words[0] for words in rows] == ["trg", "trg", "hotrg", "hotrg"]
+    assert np.all(np.array([[float(word) for word in words[-3:]] for words in rows]) < [2e-4, 5e-3, 2e-2])
 
 
 def test_ctmrg_has_the_magnetisation_of_yang_and_one_gradient_by_two_ways() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +15,6 @@ from unspool.networks.chain import MPO, MPS, bond_expectation, expectation, loca
 from unspool.networks.dmrg import DMRGResult, dmrg
 from unspool.networks.exact import bethe_energy, ising_chain_energy, ising_chain_gradient
 from unspool.networks.models import aklt, heisenberg, heisenberg_bonds, ising, spin_operators
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Open Heisenberg chain of 10 spins: exact diagonalisation and Bethe ansatz agree to all of these digits.
 TEN_SPINS = -4.2580352072829
@@ -414,11 +409,3 @@ def test_what_cannot_be_meant_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         dmrg(operator, start, **options)
-
-
-def test_the_example_runs_at_small_size() -> None:
-    command = [sys.executable, str(ROOT / "examples" / "dmrg.py"), "--small"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
-    assert "converged after" in done.stdout
-    assert "energy -2.666666666667, exact -2.666666666667" in done.stdout
