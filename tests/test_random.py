@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -46,9 +47,8 @@ def test_a_draw_under_a_binding_is_the_same_every_time() -> None:
 def test_draws_are_the_same_in_every_process() -> None:
     def run(hash_seed: str) -> str:
         command = [sys.executable, "-c", PRINT_DRAWS]
-        return subprocess.run(
-            command, env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
-        ).stdout
+        variables = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
 
     assert run("1") == run("2") != ""
 
