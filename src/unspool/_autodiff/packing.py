@@ -57,7 +57,7 @@ class Packing:
 
     def pack(self, leaves: Sequence[Any]) -> Any:
         """Return the vector of a state of arrays. It may be a view."""
-        runs = []
+        runs: list[Any] = []
         for i in self.positions:
             leaf = np.asarray(leaves[i])
             runs += [leaf.real.reshape(-1), leaf.imag.reshape(-1)] if leaf.dtype in COMPLEX else [leaf.reshape(-1)]
@@ -80,7 +80,7 @@ class Packing:
 
     def pack_tensors(self, leaves: Sequence[Tensor]) -> Tensor:
         """Return the vector of a state of tensors."""
-        runs = []
+        runs: list[Any] = []
         for i in self.positions:
             leaf = leaves[i]
             halves = [real(leaf), imag(leaf)] if leaf.dtype in COMPLEX else [leaf]

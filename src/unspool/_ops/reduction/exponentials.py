@@ -41,7 +41,7 @@ def _inexact(x: Any) -> Tensor:
 
 def _logsumexp_kernel(x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     largest = _largest_exponent(x, axis)
-    total = np.sum(np.exp(x - largest), axis=axis, keepdims=keepdims)
+    total = np.exp(x - largest).sum(axis=axis, keepdims=keepdims)
     return np.log(total) + largest.reshape(np.shape(total))
 
 
