@@ -450,3 +450,48 @@ def test_gradients_survive_an_engine_that_forgot_everything() -> None:
     close(gradient, by_tape(loss, a))
     default_engine().clear()
     close(us.sum(gradient * gradient).grad(x), by_tape(us.sum(gradient * gradient), x), 1e-11)
+
+
+def test_second_derivatives_after_the_first_were_read_meet_constants_inside_calls() -> None:
+    step = us.fragment(lambda a, b, z: (0.6 * a + 0.4 * us.tanh(b), b, 0.5 * z**2))
+    variables = tuple(us.tensor(value) for value in (0.3, 0.4, 0.5))
+    a, b, z = variables
+    for _ in range(6):
+        a, b, z = step(a, b, z)
+    loss = a + b + z
+    gradient = loss.grad(variables)
+    loss.eval()
+    us.eval(gradient)
+    # The loss is 0.6⁶ a + (1 - 0.6⁶) tanh b + b + 2 (z/2)⁶⁴.
+    share, tanh = 1 - 0.6**6, np.tanh(0.4)
+    for found, expected in zip(gradient, (0.6**6, share * (1 - tanh**2) + 1, 64 * 0.25**63), strict=True):
+        close(found, expected)
+    for found, expected in zip(gradient[1].grad(variables), (0.0, -2 * share * tanh * (1 - tanh**2), 0.0), strict=True):
+        close(found, expected)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_sum_that_is_not_added_up_may_have_masked_terms(is_read: bool) -> None:
+    start = np.array([0.2, -0.4, 0.1])
+
+    def loss_of(matrix: Any, state: Any, step: Callable[[Any, Any], Any]) -> Any:
+        for _ in range(3):
+            state = step(matrix, state)
+        return state.sum()
+
+    def slope(matrix: Any, position: tuple[int, int], h: float = 1e-30) -> float:
+        moved = matrix.astype(complex)
+        moved[position] += 1j * h
+        return float(loss_of(moved, start, lambda a, w: np.tanh(a @ w + a[0])).imag / h)
+
+    def slopes(matrix: Any) -> Any:
+        return np.array([[slope(matrix, (i, j)) for j in range(3)] for i in range(3)])
+
+    a, w = us.tensor(A), us.tensor(start)
+    loss = loss_of(a, w, us.fragment(lambda a, w: us.tanh(a @ w + a[0])))
+    gradient = loss.grad(a)
+    if is_read:
+        us.eval([loss, gradient])
+    close(gradient, slopes(A))
+    h = 1e-5
+    close(us.sum(gradient).grad(a), (slopes(A + h) - slopes(A - h)) / (2 * h), 1e-8)

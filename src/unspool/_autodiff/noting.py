@@ -28,14 +28,18 @@ Note = Callable[[Any, Any, list[Any], dict[int, Any]], None]
 
 def can_be_noted(derivative: Derivative, types: Sequence[type]) -> bool:
     """Whether a function can be generated for a derivative and the types of what arrives."""
-    forms = [form for form in derivative.results if form is not None]
     kinds = {kind for kind, _ in derivative.sources}
     return (
         LAZY.issuperset(types)
         and bool(derivative.plan.fragment.outputs)
         and "keep" not in kinds
-        and all(form[0] != "masked" for form in forms)
+        and not any(form is not None and _is_masked(form) for form in derivative.results)
     )
+
+
+def _is_masked(form: tuple[Any, ...]) -> bool:
+    """Whether a result is masked, or a term of it is: a mask is a node, which cannot be made before the step is."""
+    return any(map(_is_masked, form[1:])) if form[0] == "terms" else form[0] == "masked"
 
 
 def make_note(derivative: Derivative, types: Sequence[type]) -> Note:

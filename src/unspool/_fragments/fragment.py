@@ -160,16 +160,20 @@ def seal(
     entering = list(inputs)
     slots: dict[int, int] = {node.id: ~i for i, node in enumerate(entering)}
     steps: list[tuple[Op, tuple[int, ...], Params, Origin]] = []
+    # What is inside a call is made again whenever it is asked for, unless it is alive: a constant has to stay.
+    constants: list[Node] = []
     for node in order:
-        for operand in node.inputs:
+        operands = node.inputs
+        for operand in operands:
             if operand.id not in slots:
                 if literals and operand.op is CONSTANT:
+                    constants.append(operand)
                     slots[operand.id] = len(steps)
                     steps.append((CONSTANT, (), {"literal": Literal(operand.value)}, (operand.code, operand.lasti)))
                 else:
                     slots[operand.id] = ~len(entering)
                     entering.append(operand)
-        read = tuple(slots[operand.id] for operand in node.inputs)
+        read = tuple(slots[operand.id] for operand in operands)
         slots[node.id] = len(steps)
         steps.append((node.op, read, node.params, (node.code, node.lasti)))
     first = len(entering)
