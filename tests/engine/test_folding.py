@@ -195,6 +195,36 @@ def test_an_interior_node_recorded_again_is_connected_through_its_step() -> None
     close(loss.grad(inner), -2 * 0.75 * np.cos(0.75 * value) * np.sin(0.75 * value))
 
 
+def test_a_node_recorded_again_is_connected_whatever_the_inputs_of_its_call_are_made_from() -> None:
+    """The input of the call is not a leaf and not an output of another call."""
+    y = us.sin(us.tensor(X))
+    z = us.fragment(lambda y: us.exp(us.cos(y) * 0.5))(y)
+    close(us.sum(z).grad(us.cos(y)), 0.5 * np.exp(0.5 * np.cos(np.sin(X))))
+
+    def build(x: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+        y = us.sin(x)
+        y.eval()
+        z = us.exp(us.cos(y) * 0.5)
+        z.eval()
+        return y, z
+
+    y, z = third(build, X)
+    assert is_folded(z) and not is_folded(y)
+    close(us.sum(z).grad(us.cos(y)), 0.5 * np.exp(0.5 * np.cos(np.sin(X))))
+
+
+def test_a_node_recorded_again_is_connected_if_it_is_made_of_constants() -> None:
+    x = us.tensor(0.5)
+    step = us.fragment(lambda x: us.exp(us.sin(x) * us.cos(us.ones(()) * 2.0)))
+    first = step(x)
+    second = step(first)
+    value = np.exp(np.sin(0.5) * np.cos(2.0))
+    slope = np.exp(np.sin(value) * np.cos(2.0)) * np.cos(value) * np.cos(2.0)
+    close(first.grad(us.cos(us.ones(()) * 2.0)), value * np.sin(0.5))
+    close(first.grad(us.sin(x) * us.cos(us.ones(()) * 2.0)), value)
+    close(second.grad(us.sin(x)), slope * value * np.cos(2.0))
+
+
 # --- values that decide ----------------------------------------------------------------------------------------------
 
 

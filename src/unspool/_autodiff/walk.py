@@ -1,6 +1,6 @@
 """Which nodes a derivative sweep visits: those on a differentiable path from a variable to an output.
 
-A call of a fragment is one node of the walk, unless a variable may be inside of it: then its nodes are.
+A call of a fragment is one node of the walk, unless a variable is inside of it (`inside`): then its nodes are.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.calls import passing_inputs
-from unspool._autodiff.identity import ALIAS
+from unspool._autodiff.inside import Inside
 from unspool._dtypes import INEXACT
-from unspool._fragments.call import Call, Projection, call_of, link_of
+from unspool._fragments.call import Call, Projection, call_of
 from unspool._graph import Bundle, Node, in_order
-from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import JointRule
 
 if TYPE_CHECKING:
@@ -26,58 +25,6 @@ _by_id = attrgetter("id")
 def active_nodes(outputs: Sequence[Node], variables: Sequence[Node]) -> list[Node]:
     """Return, in order, the nodes on a differentiable path from a variable to an output; calls for their outputs."""
     return Walk(outputs, variables).order
-
-
-class Inside:
-    """Tells which calls a variable may be inside of.
-
-    The cotangent of a node inside a call includes the paths inside that call, so such calls are walked node by node.
-    A variable can be an output that the call itself reads, or a node equal to one that was let go when the call was
-    folded; what such a node is made from, down to leaves and projections, is then at the call's inputs and outputs.
-    """
-
-    __slots__ = ("_ends", "_projections", "is_anywhere", "is_possible")
-
-    def __init__(self, variables: Sequence[Node]) -> None:
-        self._projections = [link_of(v) for v in variables if type(v) is Projection]
-        self._ends: list[tuple[Op, set[int]]] = []
-        for v in variables:
-            if type(v) is not Projection and v.inputs and v.op is not ALIAS:
-                self._ends.append((v.op, _ends(v)))
-        self.is_possible = bool(self._ends)
-        self.is_anywhere = bool(self._ends or self._projections)
-
-    def may_be_in(self, call: Call) -> bool:
-        """Whether a variable may be inside a call."""
-        fragment = call.plan.fragment
-        for owner, index in self._projections:
-            slot = fragment.outputs[index] if owner is call else -1
-            if any(slot in instruction.operands for instruction in fragment.body):
-                return True
-        if not self._ends:
-            return False
-        around = {node.id for node in (*call.inputs, *call.handles) if node is not None}
-        return any(
-            ends <= around and any(instruction.op is op for instruction in fragment.body) for op, ends in self._ends
-        )
-
-
-def _ends(variable: Node) -> set[int]:
-    """Return the ids of the leaves and projections that a node is made from; constants do not count."""
-    ends: set[int] = set()
-    seen: set[int] = set()
-    stack = [variable]
-    while stack:
-        node = stack.pop()
-        if node.id in seen:
-            continue
-        seen.add(node.id)
-        if type(node) is Projection or not node.inputs:
-            if node.op is not CONSTANT:
-                ends.add(node.id)
-        else:
-            stack.extend(node.inputs)
-    return ends
 
 
 class Walk:
@@ -96,7 +43,7 @@ class Walk:
         other, which is one object for each step of a loop, not two.
     """
 
-    __slots__ = ("_first", "_inside", "_opened", "_through_all", "active", "order", "shown")
+    __slots__ = ("_inside", "_opened", "_through_all", "active", "order", "shown")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
@@ -108,9 +55,6 @@ class Walk:
         self._opened: dict[int, bool] = {}
         # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
         self._through_all: dict[Op, bool] = {}
-        # What is older than every variable depends on none. A variable that came out of a call may be younger than
-        # what was made from it.
-        self._first = -1 if self._inside.is_possible else min(self.active)
         reached, sources, in_id_order = self._reach(outputs)
         if in_id_order:
             reached.sort(key=_by_id)
@@ -139,7 +83,7 @@ class Walk:
 
         Also tells whether the order of ids is a topological order of them.
         """
-        first, through_all, shown = self._first, self._through_all, self.shown
+        first, through_all, shown = self._inside.first, self._through_all, self.shown
         is_closed = not self._inside.is_anywhere
         reached: list[Node] = []
         sources: dict[int, Sequence[Node]] = {}
@@ -190,7 +134,7 @@ class Walk:
         """Whether a call is walked node by node; decided once."""
         is_open = self._opened.get(call.id)
         if is_open is None:
-            is_open = self._opened[call.id] = self._inside.may_be_in(call)
+            is_open = self._opened[call.id] = self._inside.is_in(call)
         return is_open
 
 

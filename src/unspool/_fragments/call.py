@@ -9,7 +9,8 @@ call as one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
@@ -98,12 +99,33 @@ def was_evaluated(node: Node) -> bool:
 # --- making calls ----------------------------------------------------------------------------------------------------
 
 
+class _Lengths:
+    """How many instructions a call has ``at_most``, of all that were ever made."""
+
+    __slots__ = ("_lock", "at_most")
+
+    def __init__(self) -> None:
+        self.at_most = 0
+        self._lock = threading.Lock()
+
+    def note(self, plan: Plan) -> None:
+        """Note that there is a call of a plan."""
+        length = len(plan.fragment.body)
+        if length > self.at_most:
+            with self._lock:
+                self.at_most = max(self.at_most, length)
+
+
+LENGTHS = _Lengths()
+
+
 def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
     """Return the call of a plan on inputs: the one that is alive, or a new one."""
     found: Any = find(CALL, inputs, plan.id)
     if found is None:
         STATISTICS.calls += 1
         found = _core.call(plan, inputs, origins, origins[-1] if origins else current_origin())
+        LENGTHS.note(plan)
     return found  # type: ignore[no-any-return]
 
 
@@ -135,12 +157,33 @@ def place(plan: Plan, inputs: Sequence[Node], origins: tuple[Origin, ...] | None
 
 def unfold(call: Call) -> list[Node]:
     """Return the nodes of a call by slot: its inputs, then the result of each instruction."""
+    return expand(call.plan, call.inputs, call.origins, _held_outputs(call))
+
+
+def _held_outputs(call: Call) -> dict[int, Node]:
+    """Return the outputs of a call that there are tensors of, by slot."""
+    pairs = zip(call.plan.fragment.outputs, call.handles, strict=True)
+    return {slot: handle for slot, handle in pairs if handle is not None}
+
+
+def is_inside(call: Call, wanted: Container[int]) -> bool:
+    """Whether a node with one of these ids is inside a call: one that was recorded again after the call was made."""
     plan = call.plan
-    alive: dict[int, Node] = {}
-    for slot, handle in zip(plan.fragment.outputs, call.handles, strict=True):
-        if handle is not None:
-            alive[slot] = handle
-    return expand(plan, call.inputs, call.origins, alive)
+    outputs = _held_outputs(call)
+    nodes: list[Node | None] = list(call.inputs)
+    for position, instruction in enumerate(plan.fragment.body):
+        node = outputs.get(len(nodes))
+        if node is None:
+            operands: Any = tuple([nodes[i] for i in instruction.operands])
+            if instruction.op is CONSTANT:
+                node = constant(instruction.params["literal"].array)
+            elif all(operand is not None for operand in operands):
+                # A node that there is has inputs that there are.
+                node = find(instruction.op, operands, tuple(plan.params[position].items()))
+                if node is not None and node.id in wanted:
+                    return True
+        nodes.append(node)
+    return False
 
 
 def expand(

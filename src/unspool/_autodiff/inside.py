@@ -1,0 +1,132 @@
+"""Which calls a variable is inside of, and how far back in the order of ids anything can depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from unspool._autodiff.identity import ALIAS
+from unspool._fragments.call import LENGTHS, Call, Projection, call_of, is_inside, link_of
+from unspool._graph import Node
+from unspool._ops.leaf import CONSTANT
+
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+    from unspool._ops.op import Op
+
+_by_id = attrgetter("id")
+
+
+class Inside:
+    """Tells which calls a variable is inside of.
+
+    The cotangent of a node inside a call includes the paths inside that call, so such calls are walked node by node.
+    A variable can be an output that the call itself reads, or a node equal to one that was let go when the call was
+    folded: one that was recorded again. That one is younger than what was made from it. How far back such a call can be
+    follows from what the variable is made from: a way from it to a leaf is inside the call until it meets an input or
+    an output of the call, and it does so after no more steps than the call has instructions.
+
+    Attributes
+    ----------
+    first : int
+        An id: no node that is older depends on a variable.
+    is_anywhere : bool
+        Whether a variable can be inside a call at all.
+    """
+
+    __slots__ = ("_left", "_made_of_constants", "_ops", "_outputs", "_recorded", "first", "is_anywhere")
+
+    def __init__(self, variables: Sequence[Node]) -> None:
+        self._outputs: dict[int, list[int]] = {}
+        self._recorded: set[int] = set()
+        self._ops: set[Op] = set()
+        # What is on the ways back from variables, and how much further each was followed.
+        self._left: dict[int, int] = {}
+        self._made_of_constants = False
+        self.first = min(map(_age, variables))
+        for v in variables:
+            if type(v) is Projection:
+                call, index = link_of(v)
+                self._outputs.setdefault(call.id, []).append(index)
+            elif not _is_end(v):
+                self._recorded.add(v.id)
+                self._ops.add(v.op)
+                self._look_back(v)
+        self.is_anywhere = bool(self._outputs or self._recorded)
+
+    def _look_back(self, variable: Node) -> None:
+        left = LENGTHS.at_most
+        way = _way_back(variable, left, self._left)
+        if not way:
+            self._made_of_constants = True
+            self.first = -1
+            return
+        for node in way:
+            self._left[node.id] = max(left, self._left.get(node.id, 0))
+            left -= 1
+        self.first = min(self.first, _age(way[-1]))
+
+    def is_in(self, call: Call) -> bool:
+        """Whether a variable is inside a call."""
+        indices = self._outputs.get(call.id)
+        if indices is not None:
+            fragment = call.plan.fragment
+            slots = {fragment.outputs[index] for index in indices}
+            if any(not slots.isdisjoint(instruction.operands) for instruction in fragment.body):
+                return True
+        if self._ops.isdisjoint(_ops_of(call.plan)):
+            return False
+        if not self._made_of_constants:
+            around = {node.id for node in (*call.inputs, *call.handles) if node is not None}
+            if around.isdisjoint(self._left):
+                return False
+        return is_inside(call, self._recorded)
+
+
+def _way_back(variable: Node, most: int, known: Mapping[int, int]) -> list[Node]:
+    """Return a way from a node to what it is made from: to a leaf, to an output of a call, or of so many steps at most.
+
+    Of several inputs the youngest comes first: the later the way ends, the more it tells. A way that ends with a
+    constant tells nothing. What is made of constants alone has no way back. With ``known``, it ends where a node is on
+    a way that was followed further than this one would be.
+    """
+    way = [variable]
+    choices = [_youngest_last(variable.inputs)]
+    fruitless: set[int] = set()
+    while way:
+        if len(way) > most:
+            return way
+        if not choices[-1]:
+            fruitless.add(way.pop().id)
+            choices.pop()
+            continue
+        node = choices[-1].pop()
+        if node.op is CONSTANT or node.id in fruitless:
+            continue
+        way.append(node)
+        if _is_end(node) or known.get(node.id, -1) > most - len(way):
+            return way
+        choices.append(_youngest_last(node.inputs))
+    return way
+
+
+def _youngest_last(nodes: Sequence[Node]) -> list[Node]:
+    return list(nodes) if len(nodes) < 2 else sorted(nodes, key=_by_id)
+
+
+def _is_end(node: Node) -> bool:
+    """Whether a node is not known by what it is made from: a leaf, an output of a call, an identity of its own."""
+    return type(node) is Projection or not node.inputs or node.op is ALIAS
+
+
+def _age(node: Node) -> int:
+    """Return the id of a node, of an output that of its call: an output that was made again is younger than others."""
+    return call_of(node).id if type(node) is Projection else node.id
+
+
+def _ops_of(plan: Plan) -> frozenset[Op]:
+    ops = plan.derivatives.get("ops")
+    if ops is None:
+        ops = plan.derivatives["ops"] = frozenset([instruction.op for instruction in plan.fragment.body])
+    return ops

@@ -1,0 +1,124 @@
+"""How far a sweep looks: as far back as something can depend on a variable, however long the history is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from unspool._autodiff.walk import Walk
+
+SOURCES = str(Path(us.__file__).parent / "_autodiff")
+
+X = np.cos(np.arange(12.0)).reshape(4, 3)
+Y = np.sin(np.arange(4.0))
+
+
+def residual(w: us.Tensor) -> us.Tensor:
+    return us.mean(us.tanh(X @ w - Y) ** 2)
+
+
+def by_grad(w: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+    loss = residual(w)
+    return loss, loss.grad(w)
+
+
+def by_function(w: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+    return us.value_and_grad(residual)(w)
+
+
+def of_a_fragment(w: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+    loss = fragment(w)
+    return loss, loss.grad(w)
+
+
+fragment = us.fragment(residual)
+
+
+def twice(w: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+    loss, gradient = by_grad(w)
+    return loss, gradient + 0.1 * us.sum(gradient * gradient).grad(w)
+
+
+def by_cotangents(w: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+    loss = residual(w)
+    return loss, us.cotangents(loss, [w])[0]
+
+
+# What is read in a step of a loop, by the number of the step.
+READ: dict[str, Callable[[int], bool]] = {
+    "the loss": lambda k: True,
+    "the loss now and then": lambda k: k % 10 == 9,
+    "nothing": lambda k: False,
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("gradient", [by_grad, by_function, of_a_fragment, twice, by_cotangents])
+def test_a_gradient_in_a_loop_does_not_look_at_steps_before_what_it_differentiates(
+    gradient: Any, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visited: list[int] = []
+
+    def activate(walk: Walk, reached: Any, sources: Any, original: Any = Walk._activate) -> None:
+        visited.append(len(sources))
+        original(walk, reached, sources)
+
+    def nodes_visited(steps: int) -> tuple[int, int]:
+        visited.clear()
+        rate, w = us.tensor(0.05), us.tensor([0.5, -1.0, 0.25])
+        for k in range(steps):
+            loss, slope = gradient(w)
+            w = w - rate * slope
+            if READ[read](k):
+                float(loss)
+        return sum(visited[: len(visited) // 2]), sum(visited[len(visited) // 2 :])
+
+    monkeypatch.setattr(Walk, "_activate", activate)
+    nodes_visited(200)
+    early, late = nodes_visited(200)
+    assert late <= 1.1 * early
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("ask", [us.cotangents, us.Tensor.grad])
+def test_cotangents_of_all_states_take_time_in_proportion_to_their_number(ask: Any, reads: bool) -> None:
+    a = us.tensor(0.3 * np.cos(np.arange(9.0)).reshape(3, 3))
+
+    def lines_run(steps: int) -> float:
+        x, states = us.tensor([0.5, -1.0, 0.25]), []
+        for _ in range(steps):
+            x = us.tanh(a @ x) + 0.1
+            states.append(x)
+            if reads:
+                float(us.sum(x))
+        return count_lines(lambda: ask(us.sum(x * x), states)) / steps
+
+    lines_run(150)  # rules are derived once
+    assert lines_run(600) <= 1.2 * lines_run(150)
+
+
+def count_lines(function: Callable[[], Any]) -> int:
+    """Return how many lines of the sweeps a function runs."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if event == "call":
+            return trace if frame.f_code.co_filename.startswith(SOURCES) else None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
