@@ -14,8 +14,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 WORKLOAD ?=
 SIZE ?= medium
-PARTS ?= overhead loops linalg schedules memory nan_in_peers networks_als networks_ctmrg networks_dmrg networks_tebd \
-	networks_transport networks_trg
+PARTS ?= overhead loops gradient_in_loop linalg schedules memory nan_in_peers networks_als networks_ctmrg networks_dmrg \
+	networks_tebd networks_transport networks_trg
 
 # An environment belongs to one version of Python, and .venv to that of the first call.
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
