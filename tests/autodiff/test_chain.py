@@ -260,6 +260,20 @@ def test_a_parameter_used_twice_in_every_step_gets_both_contributions() -> None:
     close(second.grad(a), by_tape(second, a), 1e-11)
 
 
+def test_steps_that_only_pass_on_what_arrives_are_a_chain_too() -> None:
+    step = us.fragment(lambda a, x: 0.5 * x + 0.5 * us.mean(a * x, axis=0))
+    a, x = us.tensor(A), us.tensor(X)
+    y = x
+    for _ in range(6):
+        y = step(a, y)
+    gradient = us.sum(y).grad(x)
+    factor = 0.5 + 0.5 * A.mean(axis=0)
+    close(gradient, factor**6)
+    by_a, by_x = us.sum(gradient * gradient).grad([a, x])
+    close(by_a, np.tile(12 * factor**11 / 6, (3, 1)))
+    close(by_x, np.zeros(3))
+
+
 # Not their bits: the products of a chain are made in blocks.
 @pytest.mark.parametrize("body", [tanh_step, gated_step, factored_step])
 @pytest.mark.parametrize("steps", [10, 40])

@@ -49,6 +49,15 @@ programs = pytest.mark.parametrize("program", programs_of_iterate.PROGRAMS, ids=
 
 
 @strategies
+def test_numbers_that_change_places_have_their_derivatives(adjoint):
+    x, y = us.tensor(0.5), us.tensor(0.25)
+    first, second = iterated(adjoint)(lambda s: (2.0 * s[1], 3.0 * s[0]), (x, y), 5)
+    close(us.eval([first, second]), [2 * 36 * 0.25, 3 * 36 * 0.5])
+    close(us.eval(second.grad([x, y])), [108.0, 0.0])
+    close(us.eval((first * second).grad([x, y])), [108.0 * 18.0, 72.0 * 54.0])
+
+
+@strategies
 @programs
 def test_value_and_gradient_have_the_bits_of_unrolled(program, adjoint):
     loss, args = program(iterated(adjoint))

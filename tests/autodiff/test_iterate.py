@@ -263,6 +263,26 @@ def test_elements_that_were_never_reached_stay_absent(program):
     np.testing.assert_allclose(tangent.eval(), us.jvp(lambda x: program(unrolled, x), (x,), (direction,))[1].eval())
 
 
+@pytest.mark.parametrize("adjoint", [us.Unrolled(), us.Checkpointed(slots=2), us.Checkpointed(memory=2000)], ids=repr)
+def test_what_one_step_leaves_out_and_another_keeps_is_added_up_from_those_that_keep_it(adjoint):
+    start, floor = np.array([5.5, 3.5, 0.5]), np.array([1.0, 2.0, 3.0])
+
+    def loss(a):
+        def step(state):
+            x, total = state
+            return x - 1.0, total + us.sum(us.maximum(x, a) ** 2)
+
+        return us.iterate(step, (us.tensor(start), us.tensor(0.0)), max_steps=6, adjoint=adjoint)[0][1]
+
+    a = us.tensor(floor)
+    kept = np.sum(start - np.arange(6)[:, None] < floor, axis=0)
+    assert kept.tolist() == [1, 4, 6]
+    close(loss(a).grad(a), 2 * kept * floor)
+    close(us.sum(us.sin(loss(a).grad(a))).grad(a), 2 * kept * np.cos(2 * kept * floor))
+    direction = np.array([1.0, -2.0, 0.5])
+    close(us.jvp(loss, (a,), (direction,))[1], np.sum(2 * kept * floor * direction))
+
+
 # --- when to stop ----------------------------------------------------------------------------------------------------
 
 
@@ -380,6 +400,16 @@ def test_a_state_may_be_handed_on_unchanged_or_replaced():
     second, _ = us.iterate(lambda s: (y, s[0], us.ones(2)), (x, x, x), max_steps=3)
     close(us.sum(second[1] * y).grad(y), [8.0, 10.0])
     close(second[2], np.ones(2))
+
+
+def test_a_part_of_a_fragment_that_does_not_depend_on_the_state_is_no_constant_of_the_loop():
+    a, x = us.tensor([0.5, -1.0]), us.tensor([2.0, 3.0])
+    f = us.fragment(lambda x, a: (x * us.sin(a), us.cos(a)))
+    for step in (lambda s: f(s[0], a), lambda s: f(2.0 * s[0] - s[0], a)):
+        (first, second), _ = us.iterate(step, (x, x), max_steps=3)
+        close(first, x.eval() * np.sin(a.eval()) ** 3)
+        close(second, np.cos(a.eval()))
+        close(us.sum(second).grad(a), -np.sin(a.eval()))
 
 
 def test_states_of_size_zero_work():

@@ -71,7 +71,7 @@ def test_slots_number_inputs_first_and_then_instructions() -> None:
     fragment = captured.fragment
     assert [(i.op.name, i.operands) for i in fragment.body] == [("sin", (0,)), ("subtract", (2, 1))]
     assert fragment.outputs == (3,) and fragment.results == 1 and len(fragment) == 2
-    assert captured.slots[out.id] == 3 and captured.slots[y.id] == 1
+    assert captured.nodes[3] is out and captured.nodes[1] is y
     assert "2 inputs, 2 ops, 1 results" in repr(fragment)
 
 

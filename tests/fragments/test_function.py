@@ -393,6 +393,17 @@ def test_threads_may_share_a_fragment() -> None:
         np.testing.assert_allclose(found[n], us.sum(x).grad(A).eval(), rtol=1e-9, atol=1e-12)
 
 
+def test_a_fragment_may_call_one_that_makes_things_of_constants() -> None:
+    def inverse(s: us.Tensor) -> us.Tensor:
+        m = 0.3 * us.tanh(s + us.zeros((3, 3)))
+        return 2.0 * us.linalg.inv(np.diag([1.0, 2.5, 5.0]) + 0.5 * (m + us.conj(m).T))
+
+    inner = us.fragment(inverse)
+    outer = us.fragment(lambda s: us.mean(inner(s), axis=0))
+    expected = 2 * np.linalg.inv(np.diag([1.0, 2.5, 5.0]) + 0.3 * np.tanh(0.4))
+    np.testing.assert_allclose(outer(us.tensor(0.4)).eval(), expected.mean(axis=0), rtol=1e-12)
+
+
 def test_the_wrapper_looks_like_the_function() -> None:
     f = us.fragment(power_step)
     assert f.__name__ == "power_step" and f.__wrapped__ is power_step and repr(f) == "<fragment power_step>"

@@ -282,8 +282,10 @@ class Chain:
 
 def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
     """Return the node of a chain."""
+    origins = chain.plan.fragment.origins
     with origin_scope() as origin:
-        origin.code, origin.lasti = chain.plan.fragment.origins[-1]
+        if origins:  # a step that only passes on what arrives has no instructions
+            origin.code, origin.lasti = origins[-1]
         STATISTICS.chains += 1
         return _graph.apply_multi(CHAIN, *inputs, chain=chain)
 

@@ -323,6 +323,9 @@ class _Targets:
             form = form_of(term)
             first = len(self.sums)
             self.sums += split(term, form, node)
+            if form == MASKED:
+                # What one step leaves out may be there in another: only what is kept is added up.
+                self.sums[first] = term
             terms.append((form, *range(first, len(self.sums))))
         return terms
 

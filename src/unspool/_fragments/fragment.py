@@ -12,7 +12,7 @@ Everything here is data. Plans, calls and derivatives are made from it elsewhere
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from unspool._dims import Shape, is_concrete
 from unspool._engine.statistics import STATISTICS
+from unspool._fragments.call import Projection, call_of
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, identify
@@ -137,11 +138,11 @@ def live_fragment_count() -> int:
 
 
 class Captured(NamedTuple):
-    """A fragment, the nodes that stand at its inputs, and the slot of every node in it by id."""
+    """A fragment, the nodes that stand at its inputs, and those of all its slots."""
 
     fragment: Fragment
     inputs: list[Node]
-    slots: Mapping[int, int]
+    nodes: list[Node]
 
 
 def seal(
@@ -159,41 +160,49 @@ def seal(
     """
     entering = list(inputs)
     slots: dict[int, int] = {node.id: ~i for i, node in enumerate(entering)}
-    steps: list[tuple[Op, tuple[int, ...], Params, Origin]] = []
-    # What is inside a call is made again whenever it is asked for, unless it is alive: a constant has to stay.
-    constants: list[Node] = []
+    steps: list[tuple[Op, tuple[int, ...], Params]] = []
+    # What is inside a call is made again whenever it is asked for, unless it is alive. So it has to stay.
+    made: list[Node] = []
+
+    def enter(node: Node) -> None:
+        if node.id in slots:
+            return
+        if literals and node.op is CONSTANT:
+            slots[node.id] = len(steps)
+            steps.append((CONSTANT, (), {"literal": Literal(node.value)}))
+            made.append(node)
+        else:
+            slots[node.id] = ~len(entering)
+            entering.append(node)
+
     for node in order:
         operands = node.inputs
         for operand in operands:
-            if operand.id not in slots:
-                if literals and operand.op is CONSTANT:
-                    constants.append(operand)
-                    slots[operand.id] = len(steps)
-                    steps.append((CONSTANT, (), {"literal": Literal(operand.value)}, (operand.code, operand.lasti)))
-                else:
-                    slots[operand.id] = ~len(entering)
-                    entering.append(operand)
-        read = tuple(slots[operand.id] for operand in operands)
+            enter(operand)
         slots[node.id] = len(steps)
-        steps.append((node.op, read, node.params, (node.code, node.lasti)))
+        steps.append((node.op, tuple(slots[operand.id] for operand in operands), node.params))
+        made.append(node)
+    # A result that is not among the nodes is passed on as it is.
+    results, extra = list(outputs), list(residuals)
+    for node in (*results, *extra):
+        enter(node)
     first = len(entering)
 
     def place(slot: int) -> int:
         return ~slot if slot < 0 else first + slot
 
-    body = tuple(Instruction(op, tuple(map(place, read)), params) for op, read, params, _ in steps)
-    kept = [place(slots[node.id]) for node in outputs]
-    extra = [place(slots[node.id]) for node in residuals]
+    body = tuple(Instruction(op, tuple(map(place, read)), params) for op, read, params in steps)
+    kept = [place(slots[node.id]) for node in results]
     symbolic = any(type(i.params) is SizedParams for i in body) or not all(is_concrete(n.shape) for n in entering)
     fragment = fragment_of(
         tuple(node.dtype for node in entering),
         tuple(node.shape for node in entering) if symbolic else None,
         body,
-        (*kept, *extra),
+        (*kept, *[place(slots[node.id]) for node in extra]),
         len(kept),
-        tuple(origin for *_, origin in steps),
+        tuple((node.code, node.lasti) for node in made),
     )
-    return Captured(fragment, entering, {key: place(slot) for key, slot in slots.items()})
+    return Captured(fragment, entering, [*entering, *made])
 
 
 def capture(
@@ -215,7 +224,8 @@ def capture(
     starts = {node.id for node in inputs} | {node.id for node in boundary}
     order = dependent_nodes(outputs, starts, closed)
     known = {node.id for node in inputs} | {node.id for node in order}
-    passing = [node for node in {n.id: n for n in outputs}.values() if node.id not in known]
+    # What is passed on as it is comes first; constants are part of the fragment.
+    passing = [n for n in {n.id: n for n in outputs}.values() if n.id not in known and n.op is not CONSTANT]
     residuals: list[Node] = []
     if keep_residuals:
         residuals = residual_nodes(order, outputs)
@@ -232,6 +242,7 @@ def dependent_nodes(outputs: Sequence[Node], starts: set[int], everything: bool 
     inside: set[int] = set()
     fixed: set[int] = set()
     order = []
+    calls = _CallsOnStarts(starts)
     for node in ancestors(outputs, until=starts):
         if node.id in starts:
             continue
@@ -244,12 +255,39 @@ def dependent_nodes(outputs: Sequence[Node], starts: set[int], everything: bool 
         elif all(i.id in fixed for i in node.inputs):
             fixed.add(node.id)
             order.append(node)
+        elif type(node) is Projection and calls.has(node):
+            # It does not depend on a start, but there is no value of it without that of the whole call.
+            inside.add(node.id)
+            order.append(node)
     # What is made of constants alone may have been met on the way to something that is not part of the fragment.
     read = {node.id for node in outputs}
     for node in reversed(order):
         if node.id in read:
             read.update(i.id for i in node.inputs)
     return [node for node in order if node.id in read]
+
+
+class _CallsOnStarts:
+    """Tells which outputs of calls can be computed only with a start: the call reads one, or what depends on one."""
+
+    def __init__(self, starts: set[int]) -> None:
+        self._known = dict.fromkeys(starts, True)
+        self._first = min(starts) if starts else 0
+
+    def has(self, projection: Node) -> bool:
+        """Whether the call of an output reads a start, or what depends on one."""
+        stack = [projection] if self._first else []
+        while stack:
+            node = stack[-1]
+            # What a call reads as a whole, whichever of its outputs this is; what is older than a start is without.
+            inputs = call_of(node).inputs if type(node) is Projection else node.inputs
+            unknown = [i for i in inputs if i.id not in self._known and i.id > self._first]
+            if unknown and node.id not in self._known:
+                stack += unknown
+                continue
+            stack.pop()
+            self._known[node.id] = any(self._known.get(i.id, False) for i in inputs)
+        return self._known.get(projection.id, False)
 
 
 def _is_symbolic(node: Node) -> bool:

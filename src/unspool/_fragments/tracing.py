@@ -21,7 +21,6 @@ from unspool._autodiff import trees
 from unspool._dims import Dim, is_concrete
 from unspool._fragments.arguments import TENSOR, Arguments, Parameters
 from unspool._fragments.fragment import Fragment, Origin, capture, dependent_nodes
-from unspool._fragments.residuals import residual_nodes
 from unspool._fragments.surroundings import Surroundings
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber
 from unspool._graph import Node
@@ -312,13 +311,8 @@ def _describe(
     computed = {node.id: node for node in order}
     results = list({node.id: node for node in out if isinstance(node, Node) and node.id in computed}.values())
     used = _needed(stand_ins, order)
-    # Held here: parts that nobody holds would be other nodes in the description.
-    residuals = residual_nodes(order, results)
     captured = capture([node for _, node in used], results, [node for _, node in stand_ins], keep_residuals=True)
     closed_over = captured.inputs[len(used) :]
-    nodes: dict[float, Node] = {node.id: node for node in (*captured.inputs, *order, *residuals)}
-    nodes |= {operand.id: operand for node in order for operand in node.inputs}
-    slots, origins = _slots(captured.fragment, captured.slots, nodes)
     places: dict[float, tuple[str, int]] = {node.id: ("result", i) for i, node in enumerate(results)}
     places |= {
         (leaf.tensor if isinstance(leaf, WeakNumber) else leaf).id: ("leaf", i)
@@ -328,7 +322,7 @@ def _describe(
     return Trace(
         name,
         captured.fragment,
-        slots,
+        tuple([Slot(node.shape, node.dtype) for node in captured.nodes]),
         tuple(leaf_names),
         tuple([node.name or "" for _, node in used]),
         tuple([i for i, _ in used]),
@@ -336,7 +330,7 @@ def _describe(
         [_returned(leaf, places) for leaf in out],
         structure,
         (),
-        origins,
+        tuple([(node.code, node.lasti) for node in captured.nodes[len(captured.inputs) :]]),
         surroundings,
     )
 
@@ -362,18 +356,3 @@ def _needed(stand_ins: Sequence[tuple[int, Tensor]], order: Sequence[Node]) -> l
 
 def _size_names(stand_ins: Sequence[tuple[int, Tensor]]) -> set[str]:
     return {name for _, node in stand_ins for size in node.shape if isinstance(size, Dim) for name in size.names()}
-
-
-def _slots(
-    fragment: Fragment, places: Mapping[Any, int], nodes: Mapping[float, Node]
-) -> tuple[tuple[Slot, ...], tuple[Origin, ...]]:
-    """Return shape and dtype of every slot, and where every instruction was recorded in this trace."""
-    first = len(fragment.dtypes)
-    slots: list[Any] = [None] * (first + len(fragment.body))
-    origins = list(fragment.origins)
-    for key, slot in places.items():
-        node = nodes[key]
-        slots[slot] = Slot(node.shape, node.dtype)
-        if slot >= first:
-            origins[slot - first] = (node.code, node.lasti)
-    return tuple(slots), tuple(origins)
