@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from unspool._autodiff.identity import ALIAS
-from unspool._fragments.call import LENGTHS, Call, Projection, call_of, is_inside, link_of
+from unspool._fragments.call import BOUNDS, Call, Projection, call_of, is_inside, link_of
 from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT
 
@@ -56,12 +56,14 @@ class Inside:
         self.is_anywhere = bool(self._outputs or self._recorded)
 
     def _look_back(self, variable: Node) -> None:
-        left = LENGTHS.at_most
+        left = BOUNDS.length
         way = _way_back(variable, left, self._left)
         if not way:
             self._made_of_constants = True
             self.first = -1
             return
+        if _age(way[-1]) > BOUNDS.newest:
+            return  # an input of a call is older than the call, so this way meets none, and no output
         for node in way:
             self._left[node.id] = max(left, self._left.get(node.id, 0))
             left -= 1

@@ -27,7 +27,7 @@ from unspool._core import Piece, fold, place_piece
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
 from unspool._engine.statistics import STATISTICS
-from unspool._fragments.call import LENGTHS, Call, Projection, call_of
+from unspool._fragments.call import BOUNDS, Call, Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -129,7 +129,7 @@ class FoldQueue:
             self._on_stay(piece)
             return
         STATISTICS.calls += 1
-        LENGTHS.note(site.plan)
+        BOUNDS.note(call)
         self._on_fold(call, piece)
 
     def pieces(self) -> Iterator[Piece]:

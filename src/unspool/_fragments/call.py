@@ -99,24 +99,27 @@ def was_evaluated(node: Node) -> bool:
 # --- making calls ----------------------------------------------------------------------------------------------------
 
 
-class _Lengths:
-    """How many instructions a call has ``at_most``, of all that were ever made."""
+class _Bounds:
+    """What holds of all calls that were ever made: how many instructions they have, and how young they are, at most."""
 
-    __slots__ = ("_lock", "at_most")
+    __slots__ = ("_lock", "length", "newest")
 
     def __init__(self) -> None:
-        self.at_most = 0
+        self.length = 0
+        self.newest = -1
         self._lock = threading.Lock()
 
-    def note(self, plan: Plan) -> None:
-        """Note that there is a call of a plan."""
-        length = len(plan.fragment.body)
-        if length > self.at_most:
-            with self._lock:
-                self.at_most = max(self.at_most, length)
+    def note(self, call: Call) -> None:
+        """Note that a call was made."""
+        length, key = len(call.plan.fragment.body), call.id
+        with self._lock:
+            if length > self.length:
+                self.length = length
+            if key > self.newest:
+                self.newest = key
 
 
-LENGTHS = _Lengths()
+BOUNDS = _Bounds()
 
 
 def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
@@ -125,7 +128,7 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...])
     if found is None:
         STATISTICS.calls += 1
         found = _core.call(plan, inputs, origins, origins[-1] if origins else current_origin())
-        LENGTHS.note(plan)
+        BOUNDS.note(found)
     return found  # type: ignore[no-any-return]
 
 
