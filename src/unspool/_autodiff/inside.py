@@ -62,12 +62,13 @@ class Inside:
             self._made_of_constants = True
             self.first = -1
             return
-        if _age(way[-1]) > BOUNDS.newest:
-            return  # an input of a call is older than the call, so this way meets none, and no output
         for node in way:
             self._left[node.id] = max(left, self._left.get(node.id, 0))
             left -= 1
-        self.first = min(self.first, _age(way[-1]))
+        end = _age(way[-1])
+        # An input of a call is older than the call. If all of the way is younger than any call, it meets none.
+        if end <= BOUNDS.newest:
+            self.first = min(self.first, end)
 
     def is_in(self, call: Call) -> bool:
         """Whether a variable is inside a call."""
