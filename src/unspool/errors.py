@@ -35,6 +35,7 @@ __all__ = [
     "SeedShapeError",
     "ShapeError",
     "ShapeMismatchError",
+    "SideEffectError",
     "SizeContradictionError",
     "SpillError",
     "SpillWarning",
@@ -86,6 +87,10 @@ class UnsupportedError(UnspoolError, TypeError):
 
 class StructureError(UnspoolError, TypeError):
     """Nested structures (pytrees) that had to match and do not."""
+
+
+class SideEffectError(UnspoolError, RuntimeError):
+    """A function that is run once and then repeated changes what it reads, so that repeating it would be wrong."""
 
 
 class OpDefinitionError(UnspoolError, ValueError):

@@ -2,7 +2,7 @@
 
 Tensors and arrays are data; a trace depends on their sizes and dtypes. Python numbers are data too, as weak as they are
 (`weak_numbers`). Everything else (strings, bools, any object) and arguments that were declared static belong to the
-key, by equality.
+key: plain values by type and value, any other object as itself (`exactly`).
 
 Sizes enter the key of a trace by pattern alone. Sizes 0 and 1 stand for themselves, because what broadcasts depends on
 them. Of the others it counts which are equal: shapes (5, 5) and (5,) have the pattern of (7, 7) and (7,). So sizes that
@@ -20,6 +20,7 @@ import numpy as np
 
 from unspool._autodiff import trees
 from unspool._dims import Dim, is_concrete
+from unspool._fragments.exactly import exactly
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber, is_weak
 from unspool._graph import Node
 from unspool._ops.leaf import constant, scalar
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Pattern: TypeAlias = tuple[tuple[int, ...], ...]
 
 TENSOR = "tensor"
+_OBJECT = "object"
 _ARRAYS = (np.ndarray, np.generic)
 
 
@@ -89,7 +91,7 @@ class Arguments:
     tensors : list of Tensor
         The leaves that are tensors or arrays, these as constants.
     kinds : list
-        What each leaf is: "tensor", a type of number, or (type, value) for one that belongs to the key.
+        What each leaf is: "tensor", a type of number, or a pair that tells what it is for one that belongs to the key.
     key : tuple
         All that a plan depends on, except values of numbers that the function insists on.
     is_abstract : bool
@@ -106,7 +108,7 @@ class Arguments:
         self.kinds = [self._kind(leaf) for leaf in self.leaves]
         shapes = tuple([tensor.shape for tensor in self.tensors])
         dtypes = tuple([tensor.dtype for tensor in self.tensors])
-        static = tuple([(place, type(value), value) for place, value in self.static]) if self.static else ()
+        static = tuple([(place, _part_of_key(value)) for place, value in self.static]) if self.static else ()
         self.key = (self.structure, static, tuple(self.kinds), shapes, dtypes)
 
     def _kind(self, leaf: Any) -> Any:
@@ -123,7 +125,7 @@ class Arguments:
         if isinstance(leaf, (WeakNumber, Dim)):
             self.is_abstract = True
             return WeakNumber
-        return type(leaf), leaf
+        return _OBJECT, _part_of_key(leaf)
 
     def check_key(self, parameters: Parameters) -> None:
         """Raise `ArgumentError` for an argument that belongs to the key and has no hash."""
@@ -167,3 +169,11 @@ class Arguments:
         """Return what is neither data nor declared static, and the values that were."""
         opaque = [leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if type(kind) is tuple]
         return opaque + [value for _, value in self.static]
+
+
+def _part_of_key(value: Any) -> Any:
+    """Return a value as part of a key; one that has no hash makes the key have none."""
+    try:
+        return exactly(value)
+    except TypeError:
+        return value

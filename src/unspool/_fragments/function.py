@@ -99,6 +99,8 @@ class FragmentFunction:
     """A function that is traced once per structure of its arguments; made by `unspool.fragment`."""
 
     _decorator = "fragment"
+    # What a fragment around this one watches of it.
+    _watched = ("_function",)
 
     def __init__(self, function: Callable[..., Any], static: str | Sequence[str] = ()) -> None:
         if not callable(function):
@@ -256,6 +258,8 @@ def _operands(args: tuple[Any, ...]) -> list[Tensor]:
 
 class BoundFragment:
     """A `FragmentFunction` as a method of an instance, which is its first argument."""
+
+    _watched = ("__func__", "__self__")
 
     def __init__(self, fragment: FragmentFunction, instance: Any) -> None:
         self.__func__ = fragment

@@ -89,6 +89,7 @@ class RematFunction(FragmentFunction):
     """A traced function of which nothing inside is kept for derivatives; made by `unspool.remat`."""
 
     _decorator = "remat"
+    _watched = ("_function",)
 
     def __init__(self, function: Callable[..., Any], static: str | Sequence[str] = ()) -> None:
         names = {static} if isinstance(static, str) else {*static}

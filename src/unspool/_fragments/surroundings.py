@@ -1,125 +1,173 @@
-"""What a function reads besides its arguments, and whether that still is what it was when the function was traced.
+"""What a traced function read besides its arguments, and whether that still is what it was.
 
-The one idea: a function can reach the world by names: variables of enclosing functions, globals, attributes of objects
-and entries of dictionaries that it gets at by those. Each is a place with a content. If a place holds another object
-than it did, the function may mean something else, and is traced again. Comparing identities costs some ten nanoseconds
-a place.
-
-What changes without binding a name (an entry of a list, an array that is written into) is not seen.
+The one idea: state is places with contents: a name in a namespace, a variable of an enclosing function, a slot, the
+entries of a list, the bytes of an array. `watching` finds the places while the function is traced. If one of them holds
+something else now, the function may mean something else, and is traced again. Comparing identities costs some tens of
+nanoseconds a place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from collections.abc import Callable, Iterable
+from operator import is_
+from types import CellType
+from typing import Any, Final, NamedTuple
 
-from unspool._graph import Node
+from unspool._fragments.exactly import exactly
 
-_MISSING = object()
+MISSING: Final = object()
 
-# Rebinding these is no part of any program worth tracing, and nearly every function refers to some.
-_FIXED = (ModuleType, BuiltinFunctionType, type)
+
+class Kind:
+    """Sorts of places; each has a way to be read in `READ`."""
+
+    NAME = "a name in a namespace"
+    CELL = "a variable of an enclosing function"
+    SLOT = "a slot of an object"
+    ENTRIES = "the entries of a container"
+    ARRAY = "the bytes of an array"
+    FUNCTION = "the defaults and the code of a function"
+    CLASS = "the class of an object"
+    CONTEXT = "a context variable"
+
+
+class Place(NamedTuple):
+    """A place outside a function, and what it held.
+
+    Attributes
+    ----------
+    kind : str
+        One of `Kind`.
+    where, key : object
+        Namespace and name, object and slot, or the container, which has no key.
+    content : object
+        What was there; a tuple of all entries for a container.
+    via : str
+        The name by which the function got there.
+    """
+
+    kind: str
+    where: Any
+    key: Any
+    content: Any
+    via: str
+
+    def now(self) -> Any:
+        """Return what is there now."""
+        return READ[self.kind](self.where, self.key)
+
+    def is_unchanged(self) -> bool:
+        """Whether it holds what it held."""
+        now, content = self.now(), self.content
+        if self.kind is Kind.ARRAY:
+            return bool(now == content)
+        if self.kind in _SEVERAL:
+            return len(now) == len(content) and (
+                all(map(is_, now, content)) or all(map(is_same, now, content))  # the first costs a tenth of the second
+            )
+        return is_same(now, content)
 
 
 class Surroundings:
-    """The places that a function, called with some objects, reads; and their contents when this was made.
+    """The places that a function read, with their contents.
 
-    Functions that it refers to by name are followed if they belong to the same package.
+    Attributes
+    ----------
+    places : list of Place
+    nodes : set of int
+        The ids of tensors that were found there.
+    unseen : list of str
+        What the function read and nobody can watch, so that it has to be traced at each call.
     """
 
-    __slots__ = ("_attributes", "_cells")
+    __slots__ = ("_cells", "_classes", "_functions", "_names", "_others", "nodes", "places", "unseen")
 
-    def __init__(self, function: Any, objects: Iterable[Any] = ()) -> None:
-        self._cells: list[tuple[CellType, Any]] = []
-        self._attributes: list[tuple[dict[str, Any], str, Any]] = []
-        followed: set[CodeType] = set()
-        seen: set[tuple[int, str]] = set()
-        package = _package(function)
-        waiting = [function]
-        while waiting:
-            plain = _plain_function(waiting.pop())
-            if plain is None or plain.__code__ in followed or _package(plain) != package:
-                continue
-            followed.add(plain.__code__)
-            names = _names(plain.__code__)
-            found = [*self._add_cells(plain), *self._add_names(plain.__globals__, names, seen)]
-            waiting += found
-            for thing in (*found, *objects):
-                if not isinstance(thing, (Node, FunctionType)):
-                    inside = thing if isinstance(thing, dict) else getattr(thing, "__dict__", None)
-                    waiting += self._add_names(inside, names, seen)
-
-    def _add_cells(self, function: FunctionType) -> Iterator[Any]:
-        for cell in function.__closure__ or ():
-            content = _content(cell)
-            if content is not _MISSING and not isinstance(content, _FIXED):
-                self._cells.append((cell, content))
-                yield content
-
-    def _add_names(self, where: Any, names: Iterable[str], seen: set[tuple[int, str]]) -> Iterator[Any]:
-        if not isinstance(where, dict):
-            return
-        for name in names:
-            content = where.get(name, _MISSING)
-            if content is not _MISSING and not isinstance(content, _FIXED) and (id(where), name) not in seen:
-                seen.add((id(where), name))
-                self._attributes.append((where, name, content))
-                yield content
+    def __init__(self, places: Iterable[Place], nodes: set[int], unseen: list[str]) -> None:
+        self.places = list(places)
+        self.nodes = nodes
+        self.unseen = unseen
+        # Every call goes through all of them, so the frequent kinds are compared right here.
+        self._names = [(p.where, p.key, p.content) for p in self.places if p.kind is Kind.NAME]
+        self._cells = [(p.where, p.content) for p in self.places if p.kind is Kind.CELL]
+        self._classes = [(p.where, p.content) for p in self.places if p.kind is Kind.CLASS]
+        self._functions = [(p.where, *p.content) for p in self.places if p.kind is Kind.FUNCTION]
+        frequent = (Kind.NAME, Kind.CELL, Kind.CLASS, Kind.FUNCTION)
+        self._others = [p for p in self.places if p.kind not in frequent]
 
     def are_unchanged(self) -> bool:
         """Whether every place has the content it had."""
+        for where, name, content in self._names:
+            now = where.get(name, MISSING)
+            if now is not content and not is_same(now, content):
+                return False
+        for function, defaults, named, code in self._functions:
+            if (
+                function.__code__ is not code
+                or function.__defaults__ is not defaults
+                or function.__kwdefaults__ is not named
+            ):
+                return False
         for cell, content in self._cells:
-            if _content(cell) is not content:
+            now = _cell(cell)
+            if now is not content and not is_same(now, content):
                 return False
-        for where, name, content in self._attributes:  # noqa: SIM110 - a generator costs more than the loop
-            if where.get(name, _MISSING) is not content:
+        for thing, kind in self._classes:
+            if type(thing) is not kind:
                 return False
+        return not self.unseen and (not self._others or self._are_others_unchanged())
+
+    def _are_others_unchanged(self) -> bool:
+        try:
+            return all(place.is_unchanged() for place in self._others)
+        except RuntimeError:  # somebody writes into a container at this moment
+            return False
+
+
+# --- reading places --------------------------------------------------------------------------------------------------
+
+
+_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes})
+
+
+def is_same(now: Any, content: Any) -> bool:
+    """Whether two contents are one object, or numbers or strings that nothing tells apart."""
+    if now is content:
         return True
-
-    def forget_changed(self) -> None:
-        """Stop looking at places that hold something else now: the function itself writes them (a counter, say)."""
-        self._cells = [(cell, content) for cell, content in self._cells if _content(cell) is content]
-        self._attributes = [(w, name, content) for w, name, content in self._attributes if w.get(name) is content]
+    kind = type(now)
+    return kind is type(content) and kind in _PLAIN and bool(exactly(now) == exactly(content))
 
 
-def _content(cell: CellType) -> Any:
+def _cell(cell: CellType, _: Any = None) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # deleted, or not bound yet
-        return _MISSING
+        return MISSING
 
 
-def _plain_function(thing: Any) -> FunctionType | None:
-    """Return the Python function behind a callable: under decorators, methods and partial applications."""
-    while not isinstance(thing, FunctionType):
-        if isinstance(thing, MethodType):
-            thing = thing.__func__
-        elif isinstance(thing, partial):
-            thing = thing.func
-        else:
-            # Not by attribute access, which an object may answer with anything.
-            thing = getattr(thing, "__dict__", {}).get("__wrapped__")
-            if thing is None:
-                return None
-    return thing
+def _slot(thing: Any, descriptor: Any) -> Any:
+    try:
+        return descriptor.__get__(thing)
+    except AttributeError:
+        return MISSING
 
 
-def _package(function: Any) -> str:
-    return (getattr(function, "__module__", None) or "").partition(".")[0]
+def _entries(container: Any, _: Any) -> tuple[Any, ...]:
+    return (*container, *container.values()) if isinstance(container, dict) else tuple(container)
 
 
-def _names(code: CodeType) -> set[str]:
-    """Return the names, and strings that may be keys, in a function's code and in functions defined inside of it."""
-    found: set[str] = set()
-    waiting = [code]
-    while waiting:
-        code = waiting.pop()
-        found.update(code.co_names)
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                waiting.append(constant)
-            elif isinstance(constant, str):
-                found.add(constant)
-    return found
+def _array(array: Any, _: Any) -> tuple[Any, ...]:
+    return array.shape, array.dtype, array.tobytes()
+
+
+READ: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    Kind.NAME: lambda where, name: where.get(name, MISSING),
+    Kind.CELL: _cell,
+    Kind.SLOT: _slot,
+    Kind.ENTRIES: _entries,
+    Kind.ARRAY: _array,
+    Kind.FUNCTION: lambda function, _: (function.__defaults__, function.__kwdefaults__, function.__code__),
+    Kind.CLASS: lambda thing, _: type(thing),
+    Kind.CONTEXT: lambda variable, _: variable.get(MISSING),
+}
+
+_SEVERAL: Final = frozenset({Kind.ENTRIES, Kind.FUNCTION})

@@ -22,8 +22,9 @@ from unspool._dims import Dim, is_concrete
 from unspool._fragments.arguments import TENSOR, Arguments, Parameters
 from unspool._fragments.fragment import Fragment, Origin, capture, dependent_nodes
 from unspool._fragments.surroundings import Surroundings
+from unspool._fragments.watching import Watch, unseen_tensors
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber
-from unspool._graph import Node
+from unspool._graph import Node, describe, source_of
 from unspool._ops.leaf import placeholder
 from unspool.errors import UnboundPlaceholderError
 
@@ -226,7 +227,6 @@ class Tracer:
     def _attempt(self, free: Sequence[str]) -> Trace:
         """Run the function with the given symbols free and all others given."""
         arguments = self._arguments
-        surroundings = Surroundings(self._function, arguments.objects())
         leaves, stand_ins = self._stand_ins(set(free))
         args, kwargs = trees.unflatten(arguments.structure, leaves)
         args = list(args)
@@ -235,9 +235,17 @@ class Tracer:
                 args[place] = value
             else:
                 kwargs[place] = value
-        returned = self._run(*args, **kwargs)
-        surroundings.forget_changed()
-        return _describe(_name_of(self._function), self._symbols.leaf_names, leaves, stand_ins, returned, surroundings)
+        start = _graph.next_id()
+        with Watch(self._function, arguments.objects()) as watch:
+            returned = self._run(*args, **kwargs)
+        surroundings = watch.surroundings([node for _, node in stand_ins])
+        trace = _describe(_name_of(self._function), self._symbols.leaf_names, leaves, stand_ins, returned, surroundings)
+        outside = [content for kind, content in trace.returns if kind == "value" and isinstance(content, Node)]
+        for node in unseen_tensors([*trace.closed_over, *outside], surroundings, start):
+            surroundings.unseen.append(
+                f"{describe(node)}, made at {source_of(node)}, is found at no place that is known"
+            )
+        return trace
 
     def _stand_ins(self, free: set[str]) -> tuple[list[Any], list[tuple[int, Tensor]]]:
         """Return the leaves to call the function with, and the placeholders among them with their operand numbers."""
