@@ -35,6 +35,9 @@ def show(trace: Trace) -> str:
     if trace.given:
         lines.append("  only for")
         lines += [f"    {g.meaning} = {g.number!r}, {g.reason}" for g in trace.given]
+    if trace.surroundings.unseen:
+        lines.append("  traced at each call, because")
+        lines += [f"    {reason}" for reason in dict.fromkeys(trace.surroundings.unseen)]
     return "\n".join(lines)
 
 

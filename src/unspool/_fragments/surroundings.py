@@ -8,6 +8,7 @@ nanoseconds a place.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from operator import is_
 from types import CellType
@@ -29,6 +30,7 @@ class Kind:
     FUNCTION = "the defaults and the code of a function"
     CLASS = "the class of an object"
     CONTEXT = "a context variable"
+    CACHE = "the remembered results of a function"
 
 
 class Place(NamedTuple):
@@ -159,6 +161,11 @@ def _array(array: Any, _: Any) -> tuple[Any, ...]:
     return array.shape, array.dtype, array.tobytes()
 
 
+def _remembered(function: Any, _: Any) -> tuple[Any, ...]:
+    # Only the garbage collector gets to see the table of ``lru_cache``.
+    return tuple([result for part in gc.get_referents(function) if type(part) is dict for result in part.values()])
+
+
 READ: Final[dict[str, Callable[[Any, Any], Any]]] = {
     Kind.NAME: lambda where, name: where.get(name, MISSING),
     Kind.CELL: _cell,
@@ -168,6 +175,7 @@ READ: Final[dict[str, Callable[[Any, Any], Any]]] = {
     Kind.FUNCTION: lambda function, _: (function.__defaults__, function.__kwdefaults__, function.__code__),
     Kind.CLASS: lambda thing, _: type(thing),
     Kind.CONTEXT: lambda variable, _: variable.get(MISSING),
+    Kind.CACHE: _remembered,
 }
 
-_SEVERAL: Final = frozenset({Kind.ENTRIES, Kind.FUNCTION})
+_SEVERAL: Final = frozenset({Kind.ENTRIES, Kind.FUNCTION, Kind.CACHE})

@@ -9,7 +9,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial, partialmethod
-from types import BuiltinMethodType, CodeType, FrameType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FrameType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any, Final
 from weakref import ReferenceType
 
@@ -115,7 +123,7 @@ def parts_of(thing: Any, kind: type) -> tuple[Any, ...]:
         return thing.fget, thing.fset
     if issubclass(kind, (classmethod, staticmethod)):
         return (thing.__func__,)
-    if issubclass(kind, BuiltinMethodType):
+    if issubclass(kind, (BuiltinMethodType, MethodWrapperType)):
         return (None if isinstance(thing.__self__, ModuleType) else thing.__self__,)
     if issubclass(kind, ReferenceType):
         return (thing(),)

@@ -224,7 +224,7 @@ class Tracer:
             f"iterate with us.unstack, or move what looks at values out of the fragment ({error})"
         )
 
-    def _attempt(self, free: Sequence[str]) -> Trace:
+    def _attempt(self, free: Sequence[str], *, again: bool = False) -> Trace:
         """Run the function with the given symbols free and all others given."""
         arguments = self._arguments
         leaves, stand_ins = self._stand_ins(set(free))
@@ -238,7 +238,9 @@ class Tracer:
         start = _graph.next_id()
         with Watch(self._function, arguments.objects()) as watch:
             returned = self._run(*args, **kwargs)
-        surroundings = watch.surroundings([node for _, node in stand_ins])
+        surroundings = watch.surroundings([node for _, node in stand_ins], again=again)
+        if surroundings is None:
+            return self._attempt(free, again=True)
         trace = _describe(_name_of(self._function), self._symbols.leaf_names, leaves, stand_ins, returned, surroundings)
         outside = [content for kind, content in trace.returns if kind == "value" and isinstance(content, Node)]
         for node in unseen_tensors([*trace.closed_over, *outside], surroundings, start):

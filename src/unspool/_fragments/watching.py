@@ -17,6 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextvars import ContextVar
+from functools import lru_cache
 from operator import attrgetter
 from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, Final
@@ -51,6 +52,8 @@ _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, range, slice, n
 
 # What draws random numbers: other ones at each call.
 _DICE = (random.Random, np.random.Generator, np.random.RandomState)
+
+_CACHED = type(lru_cache(lambda: None))
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, deque)
 
@@ -230,6 +233,8 @@ class Watch:
                 self._add(Kind.CONTEXT, thing, None, via)
             elif issubclass(kind, _CONTAINERS):
                 self._open_container(thing, kind, via)
+            elif kind is _CACHED:
+                self._add(Kind.CACHE, thing, None, via)
             elif issubclass(kind, attrgetter):
                 self._add_names({name for path in thing.__reduce__()[1] for name in path.split(".")})
             elif hasattr(kind, "__next__") or issubclass(kind, _DICE):
@@ -309,15 +314,20 @@ class Watch:
         self._places[mark] = Place(kind, where, key, content, via)
         if via == "" or via in self._read_first:
             self._read.add(mark)
-        if content is not MISSING and kind is not Kind.ARRAY:
-            several = content if kind is Kind.ENTRIES else () if kind is Kind.FUNCTION else (content,)
-            self._waiting += [(thing, via) for thing in several]
+        if kind is Kind.ENTRIES:
+            self._waiting += [(thing, via) for thing in content]
+        elif content is not MISSING and kind in (Kind.NAME, Kind.CELL, Kind.SLOT, Kind.CONTEXT):
+            self._waiting.append((content, via))
 
     # -- afterwards --
 
-    def surroundings(self, stand_ins: Iterable[Node]) -> Surroundings:
-        """Return what the function read; raise `SideEffectError` if it changed some of that."""
-        known = set(self._nodes)
+    def surroundings(self, stand_ins: Iterable[Node], *, again: bool = False) -> Surroundings | None:
+        """Return what the function read; raise `SideEffectError` if it changed some of that.
+
+        A table of results that it filled in is accepted if it does no such thing ``again``: the answer is ``None`` the
+        first time, and the function is to be run once more.
+        """
+        known, is_final = set(self._nodes), True
         everything = [reads for _, reads in self._codes.values()]
         carried = set().union(*[r.read for r in everything]) & set().union(*[r.written_back for r in everything])
         for mark, place in list(self._places.items()):
@@ -325,13 +335,16 @@ class Watch:
                 continue
             if mark not in self._read and place.via not in carried:
                 del self._places[mark]
-            elif _is_filled_in(place):
+            elif place.kind is not Kind.CACHE and (again or not _is_filled_in(place)):
+                raise self._side_effect(place)
+            else:
                 del self._places[mark]
                 self._add(*place[:3], place.via)
-            else:
-                raise self._side_effect(place)
+                is_final = is_final and place.kind is Kind.CACHE
         self._meet()
         self._refuse_leaks([node for key, node in self._nodes.items() if key not in known], stand_ins)
+        if not is_final:
+            return None
         self._find_hidden_functions()
         if self._dice is not None and self._dice != _shared_dice():
             self._unseen.append("random numbers are drawn from np.random")
