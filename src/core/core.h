@@ -137,6 +137,6 @@ extern PyTypeObject PieceType, StepType, PendingType;
 
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
-    operator_methods[];
+    operator_methods[], place_methods[];
 
 #endif

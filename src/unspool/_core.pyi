@@ -1,6 +1,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -150,5 +150,13 @@ def step(plan: Plan, inputs: Sequence[Tensor | Pending], read: tuple[int, ...], 
 def pending(step: StepBase, index: int, /) -> Pending: ...
 def current_origin() -> tuple[CodeType, int]: ...
 def next_id() -> int: ...
+def all_hold(
+    missing: object,
+    names: tuple[tuple[Any, str, Any], ...],
+    functions: tuple[tuple[Any, Any, Any, Any], ...],
+    cells: tuple[tuple[CellType, Any], ...],
+    classes: tuple[tuple[Any, type], ...],
+    /,
+) -> bool: ...
 def count() -> int: ...
 def nodes() -> list[Node]: ...

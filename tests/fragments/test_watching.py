@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import operator
 import random
 import sys
@@ -35,6 +36,13 @@ WAYS: list[Callable[[], Way]] = []
 def way(make: Callable[[], Way]) -> Callable[[], Way]:
     WAYS.append(make)
     return make
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leave_nothing() -> Iterator[None]:
+    """Collect the objects that refer to each other: other tests count what is alive."""
+    yield
+    gc.collect()
 
 
 class Layer:

@@ -14,6 +14,7 @@ from operator import is_
 from types import CellType
 from typing import Any, Final, NamedTuple
 
+from unspool._core import all_hold
 from unspool._fragments.exactly import exactly
 
 MISSING: Final = object()
@@ -82,47 +83,37 @@ class Surroundings:
         What the function read and nobody can watch, so that it has to be traced at each call.
     """
 
-    __slots__ = ("_cells", "_classes", "_functions", "_names", "_others", "nodes", "places", "unseen")
+    __slots__ = ("_frequent", "_others", "nodes", "places", "unseen")
 
     def __init__(self, places: Iterable[Place], nodes: set[int], unseen: list[str]) -> None:
         self.places = list(places)
         self.nodes = nodes
         self.unseen = unseen
-        # Every call goes through all of them, so the frequent kinds are compared right here.
-        self._names = [(p.where, p.key, p.content) for p in self.places if p.kind is Kind.NAME]
-        self._cells = [(p.where, p.content) for p in self.places if p.kind is Kind.CELL]
-        self._classes = [(p.where, p.content) for p in self.places if p.kind is Kind.CLASS]
-        self._functions = [(p.where, *p.content) for p in self.places if p.kind is Kind.FUNCTION]
-        frequent = (Kind.NAME, Kind.CELL, Kind.CLASS, Kind.FUNCTION)
+        # Every call goes through all of them, so the frequent kinds are compared in C.
+        self._frequent = (
+            tuple([(p.where, p.key, p.content) for p in self.places if p.kind is Kind.NAME]),
+            tuple([(p.where, *p.content) for p in self.places if p.kind is Kind.FUNCTION]),
+            tuple([(p.where, p.content) for p in self.places if p.kind is Kind.CELL]),
+            tuple([(p.where, p.content) for p in self.places if p.kind is Kind.CLASS]),
+        )
+        frequent = (Kind.NAME, Kind.FUNCTION, Kind.CELL, Kind.CLASS)
         self._others = [p for p in self.places if p.kind not in frequent]
 
     def are_unchanged(self) -> bool:
         """Whether every place has the content it had."""
-        for where, name, content in self._names:
-            now = where.get(name, MISSING)
-            if now is not content and not is_same(now, content):
-                return False
-        for function, defaults, named, code in self._functions:
-            if (
-                function.__code__ is not code
-                or function.__defaults__ is not defaults
-                or function.__kwdefaults__ is not named
-            ):
-                return False
-        for cell, content in self._cells:
-            now = _cell(cell)
-            if now is not content and not is_same(now, content):
-                return False
-        for thing, kind in self._classes:
-            if type(thing) is not kind:
-                return False
-        return not self.unseen and (not self._others or self._are_others_unchanged())
-
-    def _are_others_unchanged(self) -> bool:
-        try:
-            return all(place.is_unchanged() for place in self._others)
-        except RuntimeError:  # somebody writes into a container at this moment
+        if self.unseen:
             return False
+        if all_hold(MISSING, *self._frequent):
+            return not self._others or _are_unchanged(self._others)
+        # Numbers may be other objects and the same all the same.
+        return _are_unchanged(self.places)
+
+
+def _are_unchanged(places: list[Place]) -> bool:
+    try:
+        return all(place.is_unchanged() for place in places)
+    except RuntimeError:  # somebody writes into a container at this moment
+        return False
 
 
 # --- reading places --------------------------------------------------------------------------------------------------
