@@ -109,7 +109,7 @@ class Arguments:
         shapes = tuple([tensor.shape for tensor in self.tensors])
         dtypes = tuple([tensor.dtype for tensor in self.tensors])
         static = tuple([(place, _part_of_key(value)) for place, value in self.static]) if self.static else ()
-        self.key = (self.structure, static, tuple(self.kinds), shapes, dtypes)
+        self.key = ((self.structure, _keys_in(self.structure)), static, tuple(self.kinds), shapes, dtypes)
 
     def _kind(self, leaf: Any) -> Any:
         if isinstance(leaf, Node):
@@ -169,6 +169,14 @@ class Arguments:
         """Return what is neither data nor declared static, and the values that were."""
         opaque = [leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if type(kind) is tuple]
         return opaque + [value for _, value in self.static]
+
+
+def _keys_in(structure: Any) -> tuple[Any, ...]:
+    """Return what tells keys of dictionaries apart that are equal: 1 and 1.0 and True."""
+    entries = [entry for path in structure.paths() for entry in path]
+    return tuple(
+        [exactly(entry) if type(entry) is not str and type(entry) is not int else type(entry) for entry in entries]
+    )
 
 
 def _part_of_key(value: Any) -> Any:

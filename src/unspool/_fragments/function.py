@@ -71,8 +71,9 @@ def fragment(function: Callable[..., Any] | None = None, *, static: str | Sequen
     (``range(x.shape[0])``, ``if s > 0``) is no symbol: there is a trace for each such number, and the trace tells which
     line asked. Values of tensors cannot be asked for while tracing.
 
-    Tensors that the function finds outside its arguments are inputs of the fragment. Binding their names to something
-    else is noticed; the function is traced again.
+    Tensors that the function finds outside its arguments are inputs of the fragment. What the code that runs can name
+    there (attributes, entries, variables, globals) is watched: if it changes, the function is traced again. A function
+    that changes what it reads raises `SideEffectError`.
 
     Examples
     --------

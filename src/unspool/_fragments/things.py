@@ -22,7 +22,6 @@ from typing import Any, Final
 from weakref import ReferenceType
 
 import numpy as np
-import optree
 
 from unspool._graph import _is_internal
 
@@ -33,11 +32,11 @@ class _Origins(dict[str, str]):
     """Whose source file it is."""
 
     _standard = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-    _libraries = tuple([os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (np, optree) if m.__file__])
+    _libraries = tuple([f"{os.sep}{name}{os.sep}" for name in ("numpy", "scipy", "optree")])
 
     def __missing__(self, filename: str) -> str:
         outside = "site-packages" in filename or "dist-packages" in filename
-        if _is_internal[filename] or filename.startswith(self._libraries) or f"{os.sep}scipy{os.sep}" in filename:
+        if _is_internal[filename] or (outside and any(library in filename for library in self._libraries)):
             origin = LIBRARY
         elif filename.startswith("<frozen ") or (filename.startswith(self._standard) and not outside):
             origin = STANDARD
