@@ -92,3 +92,10 @@ def test_a_trace_prints_as_a_listing() -> None:
 def test_an_op_with_several_outputs_is_listed_with_all_its_shapes() -> None:
     text = str(us.fragment(lambda A: us.linalg.qr(A).Q).trace(numbers(4, 3)))
     assert "((n₀, min(n₀, n₁)), (min(n₀, n₁), n₁))  (float64, float64)" in text
+
+
+def test_a_constant_that_a_derivative_makes_when_it_is_asked_for_is_part_of_the_trace() -> None:
+    f = us.custom_vjp(lambda v: v * 1.0)
+    f.defvjp(lambda v: (v * 1.0, ()), lambda _, ct: (ct * 2.0,))
+    inner = us.fragment(lambda v: f(v))
+    assert us.fragment(lambda x: us.grad(inner)(x) * x)(us.tensor(3.0)).item() == 6.0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.accumulation import Outer, Sum, as_outer, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
+from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.noting import LAZY, can_be_noted, make_note
 from unspool._engine.default import default_engine
 from unspool._engine.statistics import STATISTICS
@@ -74,7 +75,7 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     types = tuple([type(value) for value in arriving])
     key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
     placed = _apply(call, key, arriving)
-    if can_be_noted(derivatives[key], types):
+    if can_be_noted(derivatives[key], types) and not depends_on_rules(call.plan, key):
         derivatives[active, *types] = make_note(derivatives[key], types)
     for operand, b, p in zip(call.inputs, before, placed, strict=True):
         contribution = p if b is None else _joined(b, p)
@@ -125,12 +126,7 @@ def _arrival(tensor: Any) -> Arrival:
 
 
 def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[Any]:
-    derivatives = call.plan.derivatives
-    derivative = derivatives.get(key)
-    if derivative is None:
-        derive = _derive_adjoint if key[0] == "adjoint" else _derive_tangent
-        derivative = derivatives[key] = derive(call.plan, key[1], key[2], _readable(call))
-        STATISTICS.derivatives += 1
+    derivative: Derivative = derive_once(call.plan, key, lambda: _derive(call, key))
     inputs: list[Any] = []
     for kind, position in derivative.sources:
         if kind == "input":
@@ -146,6 +142,12 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
         return [None] * len(derivative.results)
     step = note_step(derivative.plan, inputs)
     return [_result(step, form) for form in derivative.results]
+
+
+def _derive(call: Call, key: tuple[Any, ...]) -> Derivative:
+    STATISTICS.derivatives += 1
+    derive = _derive_adjoint if key[0] == "adjoint" else _derive_tangent
+    return derive(call.plan, key[1], key[2], _readable(call))
 
 
 def _readable(call: Call) -> set[int]:

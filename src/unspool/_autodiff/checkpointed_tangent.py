@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.checkpointed_run import bodies_of
+from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
 from unspool._autodiff.loop_rules import Stretch, join_carry, join_rows, settled
@@ -123,12 +124,7 @@ def tangent_step(loop: Loop, shapes: tuple[Any, ...], request: tuple[Forms, Form
     """
     plan = body_plan(loop.body, shapes)
     key = ("with tangents", request, loop[1:6])
-    if plan is not None and key in plan.derivatives:
-        found: TangentStep = plan.derivatives[key]
-        return found
-    made = _derived(loop, shapes, *request)
-    if plan is not None:
-        plan.derivatives[key] = made
+    made: TangentStep = derive_once(plan, key, lambda: _derived(loop, shapes, *request))
     return made
 
 

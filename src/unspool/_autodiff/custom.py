@@ -21,6 +21,7 @@ from unspool import _graph
 from unspool._autodiff import trees
 from unspool._autodiff.arguments import name_of
 from unspool._autodiff.custom_call import CustomCall
+from unspool._autodiff.derived import run_rule
 from unspool._autodiff.identity import STOP_GRADIENT, zeros_like
 from unspool._autodiff.transpose import pull_through
 from unspool._autodiff.user_op import op
@@ -194,7 +195,9 @@ def _backward(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, call: 
     cotangents = [
         None if x.dtype not in INEXACT else zeros_like(x) if c is None else c for x, c in zip(out, ct, strict=True)
     ]
-    returned = call.function.bwd(*call.nondiff, call.nest_residuals(inputs), call.nest_outputs(cotangents))
+    returned = run_rule(
+        call.function.bwd, call.function, *call.nondiff, call.nest_residuals(inputs), call.nest_outputs(cotangents)
+    )
     return call.on_arguments(call.check_cotangents(returned, inputs))
 
 
@@ -203,7 +206,7 @@ def _forward(tangents: Sequence[Any], out: Any, *inputs: Tensor, call: CustomCal
     call.refuse_closed_over([t is not None for t in tangents])
     primals = call.nest_arguments(inputs)
     moving = call.nest_tangents(inputs, tangents)
-    return call.check_tangents(call.function.rule(*call.nondiff, primals, moving), inputs)
+    return call.check_tangents(run_rule(call.function.rule, call.function, *call.nondiff, primals, moving), inputs)
 
 
 def _backward_by_transposition(

@@ -17,6 +17,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.accumulation import is_outer
+from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros
 from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
@@ -109,13 +110,12 @@ def derived_step(loop: Loop, shapes: tuple[Any, ...], request: Request) -> Deriv
     """Return a derivative of the body of a recorded loop, derived once for given sizes."""
     plan = body_plan(loop.body, shapes)
     key = (request, loop[1:6])
-    if plan is not None and key in plan.derivatives:
-        found: DerivedStep = plan.derivatives[key]
-        return found
-    made = _Derivation(loop, shapes, request).describe()
-    if plan is not None:
-        plan.derivatives[key] = made
-        default_engine().statistics.derivatives += 1
+
+    def derive() -> DerivedStep:
+        default_engine().statistics.derivatives += plan is not None
+        return _Derivation(loop, shapes, request).describe()
+
+    made: DerivedStep = derive_once(plan, key, derive)
     return made
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool import _graph
+from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import alias, zeros_like
 from unspool._autodiff.reverse import pullback
@@ -201,13 +202,7 @@ def _renamed(value: Any, sizes: dict[str, Any]) -> Any:
 
 def derived(fragment: Fragment, inputs: Sequence[Node], name: Any, derive: Callable[[], Any]) -> Any:
     """Return what is derived from an operator for inputs of some sizes: made once, if the sizes are known."""
-    plan = _plan(fragment, inputs)
-    if plan is None:
-        return derive()
-    found = plan.derivatives.get(name)
-    if found is None:
-        found = plan.derivatives[name] = derive()
-    return found
+    return derive_once(_plan(fragment, inputs), name, derive)
 
 
 def closed(inputs: Sequence[Node], outputs: Sequence[Tensor]) -> Captured:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unspool import _graph
+from unspool._autodiff.derived import run_rule
 from unspool._dims import Shape
 from unspool._dtypes import DType, as_dtype, promote
 from unspool._ops.broadcasting import align, broadcast_shapes
@@ -202,7 +203,7 @@ def _finish_vjp(rules: Rules, finish: Callable[..., Any]) -> Rules:
     rule_for_all = rules
 
     def contribution(i: int, ct: Any, out: Any, *inputs: Any, **params: Any) -> Any:
-        return finish(rule_for_all(i, ct, out, *inputs, **params), out, inputs, i)
+        return finish(run_rule(rule_for_all, None, i, ct, out, *inputs, **params), out, inputs, i)
 
     return contribution
 
@@ -217,7 +218,7 @@ def _finish_jvp(rules: Rules, finish: Callable[..., Any]) -> Rules:
 
 def _finished(rule: Callable[..., Any], finish: Callable[..., Any], position: int) -> Callable[..., Any]:
     def finished(given: Any, out: Any, *inputs: Any, **params: Any) -> Any:
-        return finish(rule(given, out, *inputs, **params), out, inputs, position)
+        return finish(run_rule(rule, None, given, out, *inputs, **params), out, inputs, position)
 
     return finished
 
