@@ -393,6 +393,14 @@ def test_numbers_in_the_initial_state_take_the_dtype_that_a_step_gives_them():
     assert state.dtype == np.float32 and us.sum(state).grad(single).dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("number", [True, 2, 2.0])
+def test_a_number_that_a_step_returns_takes_the_dtype_of_the_state(dtype, number):
+    state, _ = us.iterate(lambda s: (s[0] * 2, number), (us.tensor(np.ones((), dtype)),) * 2, max_steps=2)
+    assert [x.dtype for x in state] == [dtype, dtype]
+    assert [x.item() for x in state] == [4, number]
+
+
 def test_a_state_may_be_handed_on_unchanged_or_replaced():
     x, y = us.tensor([1.0, 2.0]), us.tensor([4.0, 5.0])
     first, _ = us.iterate(lambda s: (s[0] * s[1], s[1]), (x, x), max_steps=3)
@@ -534,6 +542,17 @@ MISTAKES = {
         DTypeError,
         "state has dtype float64 before a step and complex128 after it.*test_iterate.py",
     ),
+    "narrower dtype": (
+        lambda: us.iterate(lambda s: {"a": s["a"].astype("float32")}, {"a": x3}, max_steps=2),
+        DTypeError,
+        r"state\['a'\] has dtype float64 before a step and float32 after it.*test_iterate.py.*astype\('float64'\)",
+    ),
+    "dtype of an array": (
+        lambda: us.iterate(lambda s: np.ones(3, dtype=np.int64), x3, max_steps=2),
+        DTypeError,
+        "state has dtype float64 before a step and int64 after it",
+    ),
+    "truth values": (lambda: us.iterate(lambda s: s > 0, x3, max_steps=2), DTypeError, "float64 before .* bool after"),
     "structure": (lambda: us.iterate(lambda s: (s, s), x3, max_steps=2), StructureError, r"given \*, returned \(\*"),
     "not a tensor": (lambda: us.iterate(lambda s: "x", x3, max_steps=2), DTypeError, "as returned by the step"),
     "no outputs": (
@@ -556,7 +575,17 @@ MISTAKES = {
     "looking at values": (
         lambda: us.iterate(lambda s: s if float(us.sum(s)) > 0 else -s, x3, max_steps=2),
         UnboundPlaceholderError,
-        "cannot look at values",
+        r"the step of us.iterate is traced without values, but it asks for one at test_iterate.py:\d+: .*us.where",
+    ),
+    "if": (
+        lambda: us.iterate(lambda s: s if s[0] > 0 else -s, x3, max_steps=2),
+        UnboundPlaceholderError,
+        r"the step of us.iterate is traced without values, but it asks for one at test_iterate.py:\d+: .*us.where",
+    ),
+    "if in the condition": (
+        lambda: us.iterate(lambda s: s, x3, until=lambda s: bool(s[0] > 0)),
+        UnboundPlaceholderError,
+        r"until of us.iterate is traced without values, but it asks for one at test_iterate.py:\d+",
     ),
     "failing kernel": (
         lambda: us.iterate(lambda m: us.linalg.inv(m - us.eye(2)), us.tensor(2 * np.eye(2)), max_steps=4),

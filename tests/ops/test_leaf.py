@@ -8,7 +8,7 @@ import pytest
 import unspool as us
 from unspool import _graph
 from unspool._ops.leaf import as_operands, as_shape, as_tensor, is_constant_one
-from unspool.errors import DTypeError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, ShapeError
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
@@ -277,3 +277,10 @@ def test_shapes_are_tuples_of_ints_and_dims():
 def test_what_is_no_shape_is_refused(shape):
     with pytest.raises(ShapeError):
         us.placeholder(shape)
+
+
+@pytest.mark.parametrize("name", [3, b"x", ("x",), 1.5])
+def test_a_name_is_a_string(name):
+    for make in (lambda: us.tensor(1.0, name=name), lambda: us.placeholder((2,), name=name)):
+        with pytest.raises(ArgumentError, match="name is a string, got .* of type"):
+            make()

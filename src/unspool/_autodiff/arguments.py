@@ -15,6 +15,7 @@ from unspool._autodiff import trees
 from unspool._autodiff.identity import alias
 from unspool._dims import equal
 from unspool._dtypes import INEXACT, promote
+from unspool._fragments.asking import check_callable
 from unspool._graph import Node
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import astype
@@ -125,6 +126,7 @@ def call(
     fixed: bool = False,
 ) -> tuple[Variables, Any]:
     """Call a function with the arguments at ``argnums`` replaced by variables; return these and what it returned."""
+    check_callable(f, "a derivative (us.vjp, us.jvp, us.linearize, us.hvp)")
     places = [_place(f, n, len(args)) for n in argnums]
     if len(set(places)) != len(places):
         raise ArgumentError(f"argnums {tuple(argnums)} name an argument of {name_of(f)} twice")

@@ -26,6 +26,7 @@ from unspool._autodiff.report import Comparison, GradientReport
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, COMPLEX64, FLOAT32, INEXACT, real_dtype
 from unspool._engine.default import default_engine
+from unspool._fragments.asking import check_callable
 from unspool._graph import Node
 from unspool._ops.leaf import as_tensor, constant, tensor
 from unspool.errors import ArgumentError, DTypeError, GradientCheckError
@@ -100,6 +101,7 @@ def check_grad(
     >>> us.check_grad(us.sin, us.tensor([0.1, 0.2])).ok
     True
     """
+    check_callable(f, "us.check_grad")
     if not modes or set(modes) - {REVERSE, FORWARD}:
         raise ArgumentError(f"modes are 'reverse' and 'forward', got {tuple(modes)!r}")
     both = REVERSE in modes and FORWARD in modes

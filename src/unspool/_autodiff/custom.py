@@ -26,6 +26,7 @@ from unspool._autodiff.identity import STOP_GRADIENT, zeros_like
 from unspool._autodiff.transpose import pull_through
 from unspool._autodiff.user_op import op
 from unspool._dtypes import INEXACT
+from unspool._fragments.asking import check_callable
 from unspool._graph import Node
 from unspool._ops.op import INPUTS, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, MissingRuleError, StructureError
@@ -83,6 +84,7 @@ class custom_vjp:  # noqa: N801 (used as a decorator)
     """
 
     def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        check_callable(f, "us.custom_vjp")
         self.f = f
         self.name = name_of(f)
         self.nondiff_argnums = _as_positions(nondiff_argnums)
@@ -103,6 +105,8 @@ class custom_vjp:  # noqa: N801 (used as a decorator)
             ``bwd(residuals, ct)`` with a cotangent nested like the output returns a tuple with the cotangent of each
             argument; ``None`` where nothing flows. Arguments of ``nondiff_argnums`` come before the residuals.
         """
+        check_callable(fwd, f"{self.name}.defvjp, for fwd,")
+        check_callable(bwd, f"{self.name}.defvjp, for bwd,")
         self.fwd, self.bwd = fwd, bwd
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -144,6 +148,7 @@ class custom_jvp:  # noqa: N801 (used as a decorator)
     """
 
     def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        check_callable(f, "us.custom_jvp")
         self.f = f
         self.name = name_of(f)
         self.nondiff_argnums = _as_positions(nondiff_argnums)
@@ -159,6 +164,7 @@ class custom_jvp:  # noqa: N801 (used as a decorator)
             ``rule(primals, tangents)``, two tuples with one entry per argument, returns ``(output, tangent_out)``. It
             is linear in the tangents. Arguments of ``nondiff_argnums`` come before the two.
         """
+        check_callable(rule, f"{self.name}.defjvp")
         self.rule = rule
         return rule
 
@@ -246,7 +252,10 @@ CUSTOM_JVP = register(
 
 
 def _as_positions(positions: int | Sequence[int]) -> tuple[int, ...]:
-    found: tuple[Any, ...] = (positions,) if isinstance(positions, int) else tuple(positions)
+    try:
+        found: tuple[Any, ...] = tuple(positions)  # type: ignore[arg-type]
+    except TypeError:
+        found = (positions,)
     if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in found):
         raise ArgumentError(f"nondiff_argnums are positions (0, 1, ...), got {positions!r}")
     return found

@@ -17,6 +17,7 @@ from unspool._autodiff.iterate import Adjoint, iterate
 from unspool._autodiff.loop_trace import trace
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
+from unspool._fragments.asking import check_callable
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -81,9 +82,10 @@ def fixed_point(
     >>> round(float(x.grad(c)), 10)
     -0.2974743415
     """
+    check_callable(f, "us.fixed_point")
     adjoint = Implicit() if adjoint is None else adjoint
     _check(tol, max_steps, acceleration, history, adjoint)
-    traced = trace(f, x0, None, has_outputs=False)
+    traced = trace(f, x0, None, has_outputs=False, what="us.fixed_point")
     depth = history if acceleration == ANDERSON else 0
     found = run_quietly(_search, traced, depth, tol, max_steps)
     if not isinstance(adjoint, Implicit):

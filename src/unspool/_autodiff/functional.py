@@ -17,6 +17,7 @@ from unspool._autodiff.identity import zeros_like
 from unspool._autodiff.jacobians import hessian, jacfwd, jacobian, jacrev
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
+from unspool._fragments.asking import check_callable
 from unspool._graph import Node, describe, source_of
 from unspool._ops.elementwise import conj
 from unspool._ops.leaf import CONSTANT, constant
@@ -100,6 +101,7 @@ def grad(
     >>> us.grad(us.grad(lambda x: x * x * x))(2.0).eval()
     array(12.)
     """
+    check_callable(f, "us.grad")
     both = value_and_grad(f, argnums, has_aux, holomorphic, unconnected)
 
     @wraps(f)
@@ -131,6 +133,7 @@ def value_and_grad(
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
+    check_callable(f, "us.value_and_grad")
     positions, single = as_argnums(argnums)
 
     @wraps(f)

@@ -21,6 +21,7 @@ from unspool._autodiff.loop_trace import Trace, TracedStep, trace
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer
+from unspool._fragments.asking import check_callable
 from unspool._graph import describe, source_of
 from unspool.errors import ArgumentError, UnboundPlaceholderError
 
@@ -87,13 +88,16 @@ def iterate(
     array([[0.276393, 0.447214],
            [0.447214, 0.723607]])
     """
+    check_callable(step, "us.iterate")
+    if until is not None:
+        check_callable(until, "us.iterate, for until,")
     most = _as_count(max_steps)
     if until is None and most is None:
         raise ArgumentError("us.iterate needs to know when to stop: give until, max_steps, or both")
     strategy = Unrolled() if adjoint is None else adjoint
     if not isinstance(strategy, Adjoint):
         raise ArgumentError(f"adjoint is a strategy such as us.Unrolled(), got {adjoint!r}")
-    traced = trace(step, state, until, has_outputs=has_outputs)
+    traced = trace(step, state, until, has_outputs=has_outputs, what="us.iterate")
     steps, found = _iterate(traced, strategy, most)
     carries = traced.step.carries
     final = trees.unflatten(traced.state_structure, found[:carries])

@@ -19,6 +19,7 @@ from unspool._autodiff.identity import zeros
 from unspool._autodiff.reverse import pullback
 from unspool._dims import is_concrete, product
 from unspool._dtypes import COMPLEX, INEXACT, complex_dtype
+from unspool._fragments.asking import check_callable
 from unspool._ops.elementwise import add, astype, conj, multiply
 from unspool._ops.layout import reshape, stack
 from unspool._ops.leaf import constant
@@ -65,6 +66,7 @@ def jacobian(
     """
     if mode not in ("auto", "reverse", "forward"):
         raise ArgumentError(f"mode is 'auto', 'reverse' or 'forward', got {mode!r}")
+    check_callable(f, "a Jacobian or Hessian")
     positions, single = as_argnums(argnums)
 
     @wraps(f)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unspool._autodiff import trees
 from unspool._autodiff.loop import apply_fragment, body_plan
 from unspool._autodiff.loop import stand_ins as place_holders
-from unspool._dtypes import BOOL, promote
+from unspool._dtypes import BOOL, promote, scalar_dtype
+from unspool._fragments.asking import asks_for_a_value
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
@@ -64,21 +65,29 @@ class Trace(NamedTuple):
     output_structure: Any
 
 
-def trace(step: Callable[..., Any], state: Any, until: Callable[..., Any] | None, *, has_outputs: bool) -> Trace:
-    """Call the functions of an iteration on stand-ins for its state, and describe what they do."""
+def trace(
+    step: Callable[..., Any], state: Any, until: Callable[..., Any] | None, *, has_outputs: bool, what: str
+) -> Trace:
+    """Call the functions of an iteration on stand-ins for its state, and describe what they do.
+
+    ``what`` is the function that iterates, for messages.
+    """
     leaves, structure = trees.flatten(state)
     initial = [as_tensor(leaf) for leaf in leaves]
     weak = [isinstance(leaf, _NUMBERS) for leaf in leaves]
     names = tuple(trees.names(structure, "state"))
     while True:
         stand_ins = [placeholder(x.shape, x.dtype, name) for x, name in zip(initial, names, strict=True)]
-        called = _Called(step, structure, stand_ins, names, has_outputs)
+        called = _Called(step, structure, stand_ins, names, has_outputs, what)
         wider = _promoted(initial, called.state, weak)
         if wider is None:
             break
         initial = wider
-    carry = [_fit(new, old, name) for new, old, name in zip(called.state, stand_ins, names, strict=True)]
-    stop = [] if until is None else [_condition(until, structure, called.state, stand_ins)]
+    carry = [
+        _fit(new, old, name, number)
+        for new, old, name, number in zip(called.state, stand_ins, names, called.numbers, strict=True)
+    ]
+    stop = [] if until is None else [_condition(until, structure, called.state, stand_ins, what)]
     captured = capture(stand_ins, [*carry, *called.outputs, *stop])
     constants: Any = captured.inputs[len(stand_ins) :]
     shapes = tuple([node.shape for node in captured.inputs])
@@ -110,9 +119,15 @@ class _Called:
     """What a step function returned for stand-ins, taken apart and checked for structure."""
 
     def __init__(
-        self, step: Callable[..., Any], structure: Any, stand_ins: Sequence[Tensor], names: Sequence[str], split: bool
+        self,
+        step: Callable[..., Any],
+        structure: Any,
+        stand_ins: Sequence[Tensor],
+        names: Sequence[str],
+        split: bool,
+        what: str,
     ) -> None:
-        returned = _call(step, trees.unflatten(structure, stand_ins))
+        returned = _call(f"the step of {what}", step, trees.unflatten(structure, stand_ins))
         outputs: Any = None
         if split:
             if not isinstance(returned, tuple) or len(returned) != 2:
@@ -126,19 +141,18 @@ class _Called:
                 f"a step must return a state of the structure it was given: given {trees.show(structure)}, "
                 f"returned {trees.show(found)}"
             )
+        # A number has no dtype of its own.
+        self.numbers = [type(leaf) if isinstance(leaf, _NUMBERS) else None for leaf in leaves]
         self.state = [_returned(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
         leaves, self.output_structure = trees.flatten(outputs)
         self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
 
 
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+def _call(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except UnboundPlaceholderError as error:
-        raise UnboundPlaceholderError(
-            f"{error}; us.iterate runs its functions once, on stand-ins for the state, so they cannot look at values: "
-            "compute with tensors (us.where, until=...), or write the loop in Python"
-        ) from error
+        raise asks_for_a_value(error, what, "stop with until=, or write the loop in Python") from error
 
 
 def _returned(leaf: Any, name: str) -> Tensor:
@@ -159,18 +173,18 @@ def _promoted(initial: Sequence[Tensor], new: Sequence[Tensor], weak: Sequence[b
     return promoted if changed else None
 
 
-def _fit(new: Tensor, old: Tensor, name: str) -> Tensor:
-    """Return a leaf of the new state if it has the shape and dtype of the old one."""
+def _fit(new: Tensor, old: Tensor, name: str, number: type | None) -> Tensor:
+    """Return a leaf of the new state if it has the shape and dtype of the old one, which a number takes."""
     if not may_be_equal(new.shape, old.shape):
         raise ShapeError(
             f"{name} has shape {old.shape} before a step and {new.shape} after it; the shapes of a state must not "
             f"change. The new one was made at {source_of(new)}"
         )
     if new.dtype != old.dtype:
-        if promote(new.dtype, old.dtype) != old.dtype:
+        if number is None or scalar_dtype(old.dtype, number) != old.dtype:
             raise DTypeError(
                 f"{name} has dtype {old.dtype} before a step and {new.dtype} after it; the dtypes of a state must not "
-                f"change. The new one was made at {source_of(new)}"
+                f"change. The new one was made at {source_of(new)}; .astype({str(old.dtype)!r}) converts it"
             )
         new = astype(new, old.dtype)
     return ensure_shape(new, old.shape)
@@ -179,11 +193,13 @@ def _fit(new: Tensor, old: Tensor, name: str) -> Tensor:
 # --- the condition ---------------------------------------------------------------------------------------------------
 
 
-def _condition(until: Callable[..., Any], structure: Any, new: Sequence[Tensor], old: Sequence[Tensor]) -> Tensor:
+def _condition(
+    until: Callable[..., Any], structure: Any, new: Sequence[Tensor], old: Sequence[Tensor], what: str
+) -> Tensor:
     arguments = [trees.unflatten(structure, new)]
     if _takes_two(until):
         arguments.append(trees.unflatten(structure, old))
-    returned = _call(until, *arguments)
+    returned = _call(f"until of {what}", until, *arguments)
     leaves, nesting = trees.flatten(returned)
     if not trees.is_leaf(nesting):
         raise StructureError(f"until must return one truth value, got the structure {trees.show(nesting)}")

@@ -24,6 +24,7 @@ from unspool._autodiff.vectors import Vectors
 from unspool._dims import Dim, Shape, is_concrete, product
 from unspool._dtypes import DType, promote
 from unspool._engine.default import default_engine
+from unspool._fragments.asking import asks_for_a_value
 from unspool._fragments.call import expand
 from unspool._fragments.fragment import Captured, Fragment, seal
 from unspool._graph import Node, SizedParams, ancestors, describe, source_of
@@ -31,7 +32,7 @@ from unspool._ops import elementwise, layout
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.contraction import matmul
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, as_tensor, constant, placeholder
-from unspool.errors import ArgumentError, DTypeError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -55,7 +56,14 @@ class Traced(NamedTuple):
 def trace(function: Callable[[Tensor], Any], shape: Shape, dtype: DType, what: str) -> Traced:
     """Trace a function on a stand-in for a vector of some shape and dtype; it has to return one of the same kind."""
     vector = placeholder(shape, dtype)
-    return _describe(vector, as_tensor(function(vector)), what)
+    return _describe(vector, as_tensor(_call(function, vector, what)), what)
+
+
+def _call(function: Callable[[Tensor], Any], stand_in: Tensor, what: str) -> Any:
+    try:
+        return function(stand_in)
+    except UnboundPlaceholderError as error:
+        raise asks_for_a_value(error, what, "or give it as a matrix; a linear map does not look at values") from error
 
 
 def trace_beside(operator: Any, args: tuple[Any, ...], vectors: Vectors, what: str) -> tuple[Traced, Tensor]:
@@ -63,7 +71,7 @@ def trace_beside(operator: Any, args: tuple[Any, ...], vectors: Vectors, what: s
     function = as_function(operator, args, vectors, what)
     vector = vectors.example
     stand_in = placeholder(vector.shape, vector.dtype)
-    result = function(stand_in)
+    result = _call(function, stand_in, what)
     dtype = promote(vector.dtype, result.dtype)
     if dtype == vector.dtype:
         return _describe(stand_in, result, what), vector

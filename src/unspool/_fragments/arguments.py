@@ -41,7 +41,7 @@ class Parameters:
     """The parameters of a function: which are static, and what to call arguments in messages."""
 
     def __init__(self, function: Callable[..., Any], static: str | Sequence[str]) -> None:
-        names = (static,) if isinstance(static, str) else tuple(static)
+        names = static_names(static)
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):  # a callable that Python cannot look into
@@ -75,6 +75,17 @@ class Parameters:
     def leaf_names(self, structure: Any) -> list[str]:
         """Return what to call each leaf of the arguments."""
         return [accessor[2:].codify(self.name(accessor[1].entry)) for accessor in structure.accessors()]
+
+
+def static_names(static: Any) -> tuple[str, ...]:
+    """Return the names of static parameters, as a user gives one or several."""
+    try:
+        names = (static,) if isinstance(static, str) else tuple(static)
+    except TypeError:
+        names = (static,)
+    if not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"static takes names of parameters, got {static!r}")
+    return names
 
 
 class Arguments:

@@ -16,6 +16,7 @@ from unspool._autodiff import trees
 from unspool._dims import Dim, bind
 from unspool._engine.default import default_engine
 from unspool._fragments.arguments import Arguments, Parameters
+from unspool._fragments.asking import check_callable
 from unspool._fragments.call import Projection, make_call, output
 from unspool._fragments.tracing import Symbols, Trace, Tracer
 from unspool._fragments.weak_numbers import DTYPES, is_weak
@@ -104,8 +105,7 @@ class FragmentFunction:
     _watched = ("_function",)
 
     def __init__(self, function: Callable[..., Any], static: str | Sequence[str] = ()) -> None:
-        if not callable(function):
-            raise ArgumentError(f"us.{self._decorator} takes a function, got {type(function).__name__}")
+        check_callable(function, f"us.{self._decorator}")
         # First: what wraps a fragment has traces of its own.
         update_wrapper(self, function)
         self._function = function

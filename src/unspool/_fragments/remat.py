@@ -14,6 +14,7 @@ from types import MethodType
 from typing import Any, overload
 
 from unspool._autodiff import trees
+from unspool._fragments.arguments import static_names
 from unspool._fragments.function import BoundFragment, FragmentFunction
 from unspool._graph import Node, next_id
 from unspool._ops.hints import mark_rebuilt
@@ -92,7 +93,7 @@ class RematFunction(FragmentFunction):
     _watched = ("_function",)
 
     def __init__(self, function: Callable[..., Any], static: str | Sequence[str] = ()) -> None:
-        names = {static} if isinstance(static, str) else {*static}
+        names = {*static_names(static)}
         if isinstance(function, BoundFragment):
             names |= function.__func__._parameters.static
             function = MethodType(function.__func__._function, function.__self__)

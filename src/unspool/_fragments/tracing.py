@@ -8,18 +8,16 @@ works, symbols come back one by one as far as the function lets them. If it does
 
 from __future__ import annotations
 
-import linecache
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _graph
 from unspool._autodiff import trees
 from unspool._dims import Dim, is_concrete
 from unspool._fragments.arguments import TENSOR, Arguments, Parameters
+from unspool._fragments.asking import asks_for_a_value, users_line
 from unspool._fragments.fragment import Fragment, Origin, capture, dependent_nodes
 from unspool._fragments.surroundings import Surroundings
 from unspool._fragments.watching import Watch, unseen_tensors
@@ -212,16 +210,14 @@ class Tracer:
         return best
 
     def _note(self, names: Sequence[str], error: Exception) -> None:
-        reason = f"asked for at {_users_line(error.__traceback__)}"
+        reason = f"asked for at {users_line(error.__traceback__)}"
         self._reasons.update(dict.fromkeys(names, reason))
 
     def _explained(self, error: Exception) -> Exception:
         if not isinstance(error, UnboundPlaceholderError):
             return error
-        line = _users_line(error.__traceback__)
-        return UnboundPlaceholderError(
-            f"a fragment is traced without values, but it asks for one at {line}; choose with us.where instead of if, "
-            f"iterate with us.unstack, or move what looks at values out of the fragment ({error})"
+        return asks_for_a_value(
+            error, "a fragment", "iterate with us.unstack, or move what looks at values out of the fragment"
         )
 
     def _attempt(self, free: Sequence[str], *, again: bool = False) -> Trace:
@@ -288,20 +284,6 @@ def _symbols_in(error: BaseException) -> set[str]:
         found.update(_SYMBOL.findall(str(current)))
         current = current.__cause__ or current.__context__
     return found
-
-
-def _users_line(traceback: TracebackType | None) -> str:
-    """Return the innermost line of the user's in a traceback, as `source_of` writes it."""
-    found = None
-    while traceback is not None:
-        if not _graph._is_internal[traceback.tb_frame.f_code.co_filename]:
-            found = traceback
-        traceback = traceback.tb_next
-    if found is None:
-        return "what it returns"
-    filename, number = found.tb_frame.f_code.co_filename, found.tb_lineno
-    text = linecache.getline(filename, number).strip()
-    return f"{os.path.basename(filename)}:{number}: {text}".removesuffix(": ")
 
 
 # --- from nodes to a trace -------------------------------------------------------------------------------------------

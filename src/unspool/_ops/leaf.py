@@ -17,7 +17,7 @@ from unspool._dims import Dim, Shape, Size
 from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.op import Op, register
-from unspool.errors import DTypeError, ShapeError, UnboundPlaceholderError
+from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -71,7 +71,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, c
     node = _graph.intern(TENSOR, (), NO_PARAMS, value.shape, value.dtype, None)
     node.value = value
     if name is not None:
-        node._name = name
+        node._name = _as_name(name)
     return node
 
 
@@ -88,6 +88,12 @@ def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     """
     value = _own(data, dtype, copy=False)
     return _constant(value, (value.dtype, value.shape, _content_key(value)))
+
+
+def _as_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ArgumentError(f"name is a string, got {name!r} of type {type(name).__name__}")
+    return name
 
 
 def placeholder(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64", name: str | None = None) -> Tensor:
@@ -113,7 +119,7 @@ def placeholder(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64", na
     sizes = as_shape(shape)
     node = _graph.intern(PLACEHOLDER, (), NO_PARAMS, sizes, as_dtype(dtype), None)
     if name is not None:
-        node._name = name
+        node._name = _as_name(name)
     return node
 
 
