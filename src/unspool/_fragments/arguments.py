@@ -183,10 +183,14 @@ class Arguments:
 
 
 def _keys_in(structure: Any) -> tuple[Any, ...]:
-    """Return what tells keys of dictionaries apart that are equal: 1 and 1.0 and True."""
-    entries = [entry for path in structure.paths() for entry in path]
+    """Return what tells keys of dictionaries apart that are equal: 1.0 and True are not 1."""
     return tuple(
-        [exactly(entry) if type(entry) is not str and type(entry) is not int else type(entry) for entry in entries]
+        [
+            (i, exactly(entry))
+            for i, path in enumerate(structure.paths())
+            for entry in path
+            if type(entry) is not int and type(entry) is not str
+        ]
     )
 
 

@@ -51,7 +51,8 @@ def exactly(value: Any) -> Any:
     if kind in _BY_TEXT:
         return kind, repr(value)
     if _method(kind, "__hash__") is object.__hash__:
-        return Same(value)
+        # Compared by identity as it is, unless the class says otherwise.
+        return value if _method(kind, "__eq__") is object.__eq__ else Same(value)
     if kind is slice or kind is range:
         return kind, tuple([exactly(part) for part in (value.start, value.stop, value.step)])
     hash(value)
