@@ -72,7 +72,7 @@ def reads_of(code: CodeType) -> Reads:
     names = {*code.co_names, *strings, code.co_name}
     from_globals = {step.argval for step in steps if step.opname in _GLOBAL_LOADS}
     computes = not names.isdisjoint(_EVERYTHING) or any(
-        step.opname in _LOADS and step.argval in _BY_NAME and not _has_plain_name(steps, i + 1)
+        step.opname in _LOADS and step.argval in _BY_NAME and not (_is_called(step) and _has_plain_name(steps, i + 1))
         for i, step in enumerate(steps)
     )
     uses = _uses(steps, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
@@ -114,6 +114,11 @@ def _uses(steps: Sequence[dis.Instruction], parameters: tuple[str, ...]) -> dict
                 if step.opname in _LOADS or name in parameters:
                     uses.setdefault(name, []).append(use)
     return uses
+
+
+def _is_called(step: dis.Instruction) -> bool:
+    """Whether a global is loaded to be called, and not to be passed on."""
+    return step.opname == "LOAD_GLOBAL" and bool((step.arg or 0) & 1)
 
 
 def _has_plain_name(steps: Sequence[dis.Instruction], at: int) -> bool:
