@@ -26,7 +26,7 @@ import pytest
 
 import unspool as us
 from tests.fragments.tracing_helpers import counted
-from unspool.errors import SideEffectError
+from unspool.errors import GaugeError, SideEffectError
 
 Way = tuple[Callable[[Any], Any], Callable[[], Any]]
 
@@ -719,6 +719,32 @@ def test_an_equal_number_bound_anew_does_not_trace_again() -> None:
     assert len(runs) == 1
 
 
+def test_tolerances_that_were_in_force_belong_to_a_trace() -> None:
+    def loss(A: Any) -> Any:
+        return us.sum(us.linalg.eigh(A)[1][:, 0] * np.array([1.0, 2.0]))
+
+    f, runs = counted(loss)
+    A = us.tensor(np.eye(2))
+    for _ in range(2):
+        for _ in range(2):
+            with us.linalg.tolerances(gauge=1e300):
+                assert np.array_equal(f(A).grad(A).eval(), loss(A).grad(A).eval())
+        gradient = f(A).grad(A)
+        with pytest.raises(GaugeError):
+            gradient.eval()
+    assert len(runs) == 4
+
+
+def test_tolerances_that_the_function_sets_itself_do_not_matter() -> None:
+    def trace_of(A: Any) -> Any:
+        with us.linalg.tolerances(gauge=1e300):
+            return us.sum(us.linalg.eigvalsh(A))
+
+    f, runs = counted(trace_of)
+    assert [f(us.tensor(np.eye(2))).item() for _ in range(3)] == [2.0] * 3
+    assert len(runs) == 1
+
+
 # --- what cannot be watched ------------------------------------------------------------------------------------------
 
 
@@ -892,6 +918,31 @@ def test_side_effects_that_do_not_matter_are_accepted(function: Callable[..., An
         x = us.tensor(data)
         assert np.array_equal(f(x).eval(), function(plain, x).eval())
     assert f.traces == 2
+
+
+def test_messages_that_are_written_to_a_file_do_not_trace_again(tmp_path: Any) -> None:
+    with open(tmp_path / "log", "w") as stream:
+        f, runs = counted(lambda v: (stream.write("traced"), v * 2)[1])
+        for _ in range(3):
+            f(us.tensor(3.0))
+    assert len(runs) == 1
+
+
+def test_a_cached_property_is_computed_while_tracing_and_then_watched() -> None:
+    class Lazy:
+        def __init__(self) -> None:
+            self.w = us.tensor(2.0)
+
+        @functools.cached_property
+        def square(self) -> Any:
+            return self.w * self.w
+
+    lazy, x = Lazy(), us.tensor(3.0)
+    f, runs = counted(lambda v: v * lazy.square)
+    assert [f(x).item() for _ in range(3)] == [12.0] * 3 and len(runs) == 2
+    lazy.w = us.tensor(5.0)
+    del lazy.square
+    assert f(x).item() == 75.0
 
 
 # --- beside other tools ----------------------------------------------------------------------------------------------

@@ -119,15 +119,20 @@ def _are_unchanged(places: list[Place]) -> bool:
 # --- reading places --------------------------------------------------------------------------------------------------
 
 
-_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes})
+_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, tuple})
 
 
 def is_same(now: Any, content: Any) -> bool:
-    """Whether two contents are one object, or numbers or strings that nothing tells apart."""
+    """Whether two contents are one object, or numbers, strings or tuples of them that nothing tells apart."""
     if now is content:
         return True
     kind = type(now)
-    return kind is type(content) and kind in _PLAIN and bool(exactly(now) == exactly(content))
+    if kind is not type(content) or kind not in _PLAIN:
+        return False
+    try:
+        return bool(exactly(now) == exactly(content))
+    except TypeError:  # a tuple with something in it that has no hash
+        return False
 
 
 def _cell(cell: CellType, _: Any = None) -> Any:

@@ -12,6 +12,7 @@ Code of unspool, NumPy, SciPy and optree is not looked at, and of the standard l
 from __future__ import annotations
 
 import gc
+import io
 import random
 import sys
 from collections import deque
@@ -45,6 +46,7 @@ from unspool._fragments.things import (
 from unspool._fragments.weak_numbers import WeakNumber
 from unspool._graph import Node, source_at
 from unspool._ops.leaf import CONSTANT, LEAF_OPS
+from unspool._ops.linalg import gauge
 from unspool.errors import SideEffectError
 
 # Values that are all they ever will be.
@@ -64,6 +66,9 @@ _ASK_FOR_ABSENCE = frozenset({"hasattr", "getattr", "AttributeError", "__getattr
 _MOST_NODES = 10_000
 
 _NAMES_NOTHING: Final = Reads(*(frozenset[str](),) * 6, {}, False, False)
+
+# What is recorded depends on the tolerances in force if one of these is run.
+_READ_TOLERANCES: Final = (gauge.tolerances_for.__code__, gauge.user_tolerance.__code__)
 
 _CHECK: Final = Surroundings.are_unchanged.__code__
 
@@ -99,11 +104,13 @@ class Watch:
         self._everything = self._absences = False
         self._previous: Any = None
         self._dice: Any = None
+        self._tolerances: Any = ()
         self._meet((function, ""), *[(thing, "") for thing in objects])
 
     # -- the interpreter tells which code is run --
 
     def __enter__(self) -> Watch:
+        self._tolerances = READ[Kind.CONTEXT](gauge._chosen, None)
         self._previous = sys.getprofile()
         sys.setprofile(self._hook())
         return self
@@ -237,7 +244,7 @@ class Watch:
                 self._add(Kind.CACHE, thing, None, via)
             elif issubclass(kind, attrgetter):
                 self._add_names({name for path in thing.__reduce__()[1] for name in path.split(".")})
-            elif hasattr(kind, "__next__") or issubclass(kind, _DICE):
+            elif (hasattr(kind, "__next__") and not _is_sink(thing)) or issubclass(kind, _DICE):
                 self._unseen.append(f"{via or 'an argument'}, a {kind.__name__}, changes when it is read")
             self._open_instance(thing, kind, via)
 
@@ -349,6 +356,9 @@ class Watch:
         if self._dice is not None and self._dice != _shared_dice():
             self._unseen.append("random numbers are drawn from np.random")
         places, nodes = dict(self._places), set(self._nodes)
+        if any(id(reader) in self._codes for reader in _READ_TOLERANCES):
+            setting = Place(Kind.CONTEXT, gauge._chosen, None, self._tolerances, "")
+            places[Kind.CONTEXT, id(gauge._chosen), None] = setting
         for inner in self._inner:
             places |= {(p.kind, id(p.where), p.key): p for p in inner.places}
             nodes |= inner.nodes
@@ -395,6 +405,11 @@ def unseen_tensors(nodes: Iterable[Node], surroundings: Surroundings, start: int
         else:
             waiting += node.inputs
     return found
+
+
+def _is_sink(thing: Any) -> bool:
+    """Whether it is a stream that is only written, such as where messages go."""
+    return isinstance(thing, io.IOBase) and (thing.closed or not thing.readable())
 
 
 def _belongs_to_nobody(code: CodeType) -> bool:
