@@ -5,6 +5,8 @@ Code, modules and classes belong to the user, to the standard library, or to uns
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -136,3 +138,23 @@ def is_frozen(array: Any) -> bool:
             return False
         array = array.base
     return array is None or isinstance(array, bytes)
+
+
+def is_sink(thing: Any) -> bool:
+    """Whether it is a stream that is only written, such as where messages go."""
+    return isinstance(thing, io.IOBase) and (thing.closed or not thing.readable())
+
+
+def belongs_to_nobody(code: CodeType) -> bool:
+    """Whether code runs when a module is imported or the interpreter tidies up, which may be at any moment."""
+    return (
+        code.co_name == "__del__"
+        or code.co_filename.startswith("<frozen importlib")
+        or any(getattr(tidy, "__code__", None) is code for tidy in gc.callbacks)
+    )
+
+
+def shared_dice() -> tuple[Any, ...]:
+    """Return how far the generator behind the functions of `numpy.random` has come."""
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the old functions are what it is about
+    return state["state"]["pos"], state["has_gauss"], state["state"]["key"][0]

@@ -11,8 +11,6 @@ Code of unspool, NumPy, SciPy and optree is not looked at, and of the standard l
 
 from __future__ import annotations
 
-import gc
-import io
 import random
 import sys
 from collections import deque
@@ -33,14 +31,17 @@ from unspool._fragments.things import (
     LIBRARY,
     STANDARD,
     USER,
+    belongs_to_nobody,
     could_be_shadowed,
     holder_of,
     is_frozen,
     is_library_module,
+    is_sink,
     origin_of_class,
     origin_of_code,
     parts_of,
     serves_library,
+    shared_dice,
     slots_of,
 )
 from unspool._fragments.weak_numbers import WeakNumber
@@ -138,7 +139,7 @@ class Watch:
             elif event == "call":
                 code = frame.f_code
                 if id(code) not in codes:
-                    if _belongs_to_nobody(code):
+                    if belongs_to_nobody(code):
                         aside = frame
                     else:
                         enter(code, frame)
@@ -176,7 +177,7 @@ class Watch:
         if origin is USER:
             self._add_globals(reads, names_of_module)
             if self._dice is None and "random" in reads.names:
-                self._dice = _shared_dice()
+                self._dice = shared_dice()
         for function in self._functions.get(id(code), ()):
             self._open_function(function)
         self._add_names(reads.names)
@@ -244,7 +245,7 @@ class Watch:
                 self._add(Kind.CACHE, thing, None, via)
             elif issubclass(kind, attrgetter):
                 self._add_names({name for path in thing.__reduce__()[1] for name in path.split(".")})
-            elif (hasattr(kind, "__next__") and not _is_sink(thing)) or issubclass(kind, _DICE):
+            elif (hasattr(kind, "__next__") and not is_sink(thing)) or issubclass(kind, _DICE):
                 self._unseen.append(f"{via or 'an argument'}, a {kind.__name__}, changes when it is read")
             self._open_instance(thing, kind, via)
 
@@ -353,7 +354,7 @@ class Watch:
         if not is_final:
             return None
         self._find_hidden_functions()
-        if self._dice is not None and self._dice != _shared_dice():
+        if self._dice is not None and self._dice != shared_dice():
             self._unseen.append("random numbers are drawn from np.random")
         places, nodes = dict(self._places), set(self._nodes)
         if any(id(reader) in self._codes for reader in _READ_TOLERANCES):
@@ -405,26 +406,6 @@ def unseen_tensors(nodes: Iterable[Node], surroundings: Surroundings, start: int
         else:
             waiting += node.inputs
     return found
-
-
-def _is_sink(thing: Any) -> bool:
-    """Whether it is a stream that is only written, such as where messages go."""
-    return isinstance(thing, io.IOBase) and (thing.closed or not thing.readable())
-
-
-def _belongs_to_nobody(code: CodeType) -> bool:
-    """Whether code runs when a module is imported or the interpreter tidies up, which may be at any moment."""
-    return (
-        code.co_name == "__del__"
-        or code.co_filename.startswith("<frozen importlib")
-        or any(getattr(tidy, "__code__", None) is code for tidy in gc.callbacks)
-    )
-
-
-def _shared_dice() -> tuple[Any, ...]:
-    """Return how far the generator behind the functions of `numpy.random` has come."""
-    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the old functions are what it is about
-    return state["state"]["pos"], state["has_gauss"], state["state"]["key"][0]
 
 
 def _is_filled_in(place: Place) -> bool:
