@@ -62,16 +62,26 @@ cell_holds(PyObject *entry, PyObject *missing)
     return holds;
 }
 
+/* Whether entry (object, class, namespace) holds; the namespace is None for an object that has none. */
 static int
 class_holds(PyObject *entry, PyObject *missing)
 {
-    return (PyObject *)Py_TYPE(PyTuple_GET_ITEM(entry, 0)) == PyTuple_GET_ITEM(entry, 1);
+    PyObject *object = PyTuple_GET_ITEM(entry, 0), *names = PyTuple_GET_ITEM(entry, 2);
+    if ((PyObject *)Py_TYPE(object) != PyTuple_GET_ITEM(entry, 1)) {
+        return 0;
+    }
+    if (names == Py_None) {
+        return 1;
+    }
+    PyObject *now = PyObject_GenericGetDict(object, NULL);
+    Py_XDECREF(now);
+    return now == NULL ? -1 : now == names;
 }
 
 static const struct {
     Py_ssize_t length;
     int (*holds)(PyObject *, PyObject *);
-} kinds[] = {{3, name_holds}, {4, function_holds}, {2, cell_holds}, {2, class_holds}};
+} kinds[] = {{3, name_holds}, {4, function_holds}, {2, cell_holds}, {3, class_holds}};
 
 PyDoc_STRVAR(all_hold_doc,
              "all_hold(missing, names, functions, cells, classes): whether each of these places, tuples of where and "

@@ -155,7 +155,7 @@ def all_hold(
     names: tuple[tuple[Any, str, Any], ...],
     functions: tuple[tuple[Any, Any, Any, Any], ...],
     cells: tuple[tuple[CellType, Any], ...],
-    classes: tuple[tuple[Any, type], ...],
+    classes: tuple[tuple[Any, type, Any], ...],
     /,
 ) -> bool: ...
 def count() -> int: ...

@@ -307,6 +307,12 @@ def another_class() -> Way:
 
 
 @way
+def another_namespace() -> Way:
+    m = Model()
+    return lambda v: m.weigh(v), lambda: setattr(m, "__dict__", {**m.__dict__, "w": us.tensor(7.0)})
+
+
+@way
 def a_descriptor() -> Way:
     class Constant:
         value = 2.0

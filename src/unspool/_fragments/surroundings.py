@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from unspool._core import all_hold
 from unspool._fragments.exactly import exactly
+from unspool._fragments.things import namespace_of
 
 MISSING: Final = object()
 
@@ -29,7 +30,7 @@ class Kind:
     ENTRIES = "the entries of a container"
     ARRAY = "the bytes of an array"
     FUNCTION = "the defaults and the code of a function"
-    CLASS = "the class of an object"
+    CLASS = "the class of an object, and which namespace it has"
     CONTEXT = "a context variable"
     CACHE = "the remembered results of a function"
 
@@ -94,7 +95,7 @@ class Surroundings:
             tuple([(p.where, p.key, p.content) for p in self.places if p.kind is Kind.NAME]),
             tuple([(p.where, *p.content) for p in self.places if p.kind is Kind.FUNCTION]),
             tuple([(p.where, p.content) for p in self.places if p.kind is Kind.CELL]),
-            tuple([(p.where, p.content) for p in self.places if p.kind is Kind.CLASS]),
+            tuple([(p.where, *p.content) for p in self.places if p.kind is Kind.CLASS]),
         )
         frequent = (Kind.NAME, Kind.FUNCTION, Kind.CELL, Kind.CLASS)
         self._others = [p for p in self.places if p.kind not in frequent]
@@ -169,9 +170,9 @@ READ: Final[dict[str, Callable[[Any, Any], Any]]] = {
     Kind.ENTRIES: _entries,
     Kind.ARRAY: _array,
     Kind.FUNCTION: lambda function, _: (function.__defaults__, function.__kwdefaults__, function.__code__),
-    Kind.CLASS: lambda thing, _: type(thing),
+    Kind.CLASS: lambda thing, _: (type(thing), namespace_of(thing)),
     Kind.CONTEXT: lambda variable, _: variable.get(MISSING),
     Kind.CACHE: _remembered,
 }
 
-_SEVERAL: Final = frozenset({Kind.ENTRIES, Kind.FUNCTION, Kind.CACHE})
+_SEVERAL: Final = frozenset({Kind.ENTRIES, Kind.FUNCTION, Kind.CLASS, Kind.CACHE})

@@ -105,6 +105,15 @@ def could_be_shadowed(kind: type, name: str) -> bool:
     return not name.startswith("__") and holder_of(kind, name) not in (None, object)
 
 
+def namespace_of(thing: Any) -> dict[str, Any] | None:
+    """Return the dict with the attributes of an object, if it has one."""
+    try:
+        names = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return None
+    return names if isinstance(names, dict) else None
+
+
 def slots_of(kind: type) -> Iterator[tuple[str, Any]]:
     """Return the slots of a class, with their names."""
     for parent in kind.__mro__:

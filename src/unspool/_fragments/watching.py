@@ -37,6 +37,7 @@ from unspool._fragments.things import (
     is_frozen,
     is_library_module,
     is_sink,
+    namespace_of,
     origin_of_class,
     origin_of_code,
     parts_of,
@@ -97,6 +98,7 @@ class Watch:
         self._functions: dict[int, list[FunctionType]] = {}
         # Things with attributes, and the namespaces in which these are.
         self._namespaces: list[tuple[Any, Mapping[str, Any] | None, bool]] = []
+        self._class_names: dict[int, Mapping[str, Any]] = {}
         self._met: dict[int, Any] = {}
         self._nodes: dict[int, Node] = {}
         self._waiting: list[tuple[Any, str]] = []
@@ -276,11 +278,7 @@ class Watch:
         if origin is LIBRARY and watched is not None:
             self._waiting += [(getattr(thing, name), via) for name in watched]
             return
-        try:
-            names = object.__getattribute__(thing, "__dict__")
-        except AttributeError:
-            names = None
-        self._add_namespace(thing, names if isinstance(names, dict) else None, origin is LIBRARY)
+        self._add_namespace(thing, namespace_of(thing), origin is LIBRARY)
 
     def _add_namespace(self, thing: Any, names: Mapping[str, Any] | None, whole: bool = False) -> None:
         self._namespaces.append((thing, names, whole))
@@ -309,7 +307,9 @@ class Watch:
             holder = holder_of(kind, name)
             for parent in kind.__mro__ if holder not in (None, object) else ():
                 if origin_of_class(parent) is USER:
-                    self._add(Kind.NAME, parent.__dict__, name, name)
+                    # Classes make a new view of their namespace for whoever asks.
+                    names = self._class_names.setdefault(id(parent), parent.__dict__)
+                    self._add(Kind.NAME, names, name, name)
                 if parent is holder:
                     break
 
