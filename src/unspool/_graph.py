@@ -92,6 +92,11 @@ class _InternalFiles(dict[str, bool]):
 _is_internal = _InternalFiles()
 
 
+def is_internal(filename: str) -> bool:
+    """Whether a source file belongs to unspool."""
+    return _is_internal[filename]
+
+
 _origin: ContextVar[Origin | None] = ContextVar("unspool_origin", default=None)
 
 _core.bind(no_params=NO_PARAMS, is_internal=_is_internal, origin=_origin, with_sizes=with_sizes)

@@ -18,6 +18,7 @@ from unspool._core import TensorBase
 from unspool._dims import Size, product
 from unspool._engine.default import default_engine
 from unspool._graph import Node
+from unspool._leaving import watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.op import Op, lookup
 from unspool.errors import DTypeError, MutationError, ShapeError
@@ -167,6 +168,9 @@ class Tensor(TensorBase):
         return self.eval().tolist()
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        watch = watched.get()
+        if watch is not None:
+            watch_array(watch, self, copy)
         value = self.eval()
         if dtype is not None and value.dtype != dtype:
             if copy is False:
@@ -175,12 +179,18 @@ class Tensor(TensorBase):
         return value.copy() if copy else value
 
     def __float__(self) -> float:
+        watch = watched.get()
+        if watch is not None:
+            watch_number(watch, self)
         return float(self._scalar("float"))
 
     def __int__(self) -> int:
         return int(self._scalar("int"))
 
     def __complex__(self) -> complex:
+        watch = watched.get()
+        if watch is not None:
+            watch_number(watch, self)
         return complex(self._scalar("complex"))
 
     def __bool__(self) -> bool:
@@ -239,7 +249,7 @@ class Tensor(TensorBase):
         wrt: Any,
         *,
         holomorphic: bool = False,
-        unconnected: Literal["zeros", "none", "raise"] = "zeros",
+        unconnected: Literal["auto", "zeros", "none", "raise"] = "auto",
         memory: str | int | float | None = None,
         checkpoint: CheckpointConfig | None = None,
     ) -> Any:
@@ -251,8 +261,9 @@ class Tensor(TensorBase):
             Any tensors this one was made from, leaves or not. The result has the same structure.
         holomorphic : bool
             For a complex result that is a holomorphic function of complex tensors: return its complex derivative.
-        unconnected : {"zeros", "none", "raise"}
-            What to return for a tensor that this one does not depend on.
+        unconnected : {"auto", "zeros", "none", "raise"}
+            What to return for a tensor that this one does not depend on: zeros, ``None`` or a `NotConnectedError`. By
+            default zeros beside tensors that it depends on, and an error if it depends on none of them.
         memory : str, int or float, optional
             A budget, as in `unspool.memory`. The gradient is computed at once, within it.
         checkpoint : CheckpointConfig, optional

@@ -22,6 +22,7 @@ __all__ = [
     "GradientCheckError",
     "IndexRangeError",
     "KernelError",
+    "LeftGraphError",
     "MissingRuleError",
     "MutationError",
     "NaNError",
@@ -186,7 +187,11 @@ class MissingRuleError(UnspoolError, NotImplementedError):
 
 
 class NotConnectedError(UnspoolError, ValueError):
-    """The output does not depend on a variable, and ``unconnected="raise"`` was given."""
+    """The output does not depend on any of the variables, or not on one and ``unconnected="raise"`` was given."""
+
+
+class LeftGraphError(UnspoolError, TypeError):
+    """While a derivative was taken, a tensor that depends on a variable became a plain array without being asked to."""
 
 
 class NonScalarLossError(UnspoolError, ValueError):

@@ -127,7 +127,7 @@ def test_gradient_of_single_precision_is_single_precision() -> None:
 # --- what is not connected -------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_connected_is_zeros_by_default() -> None:
+def test_what_is_not_connected_is_zeros_beside_what_is() -> None:
     x, y = us.tensor(X), us.tensor(Y, dtype="float32")
     found = cubes(x).grad([x, y])
     assert found[1].shape == (3,) and found[1].dtype == np.float32
@@ -164,7 +164,7 @@ def test_later_tensors_and_integer_paths_are_not_connected() -> None:
 def test_zeros_for_symbolic_shapes_are_built_lazily() -> None:
     n = us.dims("n")
     x, y = us.placeholder((n,)), us.placeholder((n,))
-    close(us.sum(x).grad(y).eval({x: [1.0, 2.0], y: [0.0, 0.0]}), [0.0, 0.0])
+    close(us.sum(x).grad(y, unconnected="zeros").eval({x: [1.0, 2.0], y: [0.0, 0.0]}), [0.0, 0.0])
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ def test_an_integer_result_has_no_gradient() -> None:
         us.sum(us.astype(x, "int64")).grad(x)
 
 
-def test_unconnected_has_three_meanings() -> None:
+def test_unconnected_has_four_meanings() -> None:
     x = us.tensor(X)
-    with pytest.raises(ArgumentError, match="'zeros', 'none' or 'raise'"):
+    with pytest.raises(ArgumentError, match="'auto', 'zeros', 'none' or 'raise'"):
         cubes(x).grad(x, unconnected="zero")  # type: ignore[arg-type]
 
 
@@ -263,7 +263,7 @@ def test_value_and_grad_gives_both_and_aux() -> None:
 
 
 def test_a_function_that_returns_a_plain_number_is_not_connected() -> None:
-    close(us.grad(lambda x: 3.0)(X), np.zeros(3))
+    close(us.grad(lambda x: 3.0, unconnected="zeros")(X), np.zeros(3))
     assert us.grad(lambda x: 3.0, unconnected="none")(X) is None
     with pytest.raises(NotConnectedError, match="argument 0"):
         us.grad(lambda x: 3.0, unconnected="raise")(X)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._autodiff import trees
+from unspool._autodiff.connected import moves
 from unspool._autodiff.identity import alias
 from unspool._dims import equal
 from unspool._dtypes import INEXACT, promote
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node
+from unspool._leaving import watching
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import astype
 from unspool._ops.leaf import as_tensor, constant, tensor
@@ -32,6 +34,13 @@ class Variables:
     """The differentiable leaves of nested arguments, each under an identity of its own.
 
     Leaves that are not floating-point or complex are held fixed if ``fixed`` allows it, else refused.
+
+    Attributes
+    ----------
+    tensors : list of Tensor
+        The variables.
+    derivatives : set of id
+        Results of derivatives that the function took itself while it was called with them.
     """
 
     def __init__(self, args: Any, roots: Sequence[str], *, fixed: bool) -> None:
@@ -52,6 +61,7 @@ class Variables:
                     "floating-point or complex values (3.0 instead of 3, or us.astype)"
                 )
         self._roots = roots
+        self.derivatives: set[int] = set()
 
     def nested(self) -> tuple[Any, ...]:
         """Return the arguments with the variables in place."""
@@ -88,11 +98,21 @@ def _names(structure: Any, roots: Sequence[str]) -> list[str]:
 
 
 class Outputs:
-    """The leaves of what a function returned, as tensors; a leaf that is none is a constant."""
+    """The leaves of what a function returned, as tensors; a leaf that is none is a constant.
+
+    Attributes
+    ----------
+    tensors : list of Tensor
+        The leaves.
+    plain : str or None
+        What they are, if none of them was a tensor.
+    """
 
     def __init__(self, returned: Any) -> None:
         leaves, self.structure = trees.flatten(returned)
         self.tensors = [as_tensor(leaf) for leaf in leaves]
+        is_plain = bool(leaves) and not any(isinstance(leaf, Node) for leaf in leaves)
+        self.plain = f"a plain {type(leaves[0]).__name__}" if is_plain else None
 
     def nested(self) -> Any:
         """Return the outputs as the function nested them."""
@@ -134,7 +154,9 @@ def call(
     filled = list(args)
     for n, value in zip(places, variables.nested(), strict=True):
         filled[n] = value
-    return variables, f(*filled, **kwargs)
+    with watching(lambda node: moves(node, variables.tensors)) as watch:
+        variables.derivatives = watch.derivatives
+        return variables, f(*filled, **kwargs)
 
 
 def as_argnums(argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:

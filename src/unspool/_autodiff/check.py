@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspool._autodiff import trees
+from unspool._autodiff.connected import moves
 from unspool._autodiff.differences import derivative
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.report import Comparison, GradientReport
@@ -28,6 +29,7 @@ from unspool._dtypes import COMPLEX, COMPLEX64, FLOAT32, INEXACT, real_dtype
 from unspool._engine.default import default_engine
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node
+from unspool._leaving import watching
 from unspool._ops.leaf import as_tensor, constant, tensor
 from unspool.errors import ArgumentError, DTypeError, GradientCheckError
 
@@ -263,7 +265,9 @@ class _Map:
             filled = list(values)
             for i, variable in zip(moving, variables, strict=True):
                 filled[i] = variable
-            outputs = [as_tensor(out) for out in trees.flatten(f(*trees.unflatten(structure, filled)))[0]]
+            with watching(lambda node: moves(node, variables)):
+                returned = f(*trees.unflatten(structure, filled))
+            outputs = [as_tensor(out) for out in trees.flatten(returned)[0]]
             return variables, [out for out in outputs if out.dtype in INEXACT]
 
         every = trees.names(structure, "args")

@@ -8,6 +8,7 @@ from unspool._autodiff import trees
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._graph import Node, describe, source_of
+from unspool._leaving import note_derivatives
 from unspool._ops.leaf import as_tensor, constant
 from unspool.errors import ComplexLossError, DTypeError, NonScalarLossError, SeedShapeError, StructureError
 
@@ -52,7 +53,9 @@ def cotangents(loss: Tensor, nodes: Any, seed: Any = None) -> Any:
     for variable, name in zip(variables, trees.names(structure, "nodes"), strict=True):
         if not isinstance(variable, Node):
             raise StructureError(f"{name} must be a tensor of the graph, got {type(variable).__name__}")
-    return trees.unflatten(structure, pullback([loss], [_seed(loss, seed)], variables))
+    found = pullback([loss], [_seed(loss, seed)], variables)
+    note_derivatives(found)
+    return trees.unflatten(structure, found)
 
 
 def _seed(loss: Tensor, seed: Any) -> Tensor:

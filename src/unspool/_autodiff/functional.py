@@ -7,11 +7,19 @@ reverse or forward. The results are graph again, so every transform composes wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff import trees
-from unspool._autodiff.arguments import Outputs, as_argnums, call, name_of, split_aux
+from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
+from unspool._autodiff.connected import (
+    OrZeros,
+    Unconnected,
+    check_unconnected,
+    depends,
+    not_connected,
+    require_connection,
+)
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros_like
 from unspool._autodiff.jacobians import hessian, jacfwd, jacobian, jacrev
@@ -19,10 +27,10 @@ from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node, describe, source_of
+from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import conj
 from unspool._ops.leaf import CONSTANT, constant
 from unspool.errors import (
-    ArgumentError,
     ComplexLossError,
     DTypeError,
     NonScalarLossError,
@@ -47,22 +55,20 @@ __all__ = [
     "vjp",
 ]
 
-Unconnected: TypeAlias = Literal["zeros", "none", "raise"]
-
 
 # --- gradients -------------------------------------------------------------------------------------------------------
 
 
-def gradient_of(output: Tensor, wrt: Any, *, holomorphic: bool = False, unconnected: Unconnected = "zeros") -> Any:
+def gradient_of(output: Tensor, wrt: Any, *, holomorphic: bool = False, unconnected: Unconnected = "auto") -> Any:
     """Return the gradient of a scalar tensor with respect to tensors of its graph; see `Tensor.grad`."""
     if isinstance(wrt, Node):
         _check_variable(wrt, "wrt")
-        return _gradient(output, [wrt], lambda: ["wrt"], holomorphic, unconnected)[0]  # type: ignore[list-item]
+        return _gradient_of(output, [wrt], ["wrt"], holomorphic, unconnected)[0]  # type: ignore[list-item]
     variables, structure = trees.flatten(wrt)
     names = trees.names(structure, "wrt")
     for variable, name in zip(variables, names, strict=True):
         _check_variable(variable, name)
-    return trees.unflatten(structure, _gradient(output, variables, lambda: names, holomorphic, unconnected))
+    return trees.unflatten(structure, _gradient_of(output, variables, names, holomorphic, unconnected))
 
 
 def grad(
@@ -70,7 +76,7 @@ def grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-    unconnected: Unconnected = "zeros",
+    unconnected: Unconnected = "auto",
 ) -> Callable[..., Any]:
     """Make the function that computes the gradient of a scalar function.
 
@@ -84,8 +90,10 @@ def grad(
         Whether ``f`` also returns something that is passed through without being differentiated.
     holomorphic : bool
         For a complex result that is a holomorphic function of complex arguments: compute its complex derivative.
-    unconnected : {"zeros", "none", "raise"}
-        What to give for an argument that the result does not depend on.
+    unconnected : {"auto", "zeros", "none", "raise"}
+        What to give for an argument that the result does not depend on: zeros, ``None`` or a `NotConnectedError`. By
+        default zeros beside arguments that it depends on, and an error if it depends on none: then some value has left
+        the graph. A result made of derivatives may be constant, as the second derivative of a linear function is.
 
     Returns
     -------
@@ -117,7 +125,7 @@ def value_and_grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-    unconnected: Unconnected = "zeros",
+    unconnected: Unconnected = "auto",
 ) -> Callable[..., Any]:
     """Make the function that computes a scalar function and its gradient; the parameters are those of `grad`.
 
@@ -135,6 +143,7 @@ def value_and_grad(
     """
     check_callable(f, "us.value_and_grad")
     positions, single = as_argnums(argnums)
+    check_unconnected(unconnected, ("auto", "zeros", "none", "raise"))
 
     @wraps(f)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
@@ -146,11 +155,25 @@ def value_and_grad(
                 f"a gradient needs one scalar, but {name_of(f)} returned {trees.show(outputs.structure)}; "
                 "with has_aux=True a function returns (scalar, anything)"
             )
+        require = partial(require_connection, outputs, variables, name_of(f))
+        if outputs.plain and unconnected == "auto":
+            require()
         loss = outputs.tensors[0]
-        found = variables.restore(_gradient(loss, variables.tensors, variables.names, holomorphic, unconnected))
+        gradient = _gradient(loss, variables.tensors, variables.names, holomorphic, unconnected, require)
+        found = variables.restore(gradient)
         return ((loss, aux) if has_aux else loss), (found[0] if single else found)
 
     return value_and_gradient
+
+
+def _gradient_of(
+    output: Tensor, variables: Sequence[Tensor], names: Sequence[str], holomorphic: bool, unconnected: Unconnected
+) -> list[Tensor | None]:
+    def require() -> None:
+        if not depends([output], variables):
+            raise not_connected(output, variables, names)
+
+    return _gradient(output, variables, lambda: names, holomorphic, unconnected, require)
 
 
 def _gradient(
@@ -159,20 +182,24 @@ def _gradient(
     names: Callable[[], Sequence[str]],
     holomorphic: bool,
     unconnected: Unconnected,
+    require: Callable[[], None],
 ) -> list[Tensor | None]:
-    if unconnected not in ("zeros", "none", "raise"):
-        raise ArgumentError(f"unconnected is 'zeros', 'none' or 'raise', got {unconnected!r}")
+    """Return the gradient; ``require`` raises if the loss depends on no variable and should."""
+    check_unconnected(unconnected, ("auto", "zeros", "none", "raise"))
     _check_loss(loss, holomorphic)
-    found: list[Tensor | None] = []
-    for i, (variable, ct) in enumerate(zip(variables, _pull_one(loss, variables), strict=True)):
+    found = _pull_one(loss, variables)
+    if unconnected == "auto" and found and all(ct is None for ct in found):
+        require()
+    for i, (variable, ct) in enumerate(zip(variables, found, strict=True)):
         if holomorphic and variable.dtype not in COMPLEX:
             raise DTypeError(f"holomorphic=True needs complex variables, but {names()[i]} has dtype {variable.dtype}")
         if ct is not None:
-            found.append(conj(ct) if holomorphic else ct)
+            found[i] = conj(ct) if holomorphic else ct
         elif unconnected == "raise":
             raise NotConnectedError(f"{describe(loss)}, made at {source_of(loss)}, does not depend on {names()[i]}")
-        else:
-            found.append(None if unconnected == "none" else zeros_like(variable))
+        elif unconnected != "none":
+            found[i] = zeros_like(variable)
+    note_derivatives(found)
     return found
 
 
@@ -215,7 +242,7 @@ def _check_variable(variable: Any, name: str) -> None:
 # --- products with the Jacobian --------------------------------------------------------------------------------------
 
 
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False, unconnected: OrZeros = "auto") -> Any:
     """Call a function and prepare products of cotangents with its Jacobian (reverse mode).
 
     Parameters
@@ -224,6 +251,10 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         Any function of nested arguments; returns ``(output, aux)`` with ``has_aux=True``.
     *primals : pytree
         The arguments. What is not floating-point or complex is held fixed, and its cotangent is ``None``.
+    has_aux : bool
+        Whether ``f`` also returns something that is passed through without being differentiated.
+    unconnected : {"auto", "zeros"}
+        What outputs of which none depends on an argument give: an error, or zeros; see `grad`.
 
     Returns
     -------
@@ -245,15 +276,22 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     variables, returned = call(f, primals, {}, range(len(primals)), fixed=True)
     output, aux = split_aux(f, returned, has_aux)
     outputs = Outputs(output)
+    require = _requirement(f, outputs, variables, unconnected)
 
     def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
         found = pullback(outputs.tensors, outputs.cotangents(cotangent), variables.tensors)
-        return variables.restore(_or_zeros(found, variables.tensors))
+        return variables.restore(_or_zeros(found, variables.tensors, require))
 
     return (outputs.nested(), vjp_fn, aux) if has_aux else (outputs.nested(), vjp_fn)
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+def jvp(
+    f: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: bool = False,
+    unconnected: OrZeros = "auto",
+) -> Any:
     """Call a function and return the product of its Jacobian with tangents (forward mode).
 
     Parameters
@@ -265,6 +303,10 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     tangents : tuple or list
         Their tangents, nested alike, with the same shapes. ``None`` stands for a leaf that does not move; it is the
         only tangent of a leaf that is not floating-point or complex.
+    has_aux : bool
+        Whether ``f`` also returns something that is passed through without being differentiated.
+    unconnected : {"auto", "zeros"}
+        What outputs of which none depends on an argument give: an error, or zeros; see `grad`.
 
     Returns
     -------
@@ -283,12 +325,12 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     (6.0, 23.0)
     """
     _check_arguments(primals, tangents)
-    out, jvp_fn, aux = _linearized(f, primals, has_aux)
+    out, jvp_fn, aux = _linearized(f, primals, has_aux, unconnected)
     return (out, jvp_fn(*tangents), aux) if has_aux else (out, jvp_fn(*tangents))
 
 
-def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """Call a function once and return its linear approximation there.
+def linearize(f: Callable[..., Any], *primals: Any, unconnected: OrZeros = "auto") -> tuple[Any, Callable[..., Any]]:
+    """Call a function once and return its linear approximation there; the parameters are those of `jvp`.
 
     Returns
     -------
@@ -305,23 +347,26 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     >>> float(push(1.0)), float(push(2.0))
     (6.0, 12.0)
     """
-    out, jvp_fn, _ = _linearized(f, primals, has_aux=False)
+    out, jvp_fn, _ = _linearized(f, primals, False, unconnected)
     return out, jvp_fn
 
 
-def _linearized(f: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> tuple[Any, Callable[..., Any], Any]:
+def _linearized(
+    f: Callable[..., Any], primals: Sequence[Any], has_aux: bool, unconnected: OrZeros
+) -> tuple[Any, Callable[..., Any], Any]:
     variables, returned = call(f, primals, {}, range(len(primals)), fixed=True)
     output, aux = split_aux(f, returned, has_aux)
     outputs = Outputs(output)
+    require = _requirement(f, outputs, variables, unconnected)
 
     def jvp_fn(*tangents: Any) -> Any:
         found = pushforward(outputs.tensors, variables.tensors, variables.tangents(tangents))
-        return outputs.restore(_or_zeros(found, outputs.tensors))
+        return outputs.restore(_or_zeros(found, outputs.tensors, require))
 
     return outputs.nested(), jvp_fn, aux
 
 
-def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], unconnected: OrZeros = "auto") -> Any:
     """Return the product of the Hessian of a scalar function with tangents, at the cost of a few gradients.
 
     Parameters
@@ -330,6 +375,8 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         Returns a real scalar.
     primals, tangents : tuple or list
         The arguments, and one tangent for each, nested alike.
+    unconnected : {"auto", "zeros"}
+        What a scalar that depends on no argument gives: an error, or zeros; see `grad`.
 
     Returns
     -------
@@ -347,9 +394,10 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     outputs = Outputs(returned)
     if not trees.is_leaf(outputs.structure):
         raise StructureError(f"a Hessian needs one scalar, but {name_of(f)} returned {trees.show(outputs.structure)}")
+    require = _requirement(f, outputs, variables, unconnected)
     loss = outputs.tensors[0]
     _check_loss(loss, holomorphic=False)
-    slopes = _or_zeros(_pull_one(loss, variables.tensors), variables.tensors)
+    slopes = _or_zeros(_pull_one(loss, variables.tensors), variables.tensors, require)
     found = pushforward(slopes, variables.tensors, variables.tangents(tangents))
     products = variables.restore(_or_zeros(found, variables.tensors))
     return products[0] if len(products) == 1 else products
@@ -363,9 +411,27 @@ def _check_arguments(primals: Any, tangents: Any) -> None:
         raise StructureError(f"there are {len(primals)} primals and {len(tangents)} tangents")
 
 
-def _or_zeros(found: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Any]:
+def _requirement(
+    f: Callable[..., Any], outputs: Outputs, variables: Variables, unconnected: OrZeros
+) -> Callable[[], None]:
+    """Return what raises if outputs depend on no variable and should; at once if none of them is a tensor."""
+    check_unconnected(unconnected, ("auto", "zeros"))
+    if unconnected == "zeros":
+        return lambda: None
+    if outputs.plain:
+        require_connection(outputs, variables, name_of(f))
+    return partial(require_connection, outputs, variables, name_of(f))
+
+
+def _or_zeros(
+    found: Sequence[Tensor | None], like: Sequence[Tensor], require: Callable[[], None] = lambda: None
+) -> list[Any]:
     """Return derivatives with zeros for what is not connected, and ``None`` for what has no derivative."""
-    return [
+    if all(derivative is None for derivative in found):
+        require()
+    filled = [
         derivative if derivative is not None else zeros_like(x) if x.dtype in INEXACT else None
         for derivative, x in zip(found, like, strict=True)
     ]
+    note_derivatives(filled)
+    return filled

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
+from unspool._autodiff.connected import OrZeros, check_unconnected, require_connection
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros
 from unspool._autodiff.reverse import pullback
 from unspool._dims import is_concrete, product
-from unspool._dtypes import COMPLEX, INEXACT, complex_dtype
+from unspool._dtypes import COMPLEX, INEXACT, DType, complex_dtype
 from unspool._fragments.asking import check_callable
+from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import add, astype, conj, multiply
 from unspool._ops.layout import reshape, stack
 from unspool._ops.leaf import constant
@@ -35,6 +37,7 @@ def jacobian(
     has_aux: bool = False,
     holomorphic: bool = False,
     mode: Literal["auto", "reverse", "forward"] = "auto",
+    unconnected: OrZeros = "auto",
 ) -> Callable[..., Any]:
     """Make the function that computes a Jacobian.
 
@@ -50,6 +53,8 @@ def jacobian(
         For a holomorphic function of complex arguments: compute complex derivatives.
     mode : {"auto", "reverse", "forward"}
         Row by row, column by column, or whichever is fewer.
+    unconnected : {"auto", "zeros"}
+        What outputs of which none depends on an argument give: an error, or zeros; see `grad`.
 
     Returns
     -------
@@ -67,6 +72,7 @@ def jacobian(
     if mode not in ("auto", "reverse", "forward"):
         raise ArgumentError(f"mode is 'auto', 'reverse' or 'forward', got {mode!r}")
     check_callable(f, "a Jacobian or Hessian")
+    check_unconnected(unconnected, ("auto", "zeros"))
     positions, single = as_argnums(argnums)
 
     @wraps(f)
@@ -77,7 +83,14 @@ def jacobian(
         _check(name_of(f), outputs.tensors, variables.tensors, holomorphic)
         by_rows = mode == "reverse" or (mode == "auto" and _rows_are_fewer(outputs, variables, holomorphic))
         blocks = (_by_rows if by_rows else _by_columns)(outputs.tensors, variables.tensors, holomorphic)
-        nested = [variables.restore(row) for row in blocks]
+        if unconnected == "auto" and all(block is None for row in blocks for block in row):
+            require_connection(outputs, variables, name_of(f))
+        whole = [
+            [_or_zeros(block, out, x) for block, x in zip(row, variables.tensors, strict=True)]
+            for row, out in zip(blocks, outputs.tensors, strict=True)
+        ]
+        note_derivatives(block for row in whole for block in row)
+        nested = [variables.restore(row) for row in whole]
         found = outputs.restore([row[0] if single else row for row in nested])
         return (found, aux) if has_aux else found
 
@@ -85,7 +98,11 @@ def jacobian(
 
 
 def jacrev(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    unconnected: OrZeros = "auto",
 ) -> Callable[..., Any]:
     """Make the function that computes a Jacobian row by row, in reverse mode; see `jacobian`.
 
@@ -95,11 +112,15 @@ def jacrev(
     >>> us.jacrev(lambda x: us.sum(x * x))(us.tensor([1.0, 2.0])).eval()
     array([2., 4.])
     """
-    return jacobian(f, argnums, has_aux, holomorphic, mode="reverse")
+    return jacobian(f, argnums, has_aux, holomorphic, "reverse", unconnected)
 
 
 def jacfwd(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    unconnected: OrZeros = "auto",
 ) -> Callable[..., Any]:
     """Make the function that computes a Jacobian column by column, in forward mode; see `jacobian`.
 
@@ -109,11 +130,15 @@ def jacfwd(
     >>> us.jacfwd(lambda x: us.sum(x * x))(us.tensor([1.0, 2.0])).eval()
     array([2., 4.])
     """
-    return jacobian(f, argnums, has_aux, holomorphic, mode="forward")
+    return jacobian(f, argnums, has_aux, holomorphic, "forward", unconnected)
 
 
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    unconnected: OrZeros = "auto",
 ) -> Callable[..., Any]:
     """Make the function that computes a matrix of second derivatives, forward over reverse.
 
@@ -126,7 +151,7 @@ def hessian(
     array([[4., 2.],
            [2., 0.]])
     """
-    return jacfwd(jacrev(f, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+    return jacfwd(jacrev(f, argnums, has_aux, holomorphic, unconnected), argnums, has_aux, holomorphic, unconnected)
 
 
 def _check(name: str, outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> None:
@@ -159,7 +184,7 @@ def _sweeps(tensors: Sequence[Tensor], holomorphic: bool) -> int:
 # is g(1) + i·g(i) in all cases: a gradient for a complex argument, a derivative for a complex result.
 
 
-def _by_rows(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> list[list[Tensor]]:
+def _by_rows(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> list[list[Tensor | None]]:
     blocks = []
     for out in outputs:
         rows: list[list[Tensor | None]] = []
@@ -170,8 +195,8 @@ def _by_rows(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic
     return blocks
 
 
-def _by_columns(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> list[list[Tensor]]:
-    blocks: list[list[Tensor]] = [[] for _ in outputs]
+def _by_columns(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> list[list[Tensor | None]]:
+    blocks: list[list[Tensor | None]] = [[] for _ in outputs]
     for x in variables:
         columns: list[list[Tensor | None]] = []
         for units in _units(x, holomorphic):
@@ -204,12 +229,19 @@ def _combine(parts: Sequence[Tensor | None], holomorphic: bool, *, conjugated: b
     return first if along_i is None else add(first, multiply(along_i, 1j))
 
 
-def _assemble(slices: Sequence[Tensor | None], out: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Put rows (``axis=0``) or columns (``axis=-1``) together to one block of the Jacobian."""
-    shape = out.shape + x.shape
-    dtype = complex_dtype(x.dtype) if out.dtype in COMPLEX else x.dtype
+def _assemble(slices: Sequence[Tensor | None], out: Tensor, x: Tensor, axis: int) -> Tensor | None:
+    """Put rows (``axis=0``) or columns (``axis=-1``) together to one block of the Jacobian; ``None`` if all are."""
     if all(s is None for s in slices):
-        return zeros(shape, dtype)
+        return None
+    dtype = _block_dtype(out, x)
     template = x if axis == 0 else out
     filled = [zeros(template.shape, dtype) if s is None else astype(s, dtype) for s in slices]
-    return reshape(stack(filled, axis=axis), shape)
+    return reshape(stack(filled, axis=axis), out.shape + x.shape)
+
+
+def _or_zeros(block: Tensor | None, out: Tensor, x: Tensor) -> Tensor:
+    return zeros(out.shape + x.shape, _block_dtype(out, x)) if block is None else block
+
+
+def _block_dtype(out: Tensor, x: Tensor) -> DType:
+    return complex_dtype(x.dtype) if out.dtype in COMPLEX else x.dtype

@@ -17,7 +17,7 @@ from unspool._dims import Dim, Shape, Size, maximum
 from unspool._dtypes import FLOAT64, INT64, DType, as_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant, tensor
+from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant, holds_tensors, stacked, tensor
 from unspool._ops.op import Op, register
 from unspool.errors import ArgumentError, DTypeError
 
@@ -32,6 +32,9 @@ _NUMBERS = (int, float, complex, np.generic)
 
 def asarray(x: Any, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> Tensor:
     """Return a tensor for anything: a tensor as it is, other data as a new leaf.
+
+    Nested lists with tensors in them become one tensor that is made from these, as ``np.array`` makes one array of
+    nested lists of arrays.
 
     Parameters
     ----------
@@ -51,7 +54,12 @@ def asarray(x: Any, dtype: DTypeLike | None = None, *, copy: bool | None = None)
     tensor (2,) int64
     >>> us.asarray(x) is x
     True
+    >>> us.asarray([[x[0], 0], [0, x[1]]]).eval()
+    array([[1, 0],
+           [0, 2]])
     """
+    if isinstance(x, (list, tuple)) and holds_tensors(x):
+        x = stacked(x)
     if isinstance(x, Node):
         return as_tensor(x) if dtype is None else elementwise.astype(x, dtype)
     return tensor(x, dtype=dtype, copy=copy is not False)

@@ -140,13 +140,34 @@ def as_shape(shape: Size | tuple[Size, ...] | list[Size]) -> Shape:
 
 
 def as_tensor(value: Any) -> Tensor:
-    """Return a tensor for an operand: itself, or a constant."""
-    return value if isinstance(value, Node) else constant(value)  # type: ignore[return-value]
+    """Return a tensor for an operand: itself, a constant, or for lists with tensors in them what stacks these."""
+    if isinstance(value, Node):
+        return value  # type: ignore[return-value]
+    return stacked(value) if isinstance(value, (list, tuple)) and holds_tensors(value) else constant(value)
+
+
+def stacked(items: Any) -> Tensor:
+    """Return nested lists with tensors in them as one tensor, as ``np.array`` does with lists of arrays."""
+    from unspool._ops.layout import stack  # it stands on this module
+
+    return stack([stacked(item) if isinstance(item, (list, tuple)) else item for item in items])
+
+
+def holds_tensors(data: Any) -> bool:
+    """Whether there are tensors in nested lists."""
+    level = [data]
+    while level and all(isinstance(item, (list, tuple)) for item in level):
+        level = [item for items in level for item in items]
+        if any(isinstance(item, Node) for item in level):
+            return True
+    return False
 
 
 def as_operands(*values: Any) -> tuple[Tensor, ...]:
     """Return tensors for the operands of one op; Python scalars are weak and take the dtype of the others."""
     strong = [v.dtype for v in values if isinstance(v, (Node, np.ndarray, np.generic))]
+    if len(strong) < len(values) and any(isinstance(v, (list, tuple)) and holds_tensors(v) for v in values):
+        return as_operands(*[as_tensor(v) if isinstance(v, (list, tuple)) else v for v in values])
     if not strong:
         strong = [np.asarray(v).dtype for v in values if type(v) not in _PYTHON_SCALARS]
     if not strong:
@@ -206,7 +227,8 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, Node):
         data = data.eval()  # type: ignore[attr-defined]
-    _refuse_nested_tensors(data)
+    if type(data) is not np.ndarray:
+        _refuse_what_would_be_lost(data)
     try:
         array = np.asarray(data)
         if wanted is None and array.dtype not in SUPPORTED:
@@ -223,13 +245,22 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
     return array
 
 
-def _refuse_nested_tensors(data: Any) -> None:
-    """Refuse lists with tensors in them: making a leaf of their values would silently cut off their history."""
-    level = [data]
-    while level and all(isinstance(item, (list, tuple)) for item in level):
-        level = [item for items in level for item in items]
-        if any(isinstance(item, Node) for item in level):
-            raise DTypeError("cannot make one leaf from a list of tensors; us.stack([...]) keeps their history")
+def _refuse_what_would_be_lost(data: Any) -> None:
+    """Refuse what an array of the values would silently be without: a mask, or the history of tensors in a list."""
+    if is_masked(data):
+        raise DTypeError(
+            "tensors have no masks: masked.filled(value) puts a value there, us.where chooses; masked.data ignores it"
+        )
+    if holds_tensors(data):
+        raise DTypeError("cannot make one leaf from a list of tensors; us.asarray([...]) keeps their history")
+
+
+def is_masked(data: Any) -> bool:
+    """Whether data is a masked array, or a list of them."""
+    if isinstance(data, (list, tuple)):
+        return any(is_masked(item) for item in data if not isinstance(item, (int, float)))
+    # A subclass of arrays: the module of masked arrays need not be there.
+    return isinstance(data, np.ndarray) and type(data) is not np.ndarray and isinstance(data, np.ma.MaskedArray)
 
 
 def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
