@@ -258,3 +258,54 @@ def test_a_dtype_that_would_lose_information_is_refused() -> None:
 
 def test_neutral_arguments_are_accepted() -> None:
     np.testing.assert_array_equal(np.add(A, us.tensor(X), where=True, casting="same_kind", subok=True).eval(), A + X)
+
+
+# --- masked arrays ---------------------------------------------------------------------------------------------------
+
+MASKED = np.ma.masked_array(A, mask=A > 3.5)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "us.tensor(m)",
+        "us.constant(m)",
+        "us.asarray(m)",
+        "us.tensor([m, m])",
+        "us.tensor(np.ma.masked)",
+        "us.sum(m)",
+        "t * m",
+        "m * t",
+        "m + t",
+        "m - t",
+        "m / t",
+        "m // t",
+        "m ** t",
+        "m.__imul__(t)",
+        "m @ t.T",
+        "t @ m.T",
+        "np.add(m, t)",
+        "np.add(t, m)",
+        "np.ma.multiply(m, t)",
+        "np.concatenate([m, t])",
+        "np.where(t > 1, t, m)",
+        "t.at[0].set(m[0])",
+        "t * m[1, 2]",
+        "us.sum(p).eval({p: m})",
+    ],
+)
+def test_a_masked_array_does_not_lose_its_mask(expression: str) -> None:
+    names = {"np": np, "us": us, "t": us.tensor(X), "m": MASKED.copy(), "p": us.placeholder(X.shape)}
+    with pytest.raises(DTypeError, match="tensors have no masks"):
+        eval(expression, names)
+
+
+def test_a_masked_array_with_nothing_masked_is_an_array() -> None:
+    whole = np.ma.masked_array(A)
+    np.testing.assert_array_equal((us.tensor(X) * whole).eval(), X * A)
+    np.testing.assert_array_equal(us.tensor(whole).eval(), A)
+
+
+def test_masks_can_be_put_on_values() -> None:
+    masked = np.ma.masked_where(X > 3, us.tensor(X))
+    assert masked.sum() == X[X <= 3].sum()

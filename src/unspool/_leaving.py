@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from unspool._graph import Node, describe, is_internal, source_at, source_of
-from unspool.errors import LeftGraphError
+from unspool.errors import DTypeError, LeftGraphError
 
 
 class Watch:
@@ -83,6 +83,22 @@ def note_derivatives(tensors: Iterable[Any]) -> None:
     while watch is not None:
         watch.derivatives.update(found)
         watch = watch.outer
+
+
+def refuse_masked_operand(node: Node) -> None:
+    """Raise `DTypeError` if a masked array asks for a tensor as its other operand: it would go without the tensor.
+
+    NumPy's masked arrays do not hand operators over as other arrays do; they convert what they meet.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    if frame is None or frame.f_code.co_name != "getdata" or frame.f_globals.get("__name__") != "numpy.ma.core":
+        return
+    frame = frame.f_back
+    if frame is not None and frame.f_code.co_name.startswith(("__call__", "__i", "power")):
+        raise DTypeError(
+            f"a masked array meets {describe(node)}, made at {source_of(node)}: tensors have no masks. "
+            "masked.filled(value) puts a value there, us.where chooses between two"
+        )
 
 
 def watch_array(watch: Watch, node: Node, copy: bool | None) -> None:

@@ -18,7 +18,7 @@ from unspool._core import TensorBase
 from unspool._dims import Size, product
 from unspool._engine.default import default_engine
 from unspool._graph import Node
-from unspool._leaving import watch_array, watch_number, watched
+from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.op import Op, lookup
 from unspool.errors import DTypeError, MutationError, ShapeError
@@ -168,6 +168,7 @@ class Tensor(TensorBase):
         return self.eval().tolist()
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        refuse_masked_operand(self)
         watch = watched.get()
         if watch is not None:
             watch_array(watch, self, copy)

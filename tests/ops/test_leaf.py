@@ -117,8 +117,8 @@ def test_a_complex_number_is_not_cut_down_to_a_real_one():
         us.tensor(1 + 2j, dtype="float64")
 
 
-def test_a_list_of_tensors_is_pointed_to_stack():
-    with pytest.raises(DTypeError, match="stack"):
+def test_a_list_of_tensors_is_pointed_to_asarray():
+    with pytest.raises(DTypeError, match="asarray"):
         us.tensor([us.tensor([1.0]), us.tensor([2.0])])
 
 
@@ -149,7 +149,7 @@ def test_what_eval_returns_cannot_be_written():
 def test_leaves_with_equal_data_are_two_variables():
     x, y = us.tensor([1.0, 2.0]), us.tensor([1.0, 2.0])
     assert x is not y
-    np.testing.assert_array_equal(us.sum(x * x).grad(y).eval(), [0.0, 0.0])
+    np.testing.assert_array_equal(us.sum(x * x).grad([x, y])[1].eval(), [0.0, 0.0])
 
 
 def test_names_are_kept():

@@ -15,7 +15,7 @@ from unspool import _dims
 from unspool._dims import Dim
 from unspool._dtypes import SUPPORTED
 from unspool._graph import Node, Params, SizedParams, describe, source_of
-from unspool._ops.leaf import PLACEHOLDER
+from unspool._ops.leaf import PLACEHOLDER, refuse_masked
 from unspool._ops.op import Op
 from unspool.errors import (
     DTypeMismatchError,
@@ -29,6 +29,8 @@ from unspool.errors import (
 
 def bind_placeholders(bindings: Mapping[Any, Any]) -> tuple[dict[int, Any], dict[str, int]]:
     """Return the bound arrays by node id and the sizes that follow from them, or raise what does not fit."""
+    if not isinstance(bindings, Mapping):
+        raise UnexpectedBindingError(f"bindings are a dict of placeholders and their values, got {bindings!r}")
     arrays: dict[int, Any] = {}
     shapes: list[tuple[Node, tuple[int, ...]]] = []
     for node, data in bindings.items():
@@ -45,6 +47,7 @@ def as_value(node: Node, data: Any) -> Any:
     """Return data as an array of a leaf's dtype and rank, or raise what does not fit."""
     if isinstance(data, Node):
         data = data.eval()  # type: ignore[attr-defined]
+    refuse_masked(data)
     try:
         array = np.asarray(data)
     except ValueError as error:

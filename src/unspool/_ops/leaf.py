@@ -247,20 +247,22 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
 
 def _refuse_what_would_be_lost(data: Any) -> None:
     """Refuse what an array of the values would silently be without: a mask, or the history of tensors in a list."""
-    if is_masked(data):
-        raise DTypeError(
-            "tensors have no masks: masked.filled(value) puts a value there, us.where chooses; masked.data ignores it"
-        )
+    refuse_masked(data)
     if holds_tensors(data):
         raise DTypeError("cannot make one leaf from a list of tensors; us.asarray([...]) keeps their history")
 
 
-def is_masked(data: Any) -> bool:
-    """Whether data is a masked array, or a list of them."""
-    if isinstance(data, (list, tuple)):
-        return any(is_masked(item) for item in data if not isinstance(item, (int, float)))
-    # A subclass of arrays: the module of masked arrays need not be there.
-    return isinstance(data, np.ndarray) and type(data) is not np.ndarray and isinstance(data, np.ma.MaskedArray)
+def refuse_masked(*data: Any) -> None:
+    """Refuse arrays with masked elements, and lists of them."""
+    level = list(data)
+    while level:
+        # The module of masked arrays is loaded only where an array is of some other class.
+        if any(isinstance(x, np.ndarray) and type(x) is not np.ndarray and np.ma.is_masked(x) for x in level):
+            raise DTypeError(
+                "tensors have no masks, and values behind one are not meant: masked.filled(value) puts a value there, "
+                "us.where chooses between two, masked.compressed() leaves them out"
+            )
+        level = [x for items in level if isinstance(items, (list, tuple)) for x in items]
 
 
 def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
