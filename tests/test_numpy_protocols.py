@@ -289,7 +289,7 @@ MASKED = np.ma.masked_array(A, mask=A > 3.5)
         "np.ma.multiply(m, t)",
         "np.concatenate([m, t])",
         "np.where(t > 1, t, m)",
-        "t.at[0].set(m[0])",
+        "t.at[0].set(m[1])",
         "t * m[1, 2]",
         "us.sum(p).eval({p: m})",
     ],

@@ -219,7 +219,8 @@ def dims(names: str) -> tuple[Dim, ...] | Dim:
     >>> us.placeholder((n, k), name="X").shape
     (n, k)
     """
-    words = names.replace(",", " ").split()
+    given: object = names
+    words = given.replace(",", " ").split() if isinstance(given, str) else []
     if not words or not all(word.isidentifier() for word in words):
         raise ShapeError(f"dims() takes names such as 'n k', got {names!r}")
     made = tuple(Dim([((("size", word),), 1)]) for word in words)

@@ -16,12 +16,13 @@ from numpy.typing import DTypeLike
 from unspool import _core
 from unspool._core import TensorBase
 from unspool._dims import Size, product
+from unspool._dtypes import COMPLEX
 from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.op import Op, lookup
-from unspool.errors import DTypeError, MutationError, ShapeError
+from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError
 
 if TYPE_CHECKING:
     from unspool.checkpoint.segments import CheckpointConfig
@@ -46,6 +47,10 @@ def _any_operands(op: Op, left: Any, right: Any) -> Tensor:
     """Record an elementwise operator of operands that are not just tensors and floats."""
     if isinstance(left, _OPERANDS) and isinstance(right, _OPERANDS):
         return elementwise.binary(op, left, right)
+    for tensor, other in ((left, right), (right, left)):
+        # Python would ask the text to repeat itself so many times.
+        if isinstance(other, (str, bytes, bytearray)) and tensor.dtype.kind != "i":
+            raise DTypeError(f"{op.name} of a tensor of dtype {tensor.dtype} and {type(other).__name__} {other!r}")
     return NotImplemented  # type: ignore[no-any-return]
 
 
@@ -105,7 +110,7 @@ class Tensor(TensorBase):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("a tensor with no axes has no len()")
+            raise NoAxesError("a tensor with no axes has no len()")
         return self.shape[0].__index__()
 
     def __repr__(self) -> str:
@@ -183,10 +188,10 @@ class Tensor(TensorBase):
         watch = watched.get()
         if watch is not None:
             watch_number(watch, self)
-        return float(self._scalar("float"))
+        return float(self._real_scalar("float"))
 
     def __int__(self) -> int:
-        return int(self._scalar("int"))
+        return int(self._real_scalar("int"))
 
     def __complex__(self) -> complex:
         watch = watched.get()
@@ -201,6 +206,11 @@ class Tensor(TensorBase):
         if self.dtype.kind != "i":
             raise DTypeError(f"only integer tensors can be used as an index, not {self.dtype}")
         return int(self._scalar("index"))
+
+    def _real_scalar(self, what: str) -> Any:
+        if self.dtype in COMPLEX:
+            raise DTypeError(f"{what}() of a tensor of dtype {self.dtype}: take .real or abs() first, or use complex()")
+        return self._scalar(what)
 
     def _scalar(self, what: str) -> Any:
         value = self.value
@@ -219,7 +229,7 @@ class Tensor(TensorBase):
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise ShapeError("a tensor with no axes cannot be iterated over")
+            raise NoAxesError("a tensor with no axes cannot be iterated over")
         self.eval()
         return iter(layout.unstack(self))
 

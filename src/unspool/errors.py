@@ -26,6 +26,7 @@ __all__ = [
     "MissingRuleError",
     "MutationError",
     "NaNError",
+    "NoAxesError",
     "NonScalarLossError",
     "NonScalarOutputError",
     "NotConnectedError",
@@ -60,6 +61,10 @@ class UnspoolError(Exception):
 
 class ShapeError(UnspoolError, ValueError):
     """Shapes or axes that an operation cannot accept."""
+
+
+class NoAxesError(ShapeError, TypeError):
+    """A tensor without axes where a sequence is needed. A `TypeError` too, as NumPy's is: libraries ask by trying."""
 
 
 class DTypeError(UnspoolError, TypeError):

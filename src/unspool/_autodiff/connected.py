@@ -53,7 +53,7 @@ def not_connected(output: Node, variables: Sequence[Node], names: Sequence[str])
 
 _ADVICE = (
     "A value that became a plain number or array on the way (float, np.asarray, math, a library's function) is a "
-    "constant from there on. Pass unconnected='zeros' if a constant is meant"
+    "constant from there on. Pass unconnected='zeros' if a constant is meant, as the slope of a linear function is one"
 )
 
 

@@ -11,7 +11,7 @@ from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
-from unspool._ops.elementwise import add_cotangents, astype, through_mask
+from unspool._ops.elementwise import add_cotangents, through_mask, to_dtype
 from unspool._ops.layout import rearrange
 from unspool._ops.op import PART, parts
 from unspool.errors import ContributionShapeError
@@ -110,4 +110,4 @@ def fit_tangent(tangent: Tensor, node: Node) -> Tensor:
                 f"made at {source_of(node)}"
             )
         tangent = rearrange(tangent, lambda inner: ensure_shape(inner, node.shape))
-    return tangent if tangent.dtype is node.dtype else through_mask(tangent, lambda inner: astype(inner, node.dtype))
+    return tangent if tangent.dtype is node.dtype else through_mask(tangent, lambda inner: to_dtype(inner, node.dtype))

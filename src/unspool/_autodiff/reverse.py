@@ -19,7 +19,7 @@ from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
-from unspool._ops.elementwise import add_cotangents, astype, through_mask
+from unspool._ops.elementwise import add_cotangents, through_mask, to_dtype
 from unspool._ops.layout import rearrange
 from unspool._ops.op import PART, JointRule, parts
 from unspool.errors import ContributionShapeError, MissingRuleError
@@ -238,7 +238,7 @@ def fit(ct: Tensor, node: Node, source: Node | None = None) -> Tensor:
         ct = rearrange(ct, lambda inner: ensure_shape(inner, node.shape))
     if ct.dtype is node.dtype or ct.dtype == node.dtype:
         return ct
-    return through_mask(ct, lambda inner: astype(inner, node.dtype))
+    return through_mask(ct, lambda inner: to_dtype(inner, node.dtype))
 
 
 def _misshapen(ct: Tensor, node: Node, source: Node | None) -> ContributionShapeError:

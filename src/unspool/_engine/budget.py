@@ -15,7 +15,8 @@ from unspool._engine.ledger import Ledger, budget_for, usable
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan, MemoryReport
 from unspool._engine.sizes import parse_bytes
-from unspool.errors import ArgumentError
+from unspool._graph import Node
+from unspool.errors import ArgumentError, StructureError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,8 @@ class memory:  # noqa: N801 - used like a function, in a with statement
             raise ArgumentError(f"verify is one of {', '.join(map(repr, get_args(Verify)))}, got {verify!r}")
         if spill_limit is not None and spill is None:
             raise ArgumentError("spill_limit says how much may go to disk, but spill, where to, was not given")
+        if spill is not None and not isinstance(spill, (str, os.PathLike)):
+            raise ArgumentError(f"spill is the path of a directory, got {spill!r}")
         self._verify = verify == "hash"
         self._spill = spill
         self._spill_limit = None if spill_limit is None else parse_bytes(spill_limit)
@@ -259,6 +262,8 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
     from unspool._autodiff.functional import gradient_of
 
     budget = parse_bytes(memory)
+    if not isinstance(loss, Node):
+        raise StructureError(f"the loss must be a tensor, got {type(loss).__name__}")
     engine = default_engine()
     gradient = [g for g in trees.flatten(gradient_of(loss, wrt))[0] if g.value is None]
     need = survey(engine.ledger, gradient, engine.levels.marks)

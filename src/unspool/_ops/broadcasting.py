@@ -7,6 +7,7 @@ and names both dims and the user's line if it fails.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,13 +37,22 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         try:
             return np.broadcast_shapes(*shapes)
         except ValueError:
-            raise ShapeError(f"shapes {_list(shapes)} cannot be broadcast together") from None
+            raise _no_broadcast(shapes) from None
     rank = max(len(shape) for shape in shapes)
     result: list[Size] = [1] * rank
     for shape in shapes:
         for axis, size in enumerate(shape, start=rank - len(shape)):
             result[axis] = _meet(result[axis], size, shapes)
     return tuple(result)
+
+
+def _no_broadcast(shapes: tuple[Shape, ...]) -> ShapeError:
+    """Return the error for numbers that NumPy does not broadcast: they differ, or are too many elements together."""
+    columns = [set(sizes) - {1} for sizes in zip_longest(*[shape[::-1] for shape in shapes], fillvalue=1)]
+    if any(len(sizes) > 1 for sizes in columns):
+        return ShapeError(f"shapes {_list(shapes)} cannot be broadcast together")
+    shape = tuple(sizes.pop() if sizes else 1 for sizes in reversed(columns))
+    return ShapeError(f"shape {shape} has more elements than an array can have")
 
 
 def _meet(left: Size, right: Size, shapes: tuple[Shape, ...]) -> Size:

@@ -267,7 +267,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None 
     wanted: Any = None if dtype is None else as_dtype(dtype)
     try:
         return constant(np.arange(start, stop, step, dtype=wanted))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, MemoryError) as error:
         raise ArgumentError(f"arange({start}, {stop}, {step}): {error}") from None
 
 
@@ -293,7 +293,7 @@ def linspace(start: Any, stop: Any, num: Size = 50, endpoint: bool = True, dtype
     (count,) = as_shape(num)
     wanted: Any = None if dtype is None else as_dtype(dtype)
     if all(isinstance(x, _NUMBERS) for x in (start, stop)) and not isinstance(count, Dim):
-        return constant(np.linspace(start, stop, count, endpoint=endpoint, dtype=wanted))
+        return _spaced(start, stop, count, endpoint, wanted)
     first, last = as_operands(start, stop)
     first, last = (x if x.dtype.kind in "fc" else elementwise.astype(x, FLOAT64) for x in (first, last))
     rank = max(first.ndim, last.ndim)
@@ -305,10 +305,17 @@ def linspace(start: Any, stop: Any, num: Size = 50, endpoint: bool = True, dtype
     return elementwise.astype(elementwise.floor(result) if wanted.kind == "i" else result, wanted)
 
 
+def _spaced(start: Any, stop: Any, count: int, endpoint: bool, dtype: DType | None) -> Tensor:
+    try:
+        return constant(np.linspace(start, stop, count, endpoint=endpoint, dtype=dtype))
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise ArgumentError(f"linspace({start}, {stop}, {count}): {error}") from None
+
+
 def _fractions(count: Size, endpoint: bool, dtype: DType) -> Tensor:
     """Return how far along each of a number of evenly spaced points is, from 0 to 1."""
     if not isinstance(count, Dim):
-        return constant(np.linspace(0, 1, count, endpoint=endpoint, dtype=dtype))
+        return _spaced(0, 1, count, endpoint, dtype)
     gaps = maximum(count - 1, 1) if endpoint else count
     return arange(count, dtype=dtype) / size_tensor(gaps, dtype)
 

@@ -134,6 +134,7 @@ from unspool._ops.elementwise.complex_numbers import (
 from unspool._ops.elementwise.conversion import (
     ASTYPE,
     astype,
+    to_dtype,
 )
 from unspool._ops.elementwise.declare import (
     DTypeRule,
@@ -451,6 +452,7 @@ __all__ = [
     "tan",
     "tanh",
     "through_mask",
+    "to_dtype",
     "trunc",
     "ufunc_dtype",
     "unary",

@@ -17,7 +17,7 @@ from unspool._dtypes import COMPLEX, complex_dtype, promote, real_dtype
 from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs this module
 from unspool._ops.elementwise.absence import through_mask
 from unspool._ops.elementwise.build import as_inexact
-from unspool._ops.elementwise.conversion import astype
+from unspool._ops.elementwise.conversion import to_dtype
 from unspool._ops.elementwise.declare import elementwise
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import Op
@@ -64,7 +64,7 @@ conjugate = conj
 REAL_PART = elementwise(
     "real",
     np.real,
-    vjp=(lambda ct, out, x: through_mask(ct, lambda inner: astype(inner, x.dtype)),),
+    vjp=(lambda ct, out, x: through_mask(ct, lambda inner: to_dtype(inner, x.dtype)),),
     jvp=(lambda t, out, x: through_mask(t, real),),
     dtype=real_dtype,
 )
@@ -120,7 +120,7 @@ FROM_PARTS = elementwise(
     _from_parts_kernel,
     vjp=(lambda ct, out, x1, x2: through_mask(ct, real), lambda ct, out, x1, x2: through_mask(ct, imag)),
     jvp=(
-        lambda t, out, x1, x2: through_mask(t, lambda inner: astype(inner, out.dtype)),
+        lambda t, out, x1, x2: through_mask(t, lambda inner: to_dtype(inner, out.dtype)),
         lambda t, out, x1, x2: through_mask(t, imaginary),
     ),
     dtype=lambda x1, x2: complex_dtype(promote(x1, x2)),

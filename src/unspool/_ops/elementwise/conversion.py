@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import DTypeLike
 
 from unspool import _graph
-from unspool._dtypes import BOOL, COMPLEX, as_dtype
+from unspool._dtypes import BOOL, COMPLEX, DType, as_dtype
 from unspool._ops import elementwise as ops  # looked up when a rule runs: the modules with the ops import this one
 from unspool._ops.elementwise.absence import through_mask
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import Op, register
+from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -27,15 +28,15 @@ ASTYPE = register(
         "astype",
         infer=lambda x, *, dtype: (x.shape, dtype),
         kernel=_astype_kernel,
-        vjp=(lambda ct, out, x, *, dtype: through_mask(ct, lambda inner: astype(inner, x.dtype)),),
-        jvp=(lambda t, out, x, *, dtype: through_mask(t, lambda inner: astype(inner, dtype)),),
+        vjp=(lambda ct, out, x, *, dtype: through_mask(ct, lambda inner: to_dtype(inner, x.dtype)),),
+        jvp=(lambda t, out, x, *, dtype: through_mask(t, lambda inner: to_dtype(inner, dtype)),),
         cheap=True,
     )
 )
 
 
 def astype(x: Any, dtype: DTypeLike) -> Tensor:
-    """Convert to another data type; from complex to real or integer the real part is taken.
+    """Convert to another data type. A complex tensor is not converted to a real one: say which part is meant.
 
     Examples
     --------
@@ -45,8 +46,17 @@ def astype(x: Any, dtype: DTypeLike) -> Tensor:
     """
     tensor = as_tensor(x)
     wanted = as_dtype(dtype)
-    if tensor.dtype == wanted:
-        return tensor
     if tensor.dtype in COMPLEX and wanted not in COMPLEX and wanted != BOOL:
-        return astype(ops.real(tensor), wanted)
-    return _graph.apply(ASTYPE, tensor, dtype=wanted)
+        raise DTypeError(
+            f"astype from {tensor.dtype} to {wanted} would lose the imaginary part: take .real, .imag or abs() first"
+        )
+    return to_dtype(tensor, wanted)
+
+
+def to_dtype(tensor: Tensor, dtype: DType) -> Tensor:
+    """Convert a tensor as derivatives are converted: of a complex one whose node is real, the real part counts."""
+    if tensor.dtype == dtype:
+        return tensor
+    if tensor.dtype in COMPLEX and dtype not in COMPLEX and dtype != BOOL:
+        return to_dtype(ops.real(tensor), dtype)
+    return _graph.apply(ASTYPE, tensor, dtype=dtype)
