@@ -24,7 +24,7 @@ from unspool._graph import Node, ancestors, describe, source_of
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 from unspool._tensor import Tensor
 from unspool.checkpoint.segments import CheckpointConfig, as_config
-from unspool.errors import NonScalarOutputError, StructureError, UnexpectedBindingError, UnknownNodeError
+from unspool.errors import ArgumentError, NonScalarOutputError, StructureError, UnexpectedBindingError, UnknownNodeError
 
 Array: TypeAlias = Any
 NodeLike: TypeAlias = int | Tensor
@@ -118,6 +118,10 @@ class Tape:
         checkpoint: CheckpointConfig | None = None,
         watch: Watcher | None = None,
     ) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            raise UnexpectedBindingError(f"values are a dict of leaves and their values, got {values!r}")
+        if watch is not None and not callable(watch):
+            raise ArgumentError(f"watch is called with events, got {watch!r}")
         given = dict(values or {})
         exact = exact or any(holds_fractions(data) for data in given.values())
         self._arithmetic: Arithmetic = Rational() if exact else Machine()

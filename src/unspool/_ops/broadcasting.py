@@ -14,6 +14,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._dims import Shape, Size, equal, is_concrete
+from unspool._ops.leaf import as_shape
 from unspool._ops.op import Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
@@ -33,9 +34,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     >>> us.broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
+    for shape in shapes:
+        if type(shape) is not tuple:
+            return broadcast_shapes(*map(as_shape, shapes))
     if all(is_concrete(shape) for shape in shapes):
         try:
             return np.broadcast_shapes(*shapes)
+        except TypeError:
+            return broadcast_shapes(*map(as_shape, shapes))
         except ValueError:
             raise _no_broadcast(shapes) from None
     rank = max(len(shape) for shape in shapes)

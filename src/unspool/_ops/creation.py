@@ -290,6 +290,8 @@ def linspace(start: Any, stop: Any, num: Size = 50, endpoint: bool = True, dtype
     >>> us.linspace(0.0, 1.0, 5).eval()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
+    if isinstance(num, (list, tuple)):
+        raise ArgumentError(f"num is how many numbers linspace has, got {num!r}")
     (count,) = as_shape(num)
     wanted: Any = None if dtype is None else as_dtype(dtype)
     if all(isinstance(x, _NUMBERS) for x in (start, stop)) and not isinstance(count, Dim):

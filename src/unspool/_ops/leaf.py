@@ -17,7 +17,7 @@ from unspool._dims import Dim, Shape, Size
 from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.op import Op, register
-from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError
+from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError, UnspoolError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -131,7 +131,7 @@ def as_shape(shape: Size | tuple[Size, ...] | list[Size]) -> Shape:
         if not isinstance(size, Dim):
             try:
                 size = size.__index__()
-            except AttributeError:
+            except (AttributeError, TypeError):
                 raise ShapeError(f"a shape is made of integers and dims, got {size!r} in {shape!r}") from None
             if size < 0:
                 raise ShapeError(f"sizes are at least 0, got {size} in {shape!r}")
@@ -237,7 +237,9 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
             _refuse_lossy(array.dtype, wanted)
             array = np.asarray(data, dtype=wanted) if array.ndim == 0 else array.astype(wanted)
             copy = False
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, TypeError) as error:
+        if isinstance(error, UnspoolError):
+            raise
         kind = "an array" if wanted is None else f"an array of dtype {wanted}"
         raise DTypeError(f"cannot make {kind} from {type(data).__name__}: {error}") from error
     array = array.copy() if copy else array.view()

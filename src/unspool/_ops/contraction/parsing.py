@@ -77,6 +77,8 @@ def _tokens(part: str) -> Tokens:
 def _resolve(text: str, inputs: tuple[Tokens, ...], output: Tokens | None, ranks: tuple[int, ...]) -> Subscripts:
     if len(inputs) != len(ranks):
         raise ShapeError(f"the subscripts are for {len(inputs)} operands, {len(ranks)} were given")
+    if not inputs:
+        raise ShapeError("einsum takes at least one operand, got none")
     labels = tuple(
         _expand(tokens, _hidden_axes(position, tokens, rank))
         for position, (tokens, rank) in enumerate(zip(inputs, ranks, strict=True))

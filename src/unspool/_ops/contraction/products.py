@@ -204,7 +204,7 @@ def tensordot(x1: Any, x2: Any, axes: int | Sequence[Any] = 2) -> Tensor:
 
 
 def _axis_pairs(x1: Tensor, x2: Tensor, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if hasattr(axes, "__index__"):
+    if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
         count = axes.__index__()
         if not 0 <= count <= min(x1.ndim, x2.ndim):
             raise ShapeError(f"tensordot over {count} axes of tensors of shapes {x1.shape} and {x2.shape}")

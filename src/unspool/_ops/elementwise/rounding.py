@@ -86,7 +86,7 @@ def round(x: Any, decimals: int = 0) -> Tensor:
     number = as_tensor(x)
     try:
         places = decimals.__index__()
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise DTypeError(f"round takes an integer number of decimals, got {decimals!r}") from None
     if number.dtype == BOOL or (number.dtype in EXACT and places >= 0):
         return number

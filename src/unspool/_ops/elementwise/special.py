@@ -127,7 +127,7 @@ def polygamma(n: int, x: Any) -> Tensor:
     """
     try:
         order = n.__index__()
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise DTypeError(f"polygamma takes an integer order, got {n!r}") from None
     if order < 0:
         raise DTypeError(f"polygamma takes an order of at least 0, got {n}")

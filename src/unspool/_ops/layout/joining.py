@@ -24,7 +24,7 @@ from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
 from unspool._ops.op import JointRule, Op, parts, register
-from unspool.errors import ShapeError, SizeContradictionError, UnknownSizeError
+from unspool.errors import ArgumentError, ShapeError, SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -97,6 +97,8 @@ concatenate = concat
 
 
 def _operands(name: str, arrays: Sequence[Any]) -> tuple[Tensor, ...]:
+    if not isinstance(arrays, (Node, Iterable)):
+        raise ArgumentError(f"{name} takes a sequence of tensors, got {arrays!r}")
     # A tensor stands for its slices; iterating over it would compute it.
     tensors = unstack(arrays) if isinstance(arrays, Node) else as_operands(*arrays)
     if not tensors:

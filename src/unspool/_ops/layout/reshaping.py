@@ -205,11 +205,11 @@ def permute_dims(x: Any, axes: Sequence[int]) -> Tensor:
     (4, 2, 3)
     """
     x = as_tensor(x)
+    given: Any = axes
+    axes = tuple(given) if isinstance(given, Iterable) else (given,)
     order = tuple(normalize_axis(a, x.ndim) for a in axes)
     if sorted(order) != list(range(x.ndim)):
-        raise ShapeError(
-            f"axes {tuple(axes)} are not a permutation of the {x.ndim} axes of a tensor of shape {x.shape}"
-        )
+        raise ShapeError(f"axes {axes} are not a permutation of the {x.ndim} axes of a tensor of shape {x.shape}")
     return _graph.apply(PERMUTE, x, axes=order)
 
 

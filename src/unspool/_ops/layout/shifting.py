@@ -21,7 +21,7 @@ from unspool._ops.layout.reshaping import (
 )
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import Op, register
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -103,7 +103,13 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
            [1, 3]])
     """
     whole = as_tensor(x)
-    first, second = (normalize_axis(axis, whole.ndim) for axis in axes)
+    if not isinstance(k, (int, np.integer)):
+        raise ArgumentError(f"rot90 turns an integer number of times, got {k!r}")
+    try:
+        one, other = axes
+    except (TypeError, ValueError):
+        raise ArgumentError(f"rot90 turns a plane of two axes, got {axes!r}") from None
+    first, second = normalize_axis(one, whole.ndim), normalize_axis(other, whole.ndim)
     if first == second:
         raise ShapeError(f"rot90 turns a plane of two different axes, got {axes}")
     order = list(range(whole.ndim))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _dims
@@ -42,6 +42,8 @@ def multi_dot(arrays: Sequence[Any]) -> Tensor:
     >>> us.linalg.multi_dot([us.ones((2, 100)), us.ones((100, 3)), us.ones(3)]).eval()
     array([300., 300.])
     """
+    if not isinstance(arrays, Iterable):
+        raise ArgumentError(f"multi_dot takes a sequence of arrays, got {arrays!r}")
     chain = [as_tensor(a) for a in arrays]
     if len(chain) < 2:
         raise ArgumentError(f"multi_dot takes at least two arrays, got {len(chain)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool._dims import Dim
@@ -13,6 +14,7 @@ from unspool._ops.creation import size_tensor
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.reduction.axes import Axis, reduced_size, selection
 from unspool._ops.reduction.sums import sum
+from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -92,6 +94,8 @@ def var(
         distance = elementwise.mask(distance, keep)
     total = sum(_squared_modulus(distance), axis=axis, keepdims=keepdims)
     removed = correction if ddof is None else ddof
+    if not isinstance(removed, (int, float, np.integer, np.floating)):
+        raise ArgumentError(f"the correction of a variance is a number, got {removed!r}")
     return total / _count(x, axis, keepdims, keep, total.dtype, removed)
 
 
