@@ -24,7 +24,7 @@ import scipy.sparse
 import scipy.special
 
 import unspool as us
-from unspool.errors import LeftGraphError, NotConnectedError
+from unspool.errors import LeftGraphError, NotConnectedError, UnboundPlaceholderError
 
 X = np.array([0.3, 0.7, 1.1])
 SPARSE = scipy.sparse.csr_array(np.diag([1.0, 2.0, 3.0]))
@@ -178,6 +178,23 @@ def test_a_variable_of_a_derivative_outside_is_watched_inside() -> None:
 
     with pytest.raises(LeftGraphError):
         us.grad(outer)(X)
+
+
+TRACED = {
+    "fragment": lambda step, x: us.fragment(step)(x),
+    "remat": lambda step, x: us.remat(step)(x),
+    "iterate": lambda step, x: us.iterate(step, x, 3),
+    "fixed_point": lambda step, x: us.fixed_point(lambda s: 0.1 * step(s) + x, x)[0],
+}
+
+
+@pytest.mark.parametrize("run", TRACED.values(), ids=TRACED.keys())
+def test_what_is_traced_without_values_cannot_leave(run: Any) -> None:
+    def step(s: Any) -> Any:
+        return 0.5 * s + np.mean([s[0], s[1]])
+
+    with pytest.raises(UnboundPlaceholderError):
+        us.grad(lambda x: us.sum(run(step, x)))(us.tensor(X))
 
 
 def test_the_error_names_the_library_that_converted() -> None:

@@ -104,8 +104,9 @@ def check_grad(
     True
     """
     check_callable(f, "us.check_grad")
-    if not modes or set(modes) - {REVERSE, FORWARD}:
-        raise ArgumentError(f"modes are 'reverse' and 'forward', got {tuple(modes)!r}")
+    given: Any = modes
+    if not isinstance(given, (list, tuple, set)) or not given or any(mode not in (REVERSE, FORWARD) for mode in given):
+        raise ArgumentError(f"modes are 'reverse' and 'forward', got {modes!r}")
     both = REVERSE in modes and FORWARD in modes
     function = _Map.of(f, args)
     accuracy = function.accuracy(rtol, atol)

@@ -6,7 +6,7 @@ factors (`factoring`) and its derivative rules use them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +102,8 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Tensor:
     """
     a, b = as_tensor(a), as_tensor(b)
     if axes is not None:
+        given: Any = axes
+        axes = tuple(given) if isinstance(given, Iterable) else (given,)
         moved = [layout.normalize_axis(axis, a.ndim) for axis in axes]
         a = layout.permute_dims(a, [axis for axis in range(a.ndim) if axis not in moved] + moved)
     # As in NumPy, the axes of x are those of a beyond as many as b has.
