@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from unspool._autodiff.walk import Inside, Walk
+from unspool._autodiff.inside import Inside
+from unspool._autodiff.walk import Walk
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Projection, call_of
 from unspool._graph import Node, describe, source_of
@@ -77,11 +78,11 @@ def _is_made_of(outputs: Sequence[Node], derivatives: Collection[int]) -> bool:
 
 
 def _reaches(outputs: Sequence[Node], wanted: Collection[int], inside: Inside | None) -> bool:
-    """Whether nodes with some ids are among what outputs are made from; calls are looked into where they may be there.
+    """Whether nodes with some ids are among what outputs are made from; calls are looked into where these are inside.
 
     Without ``inside`` a call counts as made of what is wanted if that is older.
     """
-    first = -1 if inside is not None and inside.is_possible else min(wanted)
+    first = min(wanted) if inside is None else inside.first
     queue = default_engine().queue
     queue.settle()
     with queue.nothing_folds():
@@ -100,5 +101,5 @@ def _reaches(outputs: Sequence[Node], wanted: Collection[int], inside: Inside | 
             call = call_of(node)
             if inside is None:
                 return True
-            stack.extend(node.inputs if inside.may_be_in(call) else call.inputs)
+            stack.extend(node.inputs if inside.is_in(call) else call.inputs)
     return False

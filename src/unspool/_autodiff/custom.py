@@ -11,7 +11,7 @@ differentiating with respect to one raises, instead of leaving its part out.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
