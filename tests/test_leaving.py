@@ -183,7 +183,7 @@ def test_a_variable_of_a_derivative_outside_is_watched_inside() -> None:
 TRACED = {
     "fragment": lambda step, x: us.fragment(step)(x),
     "remat": lambda step, x: us.remat(step)(x),
-    "iterate": lambda step, x: us.iterate(step, x, 3),
+    "iterate": lambda step, x: us.iterate(step, x, max_steps=3),
     "fixed_point": lambda step, x: us.fixed_point(lambda s: 0.1 * step(s) + x, x)[0],
 }
 
