@@ -149,6 +149,73 @@ def test_qr_refuses_the_columns_that_a_matrix_without_full_rank_leaves_open() ->
         squares(us.linalg.qr(a, mode="complete")[0]).grad(a).eval()
 
 
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+# Singular values and eigenvalues 2, 2, 1, 1/2; what is taken from them is a basis of the space of the equal ones.
+PAIR = Hermitian(np.array([2.0, 2.0, 1.0, 0.5]), frame(4, "rotation")).matrix
+SPACES: dict[str, Callable[[Any], Any]] = {
+    "svd, left": lambda a: svd(a)[0][..., :2],
+    "svd, right": lambda a: svd(a)[2][..., :2, :].mT,
+    "svd, full": lambda a: us.linalg.svd(a)[0][..., :2],
+    "svd, tall": lambda a: svd(us.concat([a, a], axis=-2))[0][..., :2],
+    "truncated_svd": lambda a: us.linalg.truncated_svd(a, rank=2)[0],
+    "eigh": lambda a: us.linalg.eigh(a)[1][..., 2:],
+}
+
+
+def nothing(u: Any) -> Any:
+    """Return the difference of two ways to write one number that no choice of a basis changes."""
+    weight = weights(u.shape[-2], u.shape[-2], seed=36)
+    return us.sum(weight * (u @ u.mT), axis=(-2, -1)) - us.sum((weight @ u) * u, axis=(-2, -1))
+
+
+def dependent(u: Any) -> Any:
+    """Return a number that any choice of a basis changes."""
+    return us.sum(weights(*u.shape[-2:], seed=37) * u, axis=(-2, -1))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_what_is_left_of_cotangents_that_cancel_is_no_dependence(name: str) -> None:
+    a = us.tensor(PAIR)
+    assert np.max(np.abs(nothing(SPACES[name](a)).grad(a).eval())) < 1e-13
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_dependence_far_below_the_rounding_of_what_is_sent_back_is_no_dependence(name: str) -> None:
+    a = us.tensor(PAIR)
+    u = SPACES[name](a)
+    loss = nothing(u) + 1e-76 * dependent(u)
+    assert np.max(np.abs(loss.grad(a).eval())) < 1e-13
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("scale", [1e-70, 1e-40, 1e70])
+def test_the_scale_of_a_loss_does_not_hide_that_it_depends_on_a_basis(name: str, scale: float) -> None:
+    for loss in (dependent, lambda u: nothing(u) + dependent(u)):
+        error = refusal(lambda a, loss=loss: scale * loss(SPACES[name](a)), PAIR)  # type: ignore[misc]
+        assert error.amount is not None and error.amount > 1e-3
+
+
+@pytest.mark.parametrize("name", ["svd, left", "svd, right", "eigh"])
+def test_large_terms_of_one_matrix_do_not_excuse_another_of_the_stack(name: str) -> None:
+    a = us.tensor(np.stack([PAIR, PAIR]))
+    u = SPACES[name](a)
+    loss = us.sum(np.array([1.0, 1e-70]) * nothing(u) + np.array([0.0, 1e-70]) * dependent(u))
+    with pytest.raises(GaugeError, match=r"in matrix \(1,\) of the stack"):
+        loss.grad(a).eval()
+
+
+@pytest.mark.parametrize("values_of", [us.linalg.svdvals, us.linalg.eigvalsh])
+def test_what_is_left_of_cotangents_that_cancel_does_not_tell_equal_values_apart(values_of: Any) -> None:
+    a, weight = us.tensor(PAIR), weights(4, seed=38)
+    s = values_of(a)
+    square = s * s
+    same = us.sum(weight * square * square * s) - us.sum((s * weight) * (s * square) * s)
+    assert np.max(np.abs(same.grad(a).eval())) < 1e-12
+    with pytest.raises(GaugeError, match="tells them apart"):
+        (1e-70 * us.sum(weight * s)).grad(a).eval()
+
+
 # --- remedies: a convention ------------------------------------------------------------------------------------------
 
 

@@ -259,6 +259,19 @@ def test_a_loss_that_depends_on_the_basis_is_refused() -> None:
         us.sum(kept.left * np.arange(6.0).reshape(3, 2)).grad(a).eval()
 
 
+def test_noise_is_judged_by_what_it_is_left_of() -> None:
+    a = us.tensor(matrix_with([2.0, 2.0, 1.0]))
+    left = leading_spaces(a, rank=2, cutoff=0.0).left
+    weight = np.random.default_rng(9).standard_normal((3, 3))
+    nothing = us.sum(weight * (left @ left.T)) - us.sum((weight @ left) * left)  # one number, written in two ways
+    dependent = us.sum(weight[:, :2] * left)
+    for loss in (nothing, nothing + 1e-76 * dependent):
+        assert np.max(np.abs(loss.grad(a).eval())) < 1e-13
+    for loss in (1e-70 * dependent, 1e-70 * (nothing + dependent)):
+        with pytest.raises(GaugeError, match="depends on which basis"):
+            loss.grad(a).eval()
+
+
 def test_a_loss_that_depends_on_which_of_equal_values_are_kept_is_refused() -> None:
     a = us.tensor(matrix_with([2.0, 1.0, 1.0]))
     kept = leading_spaces(a, rank=2, cutoff=0.0)

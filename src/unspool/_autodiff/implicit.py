@@ -22,8 +22,8 @@ import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.anderson import distances, not_fixed, repeat
-from unspool._autodiff.cancellation import noise_of
 from unspool._autodiff.forward import pushforward
+from unspool._autodiff.identity import STOP_GRADIENT
 from unspool._autodiff.iterate import Adjoint, Run, TracedStep
 from unspool._autodiff.linear_solve import solve_operator
 from unspool._autodiff.loop import apply_fragment
@@ -34,6 +34,7 @@ from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
 from unspool._fragments.fragment import capture
+from unspool._ops.cancellation import noise_of
 from unspool._ops.elementwise import subtract
 from unspool._ops.leaf import constant, placeholder
 from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op
@@ -132,6 +133,8 @@ class Implicit(Adjoint):
         """
         tol = max(self.tol, 4.0 * packing.coarsest)
         noise = noise_of(right, max(residual, 16.0 * packing.coarsest))
+        if noise is not None:
+            noise = _graph.apply(STOP_GRADIENT, noise)
         return solve_operator(operator, right, method=self.solver, tol=tol, maxiter=self.maxiter, noise=noise)
 
 

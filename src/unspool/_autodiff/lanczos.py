@@ -29,7 +29,7 @@ from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import add_cotangents
-from unspool._ops.linalg.division import Division, division
+from unspool._ops.linalg.division import Division, division, sources
 from unspool._ops.linalg.eigh import EighResult
 from unspool._ops.linalg.gaps import EIGH, TANGENT
 from unspool._ops.linalg.gauge import as_tolerance
@@ -178,10 +178,11 @@ def _vjp(needed: Any, ct: Any, out: Any, v0: Tensor, *parameters: Tensor, search
         inner = matmul(adjoint(vectors), vectors_ct)
         # What is sent back lies mostly outside of these vectors: inside, a loss that is indifferent to phase and norm
         # leaves nothing but rounding, which must not be its own measure.
-        mixing = rule.divide(skew_part(inner), values, values, inner, vectors_ct, sign=-1, what=EIGH)
+        around = sources(vectors_ct)
+        mixing = rule.divide(skew_part(inner), values, values, *around, sign=-1, what=EIGH)
         along = elementwise.subtract(matmul(vectors, mixing), solve_outside(vectors_ct, out, v0, parameters, search))
         if values_ct is not None:
-            settled = rule.settle(values_ct, values, inner, what=EIGH)
+            settled = rule.settle(values_ct, values, inner, around=around, what=EIGH)
             along = elementwise.add(along, elementwise.multiply(vectors, settled))
     found: list[Tensor | None] = [None] * (1 + len(parameters))
     if along is None:

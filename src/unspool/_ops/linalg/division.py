@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unspool._dtypes import DType
 from unspool._ops import elementwise, layout
+from unspool._ops.cancellation import terms_of
 from unspool._ops.creation import eye, zeros
 from unspool._ops.linalg.gaps import SVD, TANGENT, gap_quotient, gauge_check, settled_values
 from unspool._ops.linalg.gauge import as_tolerance, rounding_level, tolerances_for
@@ -63,14 +65,22 @@ class Division:
             numerator, elementwise.divide(gaps, elementwise.add(elementwise.square(gaps), width**2))
         )
 
-    def settle(self, ct: Tensor, values: Tensor, *vectors: Tensor, what: str) -> Tensor:
-        """Check the cotangent of values, beside those of vectors if they were reached."""
+    def settle(self, ct: Tensor, values: Tensor, *vectors: Tensor, around: Sequence[Tensor] = (), what: str) -> Tensor:
+        """Check the cotangent of values, and those of vectors if they were reached; `sources` are what is around."""
         if self.broaden is not None:
             return ct
         # Without vectors nothing is divided by gaps, and only values that are equal to rounding have no derivative.
         degeneracy = self.degeneracy if vectors else min(self.degeneracy, rounding_level(values.dtype))
         return settled_values(
-            ct, values, *vectors, what=what, degeneracy=degeneracy, gauge=self.gauge, zeros=what == SVD
+            ct,
+            values,
+            *vectors,
+            beside=terms_of(ct, stack=ct.ndim - 1),
+            around=around,
+            what=what,
+            degeneracy=degeneracy,
+            gauge=self.gauge,
+            zeros=what == SVD,
         )
 
     def split(self, tangent: Tensor, values: Tensor, sign: int, *beside: Tensor) -> Tensor:
@@ -107,6 +117,15 @@ def division(dtype: DType, gauge: str, broaden: float | None, rtol: float | None
         "phase": gauge == "check",
         "broaden": None if broaden is None else float(broaden),
     }
+
+
+def sources(*moves: Tensor | None) -> list[Tensor]:
+    """Return cotangents or tangents of matrices, and the terms they are sums of: the scale of what has to vanish."""
+    found: list[Tensor] = []
+    for move in moves:
+        if move is not None:
+            found += [move, *terms_of(move, stack=move.ndim - 2)]
+    return found
 
 
 def vanishing(like: Tensor) -> Tensor:

@@ -18,7 +18,9 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.cancellation import terms_of
 from unspool._ops.linalg.gauge import Tolerances, refusal
+from unspool._ops.linalg.matrices import largest_modulus
 from unspool._ops.op import Op, register
 
 if TYPE_CHECKING:
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
 
 # Derivatives of a smooth function at two near eigenvalues differ by as much as these, times its curvature.
 _CURVATURE = 10.0
-# How many terms of a cotangent are looked at to tell what rounding left of a sum that cancels.
-_MOST_TERMS = 8
-# Ops that leave the sizes of elements alone.
-_MOVES = (elementwise.CONJ, elementwise.ASTYPE, elementwise.MASK, layout.PERMUTE)
 _BROADEN = "; or ask for broaden="
 
 
@@ -48,7 +46,7 @@ def settled_cotangent(
         given.update(w_ct=w_ct, **_reached("w_reached", w_ct))
     if v_ct is not None:
         given.update(v_ct=v_ct, **_reached("v_reached", v_ct))
-        given.update({f"term{i}": term for i, term in enumerate(_terms(v_ct))})
+        given.update({f"term{i}": term for i, term in enumerate(terms_of(v_ct, stack=v_ct.ndim - 2))})
     return _graph.apply(
         EIG_COTANGENT,
         ct,
@@ -72,21 +70,6 @@ def settled_tangent(t: Tensor, w: Tensor, v: Tensor, tol: Tolerances, blocks: bo
     return _graph.apply(EIG_TANGENT, t, w, v, degeneracy=tol.degeneracy, gauge=tol.gauge, blocks=blocks)
 
 
-def _terms(ct: Tensor) -> list[Tensor]:
-    """Return tensors that a cotangent is the sum of: where they cancel, their size says how large rounding is."""
-    found: list[Tensor] = []
-    pending: list[Tensor] = [ct]
-    while pending and len(found) + len(pending) < _MOST_TERMS:
-        term = pending.pop(0)
-        if term.op is elementwise.ADD:
-            pending += term.inputs  # type: ignore[arg-type]
-        elif term.op in _MOVES and term.ndim == ct.ndim:
-            pending.append(term.inputs[0])  # type: ignore[arg-type]
-        elif term is not ct:
-            found.append(term)
-    return [term for term in (*found, *pending) if term is not ct and term.shape[:-2] == ct.shape[:-2]]
-
-
 def _infer(x: Node, *others: Node, **params: Any) -> tuple[Shape, Any]:
     return x.shape, x.dtype
 
@@ -97,7 +80,8 @@ def _cotangent_kernel(
     given = dict(zip(names, others, strict=True))
     slack = gauge + _rounding(v)
     if vectors := "v_ct" in given:
-        scale = np.max([_modulus(x) for name, x in given.items() if name.startswith(("v_ct", "term"))], axis=0)
+        sources = [x for name, x in given.items() if name.startswith(("v_ct", "term"))]
+        scale = largest_modulus(v.ndim - 2, *sources)
         _check_phases(v, given["v_ct"], slack, scale)
     for index, block in _blocks(w, degeneracy) if blocks else ():
         of_values = "w_ct" in given and np.any(given["w_reached"][index][block] if "w_reached" in given else True)
@@ -139,11 +123,6 @@ EIG_TANGENT = register(
 
 
 # --- rounding, and equal eigenvalues ---------------------------------------------------------------------------------
-
-
-def _modulus(x: Any) -> Any:
-    """Return the largest modulus in each matrix of a stack."""
-    return np.max(np.abs(x), axis=(-2, -1), initial=0)
 
 
 def _rounding(v: Any) -> Any:

@@ -19,7 +19,7 @@ from unspool._dtypes import real_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.contraction import matmul
-from unspool._ops.linalg.division import Division, division
+from unspool._ops.linalg.division import Division, division, sources
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gaps import EIGH, TANGENT
 from unspool._ops.linalg.hermitian import as_hermitian, hermitian_array
@@ -140,9 +140,10 @@ def _vjp(ct: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> Tensor
     if vectors_ct is None:
         return _values_vjp(values_ct, values, vectors, rule)
     inner = matmul(adjoint(vectors), vectors_ct)
-    total = matmul(vectors, rule.divide(skew_part(inner), values, values, inner, sign=-1, what=EIGH))
+    around = sources(vectors_ct)
+    total = matmul(vectors, rule.divide(skew_part(inner), values, values, *around, sign=-1, what=EIGH))
     if values_ct is not None:
-        settled = rule.settle(values_ct, values, inner, what=EIGH)
+        settled = rule.settle(values_ct, values, inner, around=around, what=EIGH)
         total = elementwise.add(total, elementwise.multiply(vectors, layout.expand_dims(settled, -2)))
     return matmul(total, adjoint(vectors))
 
@@ -156,16 +157,14 @@ def _jvp(tangents: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> 
     values, vectors = out
     rule = Division(**options)
     inner = _in_basis(tangents[0], vectors)
-    rotation = rule.divide(inner, values, values, sign=-1, what=TANGENT)
-    return _values_jvp(inner, values, rule), matmul(vectors, rotation)
+    around = sources(tangents[0])
+    rotation = rule.divide(inner, values, values, *around, sign=-1, what=TANGENT)
+    values_t = elementwise.real(layout.diagonal(rule.split(inner, values, -1, *around), 0, -2, -1))
+    return values_t, matmul(vectors, rotation)
 
 
 def _in_basis(t: Tensor, vectors: Tensor) -> Tensor:
     return hermitian_part(matmul(matmul(adjoint(vectors), t), vectors))
-
-
-def _values_jvp(inner: Tensor, values: Tensor, rule: Division) -> Tensor:
-    return elementwise.real(layout.diagonal(rule.split(inner, values, -1), 0, -2, -1))
 
 
 EIGH_OP = register(Op("eigh", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))

@@ -14,12 +14,17 @@ These are ops: they run when values are known, and being part of the graph they 
 vanishes is judged pair by pair, relative to the largest value. Second derivatives at a degenerate point hold the set of
 vanishing divisors fixed; a tangent of a numerator is checked like the numerator itself.
 
+Small means small beside what the loss sends back to the decomposition. That may be a sum that cancels, as where a loss
+is stationary, and what is left of it is rounding, of any size in any direction. So rules give the terms of the sum
+(`cancellation`) to a check as well: it is they that have some digits, not what is left of them.
+
 The checks see what a loss sends back to first order, in the basis that was computed. A loss whose dependence on the
 basis happens to vanish just there cannot be told from one that does not depend on it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -31,6 +36,7 @@ from unspool._graph import Node
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import sum_to_shape
 from unspool._ops.linalg.gauge import refusal
+from unspool._ops.linalg.matrices import largest_modulus
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
 
 if TYPE_CHECKING:
@@ -160,17 +166,15 @@ def gauge_check(
 ) -> Tensor:
     """Return a numerator of `gap_quotient` that was found to vanish where its divisor does, or raise `GaugeError`.
 
-    Its size is judged by the largest entry of it and the tensors ``beside``. ``diagonal=False`` leaves entries (i, i)
-    out: what becomes of phases is then nobody's business.
+    Its size is judged by the largest entry of it and the tensors ``beside``, which are stacked as it is.
+    ``diagonal=False`` leaves entries (i, i) out: what becomes of phases is then nobody's business.
     """
-    first, second = beside or (numerator,), beside[1:] or beside or (numerator,)
     return _graph.apply(
         GAUGE_CHECK,
         numerator,
         left,
         right,
-        first[0],
-        second[0],
+        *beside,
         what=what,
         sign=sign,
         degeneracy=degeneracy,
@@ -183,9 +187,7 @@ def _check_kernel(
     numerator: Any,
     left: Any,
     right: Any,
-    first: Any,
-    second: Any,
-    *,
+    *beside: Any,
     what: str,
     sign: int,
     degeneracy: float,
@@ -205,18 +207,13 @@ def _check_kernel(
     sizes = np.abs(numerator[close])
     if not sizes.any():
         return numerator
-    scale = np.maximum(np.maximum(_modulus(first), _modulus(second)), _modulus(numerator))
+    scale = largest_modulus(numerator.ndim - 2, numerator, *beside)
     excess = np.zeros(numerator.shape, sizes.dtype)
     excess[close] = sizes
     if np.any(excess > gauge * scale[..., None, None]):
         *where, i, j = _worst(excess / scale[..., None, None])
         _refuse_numerator(where, what, sign, i, j, float(excess[*where, i, j] / scale[tuple(where)]))
     return numerator
-
-
-def _modulus(matrix: Any) -> Any:
-    """Return the largest modulus in each matrix of a stack."""
-    return np.max(np.abs(matrix), axis=(-2, -1), initial=0.0)
 
 
 def _worst(amounts: Any) -> tuple[int, ...]:
@@ -239,7 +236,7 @@ GAUGE_CHECK = register(
         "gauge_check",
         infer=lambda numerator, *others, **params: (numerator.shape, numerator.dtype),
         kernel=_check_kernel,
-        vjp=(lambda ct, *nodes, **params: ct, None, None, None, None),
+        vjp=lambda i, ct, *nodes, **params: ct if i == 0 else None,
         jvp=_push_check,
     )
 )
@@ -253,7 +250,15 @@ _CURVATURE = 10.0
 
 
 def settled_values(
-    ct: Tensor, values: Tensor, *vectors: Tensor, what: str, degeneracy: float, gauge: float, zeros: bool
+    ct: Tensor,
+    values: Tensor,
+    *vectors: Tensor,
+    beside: Sequence[Tensor] = (),
+    around: Sequence[Tensor] = (),
+    what: str,
+    degeneracy: float,
+    gauge: float,
+    zeros: bool,
 ) -> Tensor:
     """Return the cotangent of values that was found not to tell equal values apart, or raise `GaugeError`.
 
@@ -261,18 +266,40 @@ def settled_values(
     equal values either. If values and vectors of a degenerate block enter a loss together, as in U·S·Vᴴ, a part of the
     derivative is the limit of 0/0, which cotangents at the degenerate point do not determine; this is how it shows.
     With ``zeros`` the values are moduli: 0 is a kink, and a double value is one if it is 0.
+
+    Sizes are judged by the largest entry of the cotangent and of the tensors ``beside`` it, those of the vectors by
+    that of theirs and of the tensors ``around`` them. Both are stacked as the values are.
     """
     return _graph.apply(
-        SETTLED_VALUES, ct, values, *vectors, what=what, degeneracy=degeneracy, gauge=gauge, zeros=zeros
+        SETTLED_VALUES,
+        ct,
+        values,
+        *vectors,
+        *beside,
+        *around,
+        counts=(len(vectors), len(beside)),
+        what=what,
+        degeneracy=degeneracy,
+        gauge=gauge,
+        zeros=zeros,
     )
 
 
 def _settled_kernel(
-    ct: Any, values: Any, *vectors: Any, what: str, degeneracy: float, gauge: float, zeros: bool
+    ct: Any,
+    values: Any,
+    *others: Any,
+    counts: tuple[int, int],
+    what: str,
+    degeneracy: float,
+    gauge: float,
+    zeros: bool,
 ) -> Any:
+    vectors, rest = others[: counts[0]], others[counts[0] :]
+    beside, around = rest[: counts[1]], rest[counts[1] :]
     largest = _largest(values)[..., None]
     relative = np.divide(values, np.where(largest > 0, largest, 1.0))
-    scale = _largest(ct)[..., None]
+    scale = largest_modulus(ct.ndim - 1, ct, *beside)[..., None]
     if zeros:
         slack = np.where(relative <= degeneracy, gauge + _CURVATURE * relative, np.inf)
         bad = np.abs(ct) > slack * scale
@@ -292,12 +319,12 @@ def _settled_kernel(
         *where, i, j = _worst(np.where(bad, spread / scale[..., None], 0.0))
         _refuse_spread(where, what, i, j, float(spread[*where, i, j] / scale[*where, 0]), bool(vectors))
     if vectors:
-        _check_coupling(vectors, slack, what)
+        _check_coupling(vectors, around, slack, what)
     return ct
 
 
-def _check_coupling(vectors: tuple[Any, ...], slack: Any, what: str) -> None:
-    scale = np.max([_modulus(x) for x in vectors], axis=0)[..., None, None]
+def _check_coupling(vectors: Sequence[Any], around: Sequence[Any], slack: Any, what: str) -> None:
+    scale = largest_modulus(vectors[0].ndim - 2, *vectors, *around)[..., None, None]
     for x in vectors:
         coupling = np.abs(x + np.conj(np.swapaxes(x, -1, -2))) / 2
         bad = coupling > slack * scale

@@ -32,8 +32,8 @@ class Tolerances:
         least half of the digits of a derivative are right.
     gauge : float
         What has to vanish for a loss that does not depend on the gauge may be this large, relative to the largest entry
-        of the cotangent it is a part of. The default is the square root of the machine epsilon, for the noise that such
-        quotients leave in cotangents.
+        of the cotangent it is a part of, or of the terms that this is the sum of. The default is the square root of the
+        machine epsilon, for the noise that such quotients leave in cotangents.
     rank : float
         Singular values are taken to be zero if they are at most this much of the largest one. By default 1024 times the
         machine epsilon.
@@ -61,8 +61,8 @@ def tolerances(
         Values are equal if they differ by at most this much of the largest one. By default about 1.5e-8 in double
         precision and 3.5e-4 in single: the square root of the machine epsilon.
     gauge : float, optional
-        How large, relative to the cotangent, what a loss sends back into an open gauge may be before `GaugeError` is
-        raised. The same defaults.
+        How large, relative to the cotangent and the terms it is the sum of, what a loss sends back into an open gauge
+        may be before `GaugeError` is raised. The same defaults.
     rank : float, optional
         Singular values up to this much of the largest one are taken to be zero by functions that choose a rank. By
         default about 2e-13 in double precision and 1e-4 in single.
