@@ -68,6 +68,34 @@ def test_value_and_gradient_have_the_bits_of_unrolled(program, adjoint):
     same_bits([value, *gradients], [expected_value, *expected])
 
 
+@pytest.mark.parametrize("adjoint", [us.Unrolled(), *STRATEGIES], ids=repr)
+def test_whatever_is_kept_a_step_computes_with_arrays_that_begin_at_multiples_of_16_bytes(adjoint):
+    # Some kernels of BLAS add up in another order elsewhere. A state has 40 bytes: in a stack every second one begins
+    # between two multiples.
+    offsets = []
+
+    def kernel(x):
+        offsets.append(x.ctypes.data % 16)
+        return 1.0 * x
+
+    def vjp(ct, out, x):
+        return probe(ct) * (1.0 + probe(x)) * (1.0 + probe(out))
+
+    probe = us.op("alignment_probe", kernel=kernel, vjp=(vjp,), replace=True)
+
+    def loss(A, x):
+        def step(x):
+            y = probe(A @ x)
+            return y / us.linalg.norm(y), {"before": x, "product": y}
+
+        final, _, seen = us.iterate(step, x, None, STEPS, adjoint=adjoint, has_outputs=True)
+        return us.sum(final**3) + us.sum(seen["before"] ** 2) + us.sum(seen["product"])
+
+    args = us.tensor(numbers(N, N, seed=1)), us.tensor(numbers(N, seed=2))
+    us.eval(us.grad(loss, (0, 1))(*args), us.hvp(loss, args, args))
+    assert set(offsets) == {0}
+
+
 def power(steps, adjoint, until=None):
     """Value and gradients of a power iteration, with outputs of every step in the loss."""
     A, x = us.tensor(numbers(N, N, seed=1)), us.tensor(numbers(N, seed=2))

@@ -15,6 +15,7 @@ from unspool._autodiff.loop import Loop
 from unspool._autodiff.loop_drive import run_body
 from unspool._autodiff.loop_gather import Gatherer
 from unspool._autodiff.loop_run import Runner
+from unspool._engine.buffers import aligned
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
 
@@ -114,7 +115,7 @@ class Reverser:
 
     def _peel(self, stretch: AdjointStretch, constants: Sequence[Any], rows: Sequence[Any]) -> None:
         carry = run_fragment(stretch.entering, self.carry)
-        found = _run(stretch.body, [*constants, *carry, *[stack[0] for stack in rows]], self._left - 1)
+        found = _run(stretch.body, [*constants, *carry, *[aligned(stack[0]) for stack in rows]], self._left - 1)
         carries, leaving, _ = stretch.counts
         stacked = [np.asarray(row)[np.newaxis] for row in found[carries : carries + leaving]]
         self.carry = found[:carries]

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unspool import _graph
+from unspool._autodiff.identity import ALIGNED
 from unspool._autodiff.loop import Loop, apply_fragment, loop_output, place_loop, take_values
 from unspool._autodiff.loop_gather import gather
 from unspool._autodiff.loop_record import recorded
@@ -200,7 +202,8 @@ class Transform:
         row = self.steps - 1 - self._placed if self.reverse else self._placed
         stacks = [self._row_source(source) for source in step.rows]
         carry = self.split_carry(stretch.forms)
-        found = apply_fragment(step.body, [*self.constants(step), *carry, *[stack[row] for stack in stacks]])
+        rows_of_step = [_graph.apply(ALIGNED, stack[row]) for stack in stacks]
+        found = apply_fragment(step.body, [*self.constants(step), *carry, *rows_of_step])
         carries, rows, _ = step.counts
         found[carries : carries + rows] = [expand_dims(x, axis=0) for x in found[carries : carries + rows]]
         self._collect(step, 1, [stack[row : row + 1] for stack in stacks], found)

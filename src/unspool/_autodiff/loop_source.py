@@ -4,6 +4,9 @@ Two things make it faster than calling the plan. Results that are kept are compu
 stack. And a value without axes goes by two names: ``v``, a number of NumPy's, for arithmetic with other numbers, which
 operators do in a fraction of the time, and ``z``, an array, which ufuncs read faster. Each is made where it is first
 needed.
+
+Rows of a stack begin where arrays of NumPy do (`ALIGNMENT`) if their size is a multiple of that. Others are copied when
+they are read, and written as copies, so that a step has the same bits whether or not its values are kept.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
-from unspool._engine.buffers import POOL
+from unspool._engine.buffers import ALIGNMENT, POOL
 from unspool._engine.fused_sums import spread_total
 from unspool._engine.numpy_backend import Writer, _compiled, _held, owned
 from unspool._engine.numpy_rules import RULES
 from unspool._engine.plan import Plan
-from unspool._engine.planning import Bound, Step, lower
+from unspool._engine.planning import Bound, Step, lower, nbytes
 from unspool._engine.running_sums import is_worth
 from unspool._fragments.fragment import Fragment
 
@@ -112,7 +115,7 @@ def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[s
     sums = [f"sum{j}" for j in layout.sums]
     rows = range(last, last + layout.rows)
     step = [
-        *[f"v{slot} = rows{slot - last}[k]" for slot in rows if slot in writer.numbers],
+        *[f"v{slot} = {writer.row(slot, f'rows{slot - last}[k]')}" for slot in rows if slot in writer.numbers],
         *[f"z{slot} = rows{slot - last}[k, ...]" for slot in rows if slot in writer.arrays],
         *writer.lines,
         *[f"{place} = v{slot}" for place, slot in places(layout, outputs) if place not in writer.done],
@@ -182,7 +185,7 @@ class _LoopWriter(Writer):
         self._inputs = len(fragment.dtypes)
         self._rows: dict[int, str] = {}
         for place, slot in places(layout, outputs):
-            if self.shapes[slot] != () and slot >= self._inputs and slot not in held:
+            if self.shapes[slot] != () and self._is_aligned(slot) and slot >= self._inputs and slot not in held:
                 self._rows.setdefault(slot, place)
 
     def write(self, step: Step) -> None:
@@ -211,6 +214,13 @@ class _LoopWriter(Writer):
         if text != f"v{step.slot}":
             self.lines.append(f"v{step.slot} = {text}")
         self._bury(step)
+
+    def row(self, slot: int, text: str) -> str:
+        """Return the text for a row of a stack as a step may compute with it."""
+        return text if self.shapes[slot] == () or self._is_aligned(slot) else f"{text}.copy()"
+
+    def _is_aligned(self, slot: int) -> bool:
+        return nbytes(self.shapes[slot], self.dtypes[slot]) % ALIGNMENT == 0
 
     def added(self, name: str, slot: int) -> str:
         """Return the line that adds a value to a sum."""

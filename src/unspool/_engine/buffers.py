@@ -28,6 +28,17 @@ LARGE = 1 << 17
 # What the pool holds at most.
 POOL_LIMIT = 1 << 26
 
+# NumPy's arrays begin at multiples of so many bytes. Where one does not, as a row of a stack may, some kernels of BLAS
+# add up in another order. So what is computed twice is computed from arrays that begin there, and has the same bits.
+ALIGNMENT = 16
+
+
+def aligned(array: Any) -> Any:
+    """Return an array that begins where NumPy's do: itself, or a copy."""
+    if type(array) is not np.ndarray or array.__array_interface__["data"][0] % ALIGNMENT == 0:
+        return array
+    return array.copy()
+
 
 # --- beforehand ------------------------------------------------------------------------------------------------------
 
