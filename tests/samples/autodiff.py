@@ -10,6 +10,7 @@ import unspool as us
 from tests.samples import Sample, complex_, real
 from unspool import _graph
 from unspool._autodiff.identity import ALIGNED, alias
+from unspool._ops.cancellation import scale_of
 
 
 @us.custom_vjp
@@ -45,6 +46,11 @@ SAMPLES = [
     ],
     *[
         Sample("aligned", lambda x: _graph.apply(ALIGNED, x) * x, (make(*shape),), lambda x: x * x, exact=make is real)
+        for shape in SHAPES
+        for make in (real, complex_)
+    ],
+    *[
+        Sample("scale", lambda x: x * scale_of(us.tensor([0.5, -2.0]), stack=0), (make(*shape),), lambda x: x * 2.0)
         for shape in SHAPES
         for make in (real, complex_)
     ],

@@ -168,7 +168,7 @@ SAMPLES = [
     ),
     Sample(
         "gauge_check",
-        lambda n, s: gauge_check(n, s, s, n, what=SVD, sign=-1, degeneracy=1e-9, gauge=1e-9, diagonal=False) * 1.0,
+        lambda n, s: gauge_check(n, s, s, what=SVD, sign=-1, degeneracy=1e-9, gauge=1e-9, diagonal=False) * 1.0,
         (SQUARE, SPREAD),
         lambda n, s: n,
     ),

@@ -27,9 +27,10 @@ from unspool._dtypes import real_dtype
 from unspool._engine.engine import run_quietly
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import add_cotangents
-from unspool._ops.linalg.division import Division, division, sources
+from unspool._ops.linalg.division import Division, division
 from unspool._ops.linalg.eigh import EighResult
 from unspool._ops.linalg.gaps import EIGH, TANGENT
 from unspool._ops.linalg.gauge import as_tolerance
@@ -178,11 +179,11 @@ def _vjp(needed: Any, ct: Any, out: Any, v0: Tensor, *parameters: Tensor, search
         inner = matmul(adjoint(vectors), vectors_ct)
         # What is sent back lies mostly outside of these vectors: inside, a loss that is indifferent to phase and norm
         # leaves nothing but rounding, which must not be its own measure.
-        around = sources(vectors_ct)
-        mixing = rule.divide(skew_part(inner), values, values, *around, sign=-1, what=EIGH)
+        scale = scale_of(vectors_ct, stack=0)
+        mixing = rule.divide(skew_part(inner), values, values, scale, sign=-1, what=EIGH)
         along = elementwise.subtract(matmul(vectors, mixing), solve_outside(vectors_ct, out, v0, parameters, search))
         if values_ct is not None:
-            settled = rule.settle(values_ct, values, inner, around=around, what=EIGH)
+            settled = rule.settle(values_ct, values, inner, scale=scale, what=EIGH)
             along = elementwise.add(along, elementwise.multiply(vectors, settled))
     found: list[Tensor | None] = [None] * (1 + len(parameters))
     if along is None:
@@ -205,9 +206,10 @@ def _jvp(tangents: Any, out: Any, v0: Tensor, *parameters: Tensor, search: Searc
         moved.append(layout.reshape(column, (product(v0.shape),)))
     right = layout.stack(moved, axis=1)
     inner = hermitian_part(matmul(adjoint(vectors), right))
-    rotation = search.rule.divide(inner, values, values, right, sign=-1, what=TANGENT)
+    scale = scale_of(right, stack=0)
+    rotation = search.rule.divide(inner, values, values, scale, sign=-1, what=TANGENT)
     outside = solve_outside(right, out, v0, parameters, search)
-    values_t = elementwise.real(layout.diagonal(search.rule.split(inner, values, -1, right), 0, -2, -1))
+    values_t = elementwise.real(layout.diagonal(search.rule.split(inner, values, -1, scale), 0, -2, -1))
     values_t = past_edge(values_t, None, right, out, v0, parameters, search)
     return values_t, elementwise.subtract(matmul(vectors, rotation), outside), None
 

@@ -7,16 +7,22 @@ its own size does not tell so. That of the terms does, and the graph still has t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from unspool import _graph
 from unspool._dims import Shape
+from unspool._dtypes import real_dtype
 from unspool._ops.contraction.norms import vector_norm
 from unspool._ops.elementwise import ADD, ASTYPE, CONJ, MASK, NEGATIVE, SUBTRACT, maximum, multiply
 from unspool._ops.elementwise.complex_numbers import IMAGINARY_PART, REAL_PART
 from unspool._ops.indexing.selection import UNSLICE
 from unspool._ops.layout import CONCAT, PERMUTE, RESHAPE, reshape
 from unspool._ops.layout.cropping import ZERO_PAD
+from unspool._ops.op import Op, register
 
 if TYPE_CHECKING:
     from unspool._graph import Node
@@ -38,6 +44,39 @@ def noise_of(total: Tensor, level: float) -> Tensor | None:
         return None
     sizes = [vector_norm(reshape(term, (-1,))) for term in terms]
     return multiply(reduce(maximum, sizes), level)
+
+
+def scale_of(*moves: Tensor | None, stack: int) -> Tensor:
+    """Return the largest modulus in cotangents, or tangents, and in the terms they are sums of; no derivative sees it.
+
+    The first ``stack`` axes tell independent things apart; each has its scale. It is one number and made at once, so
+    that no term has to be kept until somebody asks how large it was.
+    """
+    given = [move for move in moves if move is not None]
+    terms = [term for move in given for term in terms_of(move, stack)]
+    return _graph.apply(SCALE, *given, *terms, stack=stack)
+
+
+def largest_modulus(*arrays: Any, stack: int) -> Any:
+    """Return the largest modulus in all of some arrays, apart for what their first ``stack`` axes tell apart."""
+    return reduce(np.maximum, [np.max(np.abs(a), axis=tuple(range(stack, a.ndim)), initial=0.0) for a in arrays])
+
+
+def _scale_of_tangents(tangents: Sequence[Tensor | None], out: Tensor, *moves: Tensor, stack: int) -> Tensor | None:
+    # What moves is held against the scale of what moves.
+    given = [tangent for tangent in tangents if tangent is not None]
+    return _graph.apply(SCALE, *given, stack=stack) if given else None
+
+
+SCALE = register(
+    Op(
+        "scale",
+        infer=lambda first, *others, stack: (first.shape[:stack], real_dtype(first.dtype)),
+        kernel=largest_modulus,
+        vjp=lambda i, ct, *nodes, **params: None,
+        jvp=_scale_of_tangents,
+    )
+)
 
 
 def terms_of(total: Tensor, stack: int = 0) -> list[Tensor]:

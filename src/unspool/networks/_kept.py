@@ -19,14 +19,12 @@ vectors beside it say how to solve it and are not differentiated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import unspool as us
-from unspool._ops.cancellation import terms_of
-from unspool._ops.linalg.matrices import largest_modulus
+from unspool._ops.cancellation import scale_of
 from unspool._ops.linalg.svd import decompose
 from unspool.errors import GaugeError
 
@@ -140,10 +138,10 @@ _FACTORS = us.op(
 # Pairs are stacked: W = [U; V], and z = [dU; dV]. Columns of W have the norm √2, hence the halves.
 
 
-def _solve_kernel(p: Any, a: Any, w: Any, d: Any, u: Any, s: Any, vh: Any, *around: Any, first: bool) -> Any:
+def _solve_kernel(p: Any, a: Any, w: Any, d: Any, u: Any, s: Any, vh: Any, scale: Any, *, first: bool) -> Any:
     """Solve for how the pair moves, given what pushes it; what pushes along the pair itself is left out.
 
-    What has to vanish is judged by the push and the terms ``around`` it that it is the sum of.
+    What has to vanish is judged by ``scale``, that of the push and the terms it is the sum of.
     """
     size, rank = u.shape[0], p.shape[1]
     left, right = u.T @ p[:size], vh @ p[size:]
@@ -152,16 +150,16 @@ def _solve_kernel(p: Any, a: Any, w: Any, d: Any, u: Any, s: Any, vh: Any, *arou
     gaps = kept - dropped
     equal = np.abs(gaps) <= np.maximum(_tolerance(s) * kept, _rounding(s))
     if first:
-        _check_rotation(common[:rank], (p, *around))
-    _check_cut(common[rank:][equal[rank:]], (p, *around), rank, s)
+        _check_rotation(common[:rank], scale)
+    _check_cut(common[rank:][equal[rank:]], scale, rank, s)
     gaps[equal] = np.inf
     gaps[:rank] = np.inf
     common, opposite = common / gaps, opposite / (kept + dropped)
     return 0.5 * np.concatenate([u @ (common + opposite), vh.T @ (common - opposite)])
 
 
-def _check_rotation(along: Any, pushes: Sequence[Any]) -> None:
-    amount = _relative(along - along.T, pushes)
+def _check_rotation(along: Any, scale: Any) -> None:
+    amount = _relative(along - along.T, scale)
     if amount > _tolerance(along):
         error = GaugeError(
             f"the loss depends on which basis of the kept spaces was taken: it sends back {amount:.1e} of its "
@@ -171,8 +169,8 @@ def _check_rotation(along: Any, pushes: Sequence[Any]) -> None:
         raise error
 
 
-def _check_cut(coupling: Any, pushes: Sequence[Any], rank: int, s: Any) -> None:
-    amount = _relative(coupling, pushes)
+def _check_cut(coupling: Any, scale: Any, rank: int, s: Any) -> None:
+    amount = _relative(coupling, scale)
     if amount > _tolerance(coupling):
         error = GaugeError(
             f"rank {rank} cuts through equal singular values ({s[rank - 1]:.6e} and {s[rank]:.6e}), and the loss "
@@ -183,9 +181,8 @@ def _check_cut(coupling: Any, pushes: Sequence[Any], rank: int, s: Any) -> None:
         raise error
 
 
-def _relative(part: Any, whole: Sequence[Any]) -> float:
-    scale = float(largest_modulus(0, *whole))
-    return float(np.max(np.abs(part), initial=0.0)) / scale if scale else 0.0
+def _relative(part: Any, scale: Any) -> float:
+    return float(np.max(np.abs(part), initial=0.0) / scale) if scale else 0.0
 
 
 def _solve_vjp(
@@ -195,7 +192,7 @@ def _solve_vjp(
     if i > 3:
         return None
     size = a.shape[0]
-    answer: us.Tensor = _SOLVE(ct, a, w, *rest[:4], *terms_of(ct), first=False)
+    answer: us.Tensor = _SOLVE(ct, a, w, *rest[:4], scale_of(ct, stack=0), first=False)
     if i == 1:
         answer = answer[:size] @ z[size:].T + z[:size] @ answer[size:].T
     elif i == 2:
@@ -217,7 +214,7 @@ def _spaces_vjp(
 ) -> us.Tensor:
     size = a.shape[0]
     left, right = w[:size], w[size:]
-    z = _SOLVE(ct, a, w, left.T @ a @ right, u, s, vh, *terms_of(ct), first=True)
+    z = _SOLVE(ct, a, w, left.T @ a @ right, u, s, vh, scale_of(ct, stack=0), first=True)
     answer: us.Tensor = z[:size] @ right.T + left @ z[size:].T
     return answer
 

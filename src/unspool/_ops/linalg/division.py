@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unspool._dtypes import DType
 from unspool._ops import elementwise, layout
-from unspool._ops.cancellation import terms_of
 from unspool._ops.creation import eye, zeros
 from unspool._ops.linalg.gaps import SVD, TANGENT, gap_quotient, gauge_check, settled_values
 from unspool._ops.linalg.gauge import as_tolerance, rounding_level, tolerances_for
@@ -37,15 +35,15 @@ class Division:
     phase: bool
     broaden: float | None
 
-    def divide(self, numerator: Tensor, left: Tensor, right: Tensor, *beside: Tensor, sign: int, what: str) -> Tensor:
-        """Divide entry (i, j) by ``right[j] + sign * left[i]``; the tensors ``beside`` set the scale of the check."""
+    def divide(self, numerator: Tensor, left: Tensor, right: Tensor, scale: Tensor, *, sign: int, what: str) -> Tensor:
+        """Divide entry (i, j) by ``right[j] + sign * left[i]``; ``scale`` is that of what the numerator comes from."""
         if self.broaden is not None:
             return self._broadened(numerator, left, right, sign, self.broaden)
         passed = gauge_check(
             numerator,
             left,
             right,
-            *beside,
+            scale,
             what=what,
             sign=sign,
             degeneracy=self.degeneracy,
@@ -65,8 +63,8 @@ class Division:
             numerator, elementwise.divide(gaps, elementwise.add(elementwise.square(gaps), width**2))
         )
 
-    def settle(self, ct: Tensor, values: Tensor, *vectors: Tensor, around: Sequence[Tensor] = (), what: str) -> Tensor:
-        """Check the cotangent of values, and those of vectors if they were reached; `sources` are what is around."""
+    def settle(self, ct: Tensor, values: Tensor, *vectors: Tensor, scale: Tensor | None = None, what: str) -> Tensor:
+        """Check the cotangent of values, and those of vectors if they were reached; ``scale`` is theirs."""
         if self.broaden is not None:
             return ct
         # Without vectors nothing is divided by gaps, and only values that are equal to rounding have no derivative.
@@ -75,18 +73,17 @@ class Division:
             ct,
             values,
             *vectors,
-            beside=terms_of(ct, stack=ct.ndim - 1),
-            around=around,
+            scale=scale,
             what=what,
             degeneracy=degeneracy,
             gauge=self.gauge,
             zeros=what == SVD,
         )
 
-    def split(self, tangent: Tensor, values: Tensor, sign: int, *beside: Tensor) -> Tensor:
+    def split(self, tangent: Tensor, values: Tensor, sign: int, scale: Tensor) -> Tensor:
         """Check that a tangent, in the basis of the vectors, does not split values that are equal to rounding.
 
-        The tensors ``beside`` set the scale of the check.
+        ``scale`` is that of what it comes from.
         """
         if self.broaden is not None:
             return tangent
@@ -95,7 +92,7 @@ class Division:
             tangent,
             values,
             values,
-            *beside,
+            scale,
             what=TANGENT,
             sign=sign,
             degeneracy=degeneracy,
@@ -117,15 +114,6 @@ def division(dtype: DType, gauge: str, broaden: float | None, rtol: float | None
         "phase": gauge == "check",
         "broaden": None if broaden is None else float(broaden),
     }
-
-
-def sources(*moves: Tensor | None) -> list[Tensor]:
-    """Return cotangents or tangents of matrices, and the terms they are sums of: the scale of what has to vanish."""
-    found: list[Tensor] = []
-    for move in moves:
-        if move is not None:
-            found += [move, *terms_of(move, stack=move.ndim - 2)]
-    return found
 
 
 def vanishing(like: Tensor) -> Tensor:

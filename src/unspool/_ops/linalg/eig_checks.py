@@ -18,9 +18,8 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.cancellation import terms_of
+from unspool._ops.cancellation import scale_of
 from unspool._ops.linalg.gauge import Tolerances, refusal
-from unspool._ops.linalg.matrices import largest_modulus
 from unspool._ops.op import Op, register
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def settled_cotangent(
         given.update(w_ct=w_ct, **_reached("w_reached", w_ct))
     if v_ct is not None:
         given.update(v_ct=v_ct, **_reached("v_reached", v_ct))
-        given.update({f"term{i}": term for i, term in enumerate(terms_of(v_ct, stack=v_ct.ndim - 2))})
+        given.update(scale=scale_of(v_ct, stack=v_ct.ndim - 2))
     return _graph.apply(
         EIG_COTANGENT,
         ct,
@@ -80,8 +79,7 @@ def _cotangent_kernel(
     given = dict(zip(names, others, strict=True))
     slack = gauge + _rounding(v)
     if vectors := "v_ct" in given:
-        sources = [x for name, x in given.items() if name.startswith(("v_ct", "term"))]
-        scale = largest_modulus(v.ndim - 2, *sources)
+        scale = given["scale"]
         _check_phases(v, given["v_ct"], slack, scale)
     for index, block in _blocks(w, degeneracy) if blocks else ():
         of_values = "w_ct" in given and np.any(given["w_reached"][index][block] if "w_reached" in given else True)

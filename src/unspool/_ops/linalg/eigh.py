@@ -18,8 +18,9 @@ from unspool import _graph
 from unspool._dtypes import real_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
-from unspool._ops.linalg.division import Division, division, sources
+from unspool._ops.linalg.division import Division, division
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gaps import EIGH, TANGENT
 from unspool._ops.linalg.hermitian import as_hermitian, hermitian_array
@@ -139,11 +140,11 @@ def _vjp(ct: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> Tensor
     rule = Division(**options)
     if vectors_ct is None:
         return _values_vjp(values_ct, values, vectors, rule)
+    scale = scale_of(vectors_ct, stack=x.ndim - 2)
     inner = matmul(adjoint(vectors), vectors_ct)
-    around = sources(vectors_ct)
-    total = matmul(vectors, rule.divide(skew_part(inner), values, values, *around, sign=-1, what=EIGH))
+    total = matmul(vectors, rule.divide(skew_part(inner), values, values, scale, sign=-1, what=EIGH))
     if values_ct is not None:
-        settled = rule.settle(values_ct, values, inner, around=around, what=EIGH)
+        settled = rule.settle(values_ct, values, inner, scale=scale, what=EIGH)
         total = elementwise.add(total, elementwise.multiply(vectors, layout.expand_dims(settled, -2)))
     return matmul(total, adjoint(vectors))
 
@@ -157,9 +158,9 @@ def _jvp(tangents: Any, out: Any, x: Tensor, *, lower: bool, **options: Any) -> 
     values, vectors = out
     rule = Division(**options)
     inner = _in_basis(tangents[0], vectors)
-    around = sources(tangents[0])
-    rotation = rule.divide(inner, values, values, *around, sign=-1, what=TANGENT)
-    values_t = elementwise.real(layout.diagonal(rule.split(inner, values, -1, *around), 0, -2, -1))
+    scale = scale_of(tangents[0], stack=x.ndim - 2)
+    rotation = rule.divide(inner, values, values, scale, sign=-1, what=TANGENT)
+    values_t = elementwise.real(layout.diagonal(rule.split(inner, values, -1, scale), 0, -2, -1))
     return values_t, matmul(vectors, rotation)
 
 

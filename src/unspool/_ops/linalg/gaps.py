@@ -15,8 +15,8 @@ vanishes is judged pair by pair, relative to the largest value. Second derivativ
 vanishing divisors fixed; a tangent of a numerator is checked like the numerator itself.
 
 Small means small beside what the loss sends back to the decomposition. That may be a sum that cancels, as where a loss
-is stationary, and what is left of it is rounding, of any size in any direction. So rules give the terms of the sum
-(`cancellation`) to a check as well: it is they that have some digits, not what is left of them.
+is stationary, and what is left of it is rounding, of any size in any direction. So a check is given the scale of the
+terms of the sum (`scale_of`): it is they that have some digits, not what is left of them.
 
 The checks see what a loss sends back to first order, in the basis that was computed. A loss whose dependence on the
 basis happens to vanish just there cannot be told from one that does not depend on it.
@@ -24,7 +24,6 @@ basis happens to vanish just there cannot be told from one that does not depend 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -35,8 +34,8 @@ from unspool._dtypes import promote
 from unspool._graph import Node
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import sum_to_shape
+from unspool._ops.cancellation import largest_modulus, scale_of
 from unspool._ops.linalg.gauge import refusal
-from unspool._ops.linalg.matrices import largest_modulus
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
 
 if TYPE_CHECKING:
@@ -157,7 +156,8 @@ def gauge_check(
     numerator: Tensor,
     left: Tensor,
     right: Tensor,
-    *beside: Tensor,
+    scale: Tensor | None = None,
+    *,
     what: str,
     sign: int,
     degeneracy: float,
@@ -166,15 +166,15 @@ def gauge_check(
 ) -> Tensor:
     """Return a numerator of `gap_quotient` that was found to vanish where its divisor does, or raise `GaugeError`.
 
-    Its size is judged by the largest entry of it and the tensors ``beside``, which are stacked as it is.
-    ``diagonal=False`` leaves entries (i, i) out: what becomes of phases is then nobody's business.
+    Its size is judged by ``scale``, which is `scale_of` what it comes from. ``diagonal=False`` leaves entries (i, i)
+    out: what becomes of phases is then nobody's business.
     """
     return _graph.apply(
         GAUGE_CHECK,
         numerator,
         left,
         right,
-        *beside,
+        *(() if scale is None else (scale,)),
         what=what,
         sign=sign,
         degeneracy=degeneracy,
@@ -187,7 +187,7 @@ def _check_kernel(
     numerator: Any,
     left: Any,
     right: Any,
-    *beside: Any,
+    *scales: Any,
     what: str,
     sign: int,
     degeneracy: float,
@@ -207,7 +207,7 @@ def _check_kernel(
     sizes = np.abs(numerator[close])
     if not sizes.any():
         return numerator
-    scale = largest_modulus(numerator.ndim - 2, numerator, *beside)
+    scale = largest_modulus(numerator, *scales, stack=numerator.ndim - 2)
     excess = np.zeros(numerator.shape, sizes.dtype)
     excess[close] = sizes
     if np.any(excess > gauge * scale[..., None, None]):
@@ -228,7 +228,7 @@ def _push_check(
         return None
     # A phase is never divided by anything, so how it would move does not matter.
     params["diagonal"] &= params["sign"] > 0 or params["what"] == CUT
-    return gauge_check(tangents[0], left, right, *[t for t in tangents[3:] if t is not None], **params)
+    return gauge_check(tangents[0], left, right, *tangents[3:], **params)
 
 
 GAUGE_CHECK = register(
@@ -253,8 +253,7 @@ def settled_values(
     ct: Tensor,
     values: Tensor,
     *vectors: Tensor,
-    beside: Sequence[Tensor] = (),
-    around: Sequence[Tensor] = (),
+    scale: Tensor | None = None,
     what: str,
     degeneracy: float,
     gauge: float,
@@ -267,17 +266,15 @@ def settled_values(
     derivative is the limit of 0/0, which cotangents at the degenerate point do not determine; this is how it shows.
     With ``zeros`` the values are moduli: 0 is a kink, and a double value is one if it is 0.
 
-    Sizes are judged by the largest entry of the cotangent and of the tensors ``beside`` it, those of the vectors by
-    that of theirs and of the tensors ``around`` them. Both are stacked as the values are.
+    Sizes are judged by `scale_of` the cotangent, those of the vectors by ``scale``, that of what they come from.
     """
+    coupling = () if not vectors else (scale_of(*vectors, stack=ct.ndim - 1) if scale is None else scale, *vectors)
     return _graph.apply(
         SETTLED_VALUES,
         ct,
         values,
-        *vectors,
-        *beside,
-        *around,
-        counts=(len(vectors), len(beside)),
+        scale_of(ct, stack=ct.ndim - 1),
+        *coupling,
         what=what,
         degeneracy=degeneracy,
         gauge=gauge,
@@ -288,18 +285,16 @@ def settled_values(
 def _settled_kernel(
     ct: Any,
     values: Any,
-    *others: Any,
-    counts: tuple[int, int],
+    scale: Any,
+    *coupling: Any,
     what: str,
     degeneracy: float,
     gauge: float,
     zeros: bool,
 ) -> Any:
-    vectors, rest = others[: counts[0]], others[counts[0] :]
-    beside, around = rest[: counts[1]], rest[counts[1] :]
     largest = _largest(values)[..., None]
     relative = np.divide(values, np.where(largest > 0, largest, 1.0))
-    scale = largest_modulus(ct.ndim - 1, ct, *beside)[..., None]
+    scale = scale[..., None]
     if zeros:
         slack = np.where(relative <= degeneracy, gauge + _CURVATURE * relative, np.inf)
         bad = np.abs(ct) > slack * scale
@@ -317,14 +312,14 @@ def _settled_kernel(
     bad = spread > slack * scale[..., None]
     if bad.any():
         *where, i, j = _worst(np.where(bad, spread / scale[..., None], 0.0))
-        _refuse_spread(where, what, i, j, float(spread[*where, i, j] / scale[*where, 0]), bool(vectors))
-    if vectors:
-        _check_coupling(vectors, around, slack, what)
+        _refuse_spread(where, what, i, j, float(spread[*where, i, j] / scale[*where, 0]), bool(coupling))
+    if coupling:
+        _check_coupling(*coupling, slack=slack, what=what)
     return ct
 
 
-def _check_coupling(vectors: Sequence[Any], around: Sequence[Any], slack: Any, what: str) -> None:
-    scale = largest_modulus(vectors[0].ndim - 2, *vectors, *around)[..., None, None]
+def _check_coupling(scale: Any, *vectors: Any, slack: Any, what: str) -> None:
+    scale = scale[..., None, None]
     for x in vectors:
         coupling = np.abs(x + np.conj(np.swapaxes(x, -1, -2))) / 2
         bad = coupling > slack * scale

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from unspool import _dims
 from unspool._dims import Shape, Size
@@ -58,9 +55,3 @@ def hermitian_part(x: Tensor) -> Tensor:
 def skew_part(x: Tensor) -> Tensor:
     """Return (x - xᴴ)/2."""
     return elementwise.multiply(elementwise.subtract(x, adjoint(x)), 0.5)
-
-
-def largest_modulus(stack: int, *arrays: Any) -> Any:
-    """Return the largest modulus in each entry of some stacks; their first ``stack`` axes count the entries."""
-    found = [np.max(np.abs(a), axis=tuple(range(stack, a.ndim)), initial=0.0) for a in arrays]
-    return reduce(np.maximum, found)

@@ -12,7 +12,6 @@ belong to further values, all zero, and the same formula holds with the smaller 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,9 +21,10 @@ from unspool._dims import Shape, Size
 from unspool._dtypes import INT64, real_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, indexing, layout
+from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.layout.cropping import crop, zero_pad
-from unspool._ops.linalg.division import Division, division, sources, vanishing
+from unspool._ops.linalg.division import Division, division, vanishing
 from unspool._ops.linalg.factoring import lapack
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gaps import SVD, TANGENT
@@ -210,24 +210,24 @@ def _vjp(ct: Any, out: Any, x: Tensor, *, full: bool, **options: Any) -> Tensor 
     rule = Division(**options)
     if u_ct is None and vh_ct is None:
         return _values_vjp(s_ct, u, s, vh, rule)
+    scale = scale_of(u_ct, vh_ct, stack=x.ndim - 2)
     left = None if u_ct is None else matmul(adjoint(u), u_ct)
     right = None if vh_ct is None else matmul(vh, adjoint(vh_ct))
-    around = sources(u_ct, vh_ct)
     if full:
-        return _full_vjp(s_ct, out, x.shape, left, right, around, rule)
-    middle = _middle(left, right, s, around, rule)
+        return _full_vjp(s_ct, out, x.shape, left, right, scale, rule)
+    middle = _middle(left, right, s, scale, rule)
     total = matmul(u, middle)
     if s_ct is not None:
-        settled = rule.settle(s_ct, s, *[m for m in (left, right) if m is not None], around=around, what=SVD)
+        settled = rule.settle(s_ct, s, *[m for m in (left, right) if m is not None], scale=scale, what=SVD)
         total = elementwise.add(total, _times_rows(u, settled))
     k = s.shape[-1]
     if left is not None and x.shape[-2] != k:
         outside = elementwise.subtract(u_ct, matmul(u, left))
-        total = elementwise.add(total, rule.divide(outside, vanishing(s), s, *around, sign=1, what=SVD))
+        total = elementwise.add(total, rule.divide(outside, vanishing(s), s, scale, sign=1, what=SVD))
     result = matmul(total, vh)
     if right is not None and x.shape[-1] != k:
         outside = elementwise.subtract(vh_ct, matmul(adjoint(right), vh))
-        result = elementwise.add(result, matmul(u, rule.divide(outside, s, vanishing(s), *around, sign=1, what=SVD)))
+        result = elementwise.add(result, matmul(u, rule.divide(outside, s, vanishing(s), scale, sign=1, what=SVD)))
     return result
 
 
@@ -238,7 +238,7 @@ def _values_vjp(ct: Tensor, u: Tensor, s: Tensor, vh: Tensor, rule: Division) ->
     return matmul(_times_rows(_columns(u, k), settled), _rows(vh, k))
 
 
-def _middle(left: Tensor | None, right: Tensor | None, s: Tensor, around: Sequence[Tensor], rule: Division) -> Tensor:
+def _middle(left: Tensor | None, right: Tensor | None, s: Tensor, scale: Tensor, rule: Division) -> Tensor:
     """Return M without its diagonal term, from the cotangents in the basis of the vectors and what they come from."""
     if left is not None and right is not None:
         both, apart = skew_part(elementwise.add(left, right)), skew_part(elementwise.subtract(left, right))
@@ -248,7 +248,7 @@ def _middle(left: Tensor | None, right: Tensor | None, s: Tensor, around: Sequen
         both = skew_part(right)  # type: ignore[arg-type]
         apart = elementwise.negative(both)
     return elementwise.add(
-        rule.divide(both, s, s, *around, sign=-1, what=SVD), rule.divide(apart, s, s, *around, sign=1, what=SVD)
+        rule.divide(both, s, s, scale, sign=-1, what=SVD), rule.divide(apart, s, s, scale, sign=1, what=SVD)
     )
 
 
@@ -258,7 +258,7 @@ def _full_vjp(
     shape: Shape,
     left: Tensor | None,
     right: Tensor | None,
-    around: Sequence[Tensor],
+    scale: Tensor,
     rule: Division,
 ) -> Tensor:
     """Return the cotangent of a matrix from those of square U and V: everything is inside their spaces."""
@@ -266,12 +266,12 @@ def _full_vjp(
     *_, rows, columns = shape
     size, k = _dims.maximum(rows, columns), s.shape[-1]
     wide_left, wide_right = (None if m is None else _pad_square(m, size) for m in (left, right))
-    middle = _crop(_middle(wide_left, wide_right, _pad_last(s, size), around, rule), rows, columns)
+    middle = _crop(_middle(wide_left, wide_right, _pad_last(s, size), scale, rule), rows, columns)
     result = matmul(matmul(u, middle), vh)
     if s_ct is None:
         return result
     inner = [_crop(m, k, k) for m in (left, right) if m is not None]
-    settled = rule.settle(s_ct, s, *inner, around=around, what=SVD)
+    settled = rule.settle(s_ct, s, *inner, scale=scale, what=SVD)
     return elementwise.add(result, matmul(_times_rows(_columns(u, k), settled), _rows(vh, k)))
 
 
@@ -283,42 +283,42 @@ def _jvp(tangents: Any, out: Any, x: Tensor, *, full: bool, **options: Any) -> A
     rule = Division(**options)
     half = matmul(adjoint(u), t)
     inner = matmul(half, adjoint(vh))
-    around = sources(t)
+    scale = scale_of(t, stack=x.ndim - 2)
     if full:
-        return _full_jvp(out, x.shape, inner, around, rule)
-    common, opposite = _rotations(inner, s, around, rule)
+        return _full_jvp(out, x.shape, inner, scale, rule)
+    common, opposite = _rotations(inner, s, scale, rule)
     u_t = matmul(u, elementwise.add(common, opposite))
     vh_t = matmul(elementwise.subtract(opposite, common), vh)
     k = s.shape[-1]
     if x.shape[-2] != k:
         outside = elementwise.subtract(matmul(t, adjoint(vh)), matmul(u, inner))
-        u_t = elementwise.add(u_t, rule.divide(outside, vanishing(s), s, *around, sign=1, what=TANGENT))
+        u_t = elementwise.add(u_t, rule.divide(outside, vanishing(s), s, scale, sign=1, what=TANGENT))
     if x.shape[-1] != k:
         outside = elementwise.subtract(half, matmul(inner, vh))
-        vh_t = elementwise.add(vh_t, rule.divide(outside, s, vanishing(s), *around, sign=1, what=TANGENT))
-    return u_t, _values_jvp(inner, s, around, rule), vh_t
+        vh_t = elementwise.add(vh_t, rule.divide(outside, s, vanishing(s), scale, sign=1, what=TANGENT))
+    return u_t, _values_jvp(inner, s, scale, rule), vh_t
 
 
-def _rotations(inner: Tensor, s: Tensor, around: Sequence[Tensor], rule: Division) -> tuple[Tensor, Tensor]:
+def _rotations(inner: Tensor, s: Tensor, scale: Tensor, rule: Division) -> tuple[Tensor, Tensor]:
     """Return half the sum and half the difference of the rotations of U and of V that a tangent makes."""
-    common = rule.divide(hermitian_part(inner), s, s, *around, sign=-1, what=TANGENT)
-    opposite = rule.divide(skew_part(inner), s, s, *around, sign=1, what=TANGENT)
+    common = rule.divide(hermitian_part(inner), s, s, scale, sign=-1, what=TANGENT)
+    opposite = rule.divide(skew_part(inner), s, s, scale, sign=1, what=TANGENT)
     return common, opposite
 
 
-def _values_jvp(inner: Tensor, s: Tensor, around: Sequence[Tensor], rule: Division) -> Tensor:
-    moved = rule.split(rule.split(hermitian_part(inner), s, -1, *around), s, 1, *around)
+def _values_jvp(inner: Tensor, s: Tensor, scale: Tensor, rule: Division) -> Tensor:
+    moved = rule.split(rule.split(hermitian_part(inner), s, -1, scale), s, 1, scale)
     return elementwise.real(layout.diagonal(moved, 0, -2, -1))
 
 
-def _full_jvp(out: Any, shape: Shape, inner: Tensor, around: Sequence[Tensor], rule: Division) -> Any:
+def _full_jvp(out: Any, shape: Shape, inner: Tensor, scale: Tensor, rule: Division) -> Any:
     u, s, vh = out
     *_, rows, columns = shape
     size, k = _dims.maximum(rows, columns), s.shape[-1]
-    common, opposite = _rotations(_pad_square(inner, size), _pad_last(s, size), around, rule)
+    common, opposite = _rotations(_pad_square(inner, size), _pad_last(s, size), scale, rule)
     u_t = matmul(u, _crop(elementwise.add(common, opposite), rows, rows))
     vh_t = matmul(_crop(elementwise.subtract(opposite, common), columns, columns), vh)
-    return u_t, _values_jvp(_crop(inner, k, k), s, around, rule), vh_t
+    return u_t, _values_jvp(_crop(inner, k, k), s, scale, rule), vh_t
 
 
 SVD_OP = register(Op("svd", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))

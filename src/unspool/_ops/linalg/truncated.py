@@ -16,15 +16,15 @@ and is G_ij where both are kept, 0 where both are dropped. So equal kept values 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unspool import _graph
 from unspool._ops import elementwise, indexing, layout
+from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
-from unspool._ops.linalg.division import Division, division, sources, vanishing
+from unspool._ops.linalg.division import Division, division, vanishing
 from unspool._ops.linalg.gaps import CUT, gauge_check
 from unspool._ops.linalg.gauge import as_tolerance, tolerances_for
 from unspool._ops.linalg.matrices import adjoint, as_matrix, smaller_side
@@ -201,32 +201,30 @@ def _rule(
     tolerance: dict[str, Any] = {"degeneracy": degeneracy, "gauge": gauge}
     rows, columns = matmul(adjoint(u1), move), matmul(move, v1)
     inner = matmul(rows, v1)
-    around = sources(move)
+    scale = scale_of(move, stack=x.ndim - 2)
     # What leads out of the kept spaces. Where a kept value is zero, so is the next one, and its vectors are arbitrary.
     out_left = gauge_check(
-        elementwise.subtract(columns, matmul(u1, inner)), vanishing(s), s1, *around, what=CUT, sign=1, **tolerance
+        elementwise.subtract(columns, matmul(u1, inner)), vanishing(s), s1, scale, what=CUT, sign=1, **tolerance
     )
     out_right = gauge_check(
-        elementwise.subtract(rows, matmul(inner, vh1)), s1, vanishing(s), *around, what=CUT, sign=1, **tolerance
+        elementwise.subtract(rows, matmul(inner, vh1)), s1, vanishing(s), scale, what=CUT, sign=1, **tolerance
     )
     kept_dropped, dropped_kept = matmul(out_right, v2), adjoint(matmul(adjoint(u2), out_left))
-    ahead, back = _couplings(
-        kept_dropped, dropped_kept, s1, s2, around, Division(phase=True, broaden=None, **tolerance)
-    )
+    ahead, back = _couplings(kept_dropped, dropped_kept, s1, s2, scale, Division(phase=True, broaden=None, **tolerance))
     left = elementwise.add(out_left, matmul(u2, adjoint(back)))
     right = elementwise.add(rows, matmul(ahead, vh2))
     return elementwise.add(matmul(u1, right), matmul(left, vh1))
 
 
 def _couplings(
-    g: Tensor, other: Tensor, kept: Tensor, dropped: Tensor, around: Sequence[Tensor], rule: Division
+    g: Tensor, other: Tensor, kept: Tensor, dropped: Tensor, scale: Tensor, rule: Division
 ) -> tuple[Tensor, Tensor]:
     """Return (s_j²·g_ij + s_i·s_j·other_ij) / (s_i² - s_j²) for kept i and dropped j, and the same for other and g.
 
     As partial fractions, so that the part which the gap divides is alone in its numerator.
     """
-    gap = rule.divide(elementwise.add(g, other), kept, dropped, *around, sign=-1, what=CUT)
-    total = rule.divide(elementwise.subtract(g, other), kept, dropped, *around, sign=1, what=CUT)
+    gap = rule.divide(elementwise.add(g, other), kept, dropped, scale, sign=-1, what=CUT)
+    total = rule.divide(elementwise.subtract(g, other), kept, dropped, scale, sign=1, what=CUT)
     half = elementwise.multiply(layout.expand_dims(dropped, -2), -0.5)
     ahead = elementwise.multiply(half, elementwise.add(gap, total))
     back = elementwise.multiply(half, elementwise.subtract(gap, total))
