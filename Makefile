@@ -2,7 +2,9 @@
 # interpreter: versions other than that of .venv have environments of their own, in .venv-3.12 and so on.
 #
 #   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
-#   make test     format, lint, types and the whole test suite, as CI does
+#   make test     format, lint, types and the whole test suite, a quarter of what depends on rounding also as another
+#                 processor would compute it, as CI does
+#   make test-kernels  what depends on rounding, as several kinds of processors would compute it; a tenth of an hour each
 #   make test-nightly  what is left out of the suite because it takes long
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
@@ -32,7 +34,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-nightly bench performance-page bench-parts fix clean
+.PHONY: help demo test test-kernels test-nightly bench performance-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -46,6 +48,10 @@ test: $(VENV)/.test
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
+	@$(BIN)/python -m tests.kernels --other --share 4 --workers $(WORKERS)
+
+test-kernels: $(VENV)/.test
+	@$(BIN)/python -m tests.kernels --workers $(WORKERS)
 
 test-nightly: $(VENV)/.test
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m nightly
