@@ -50,7 +50,12 @@ SAMPLES = [
         for make in (real, complex_)
     ],
     *[
-        Sample("scale", lambda x: x * scale_of(us.tensor([0.5, -2.0]), stack=0), (make(*shape),), lambda x: x * 2.0)
+        Sample(
+            "scale",
+            lambda x: x * scale_of(us.tensor(np.float32([0.5, -2.0])), stack=0),
+            (make(*shape),),
+            lambda x: x * np.float32(2.0),
+        )
         for shape in SHAPES
         for make in (real, complex_)
     ],

@@ -5,8 +5,9 @@ stack. And a value without axes goes by two names: ``v``, a number of NumPy's, f
 operators do in a fraction of the time, and ``z``, an array, which ufuncs read faster. Each is made where it is first
 needed.
 
-Rows of a stack begin where arrays of NumPy do (`ALIGNMENT`) if their size is a multiple of that. Others are copied when
-they are read, and written as copies, so that a step has the same bits whether or not its values are kept.
+Kernels of BLAS look at where an array begins and at its strides, so both must not depend on what is kept. Rows of a stack
+begin where arrays of NumPy do (`ALIGNMENT`) if their size is a multiple of that; others are copied when they are read,
+and written as copies. A view that is carried on is laid out as a copy of it is when a loop stops and goes on.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
-from unspool._engine.buffers import ALIGNMENT, POOL
+from unspool._engine.buffers import ALIGNMENT, POOL, dense
 from unspool._engine.fused_sums import spread_total
 from unspool._engine.numpy_backend import Writer, _compiled, _held, owned
-from unspool._engine.numpy_rules import RULES
+from unspool._engine.numpy_rules import FRESH, RULES
 from unspool._engine.plan import Plan
 from unspool._engine.planning import Bound, Step, lower, nbytes
 from unspool._engine.running_sums import is_worth
@@ -76,7 +77,7 @@ def generate_drive(plan: Plan, layout: Layout) -> Drive:
     fragment, bound = plan.fragment, Bound(plan.shapes, plan.dtypes, plan.params)
     steps, outputs = lower(fragment, bound)
     held = _held(fragment, steps, outputs)
-    names = {"owned": owned, "asarray": np.asarray, "float64": np.float64, "give": POOL.give}
+    names = {"owned": owned, "dense": dense, "asarray": np.asarray, "float64": np.float64, "give": POOL.give}
     for slot, value in held.items():
         names[f"v{slot}"] = value[()] if plan.shapes[slot] == () else value
         names[f"z{slot}"] = value
@@ -121,7 +122,7 @@ def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[s
         *[f"{place} = v{slot}" for place, slot in places(layout, outputs) if place not in writer.done],
         *[writer.added(f"sum{j}", outputs[j]) for j in layout.sums if outputs[j] not in writer.spread],
         *_assign(before, carry),
-        *_assign(carry, [f"v{slot}" for slot in outputs[: layout.carries]]),
+        *_assign(carry, [writer.carried(slot) for slot in outputs[: layout.carries]]),
     ]
     if layout.watched:
         step += [f"if v{outputs[-1]}:", "    stopped = True", "    break"]
@@ -184,6 +185,7 @@ class _LoopWriter(Writer):
         self._first, self._last = layout.constants, layout.constants + layout.carries
         self._inputs = len(fragment.dtypes)
         self._rows: dict[int, str] = {}
+        self._fresh: set[int] = set()
         for place, slot in places(layout, outputs):
             if self.shapes[slot] != () and self._is_aligned(slot) and slot >= self._inputs and slot not in held:
                 self._rows.setdefault(slot, place)
@@ -196,6 +198,8 @@ class _LoopWriter(Writer):
             self._bury(step)
             return
         kernel, rule = self.kernel_of(step), RULES.get(step.op)
+        if isinstance(kernel, np.ufunc) or step.op in FRESH:
+            self._fresh.add(step.slot)
         text = self._on_numbers(step)
         if text is None:
             operands = [self._as_array(slot) for slot in step.operands]
@@ -214,6 +218,11 @@ class _LoopWriter(Writer):
         if text != f"v{step.slot}":
             self.lines.append(f"v{step.slot} = {text}")
         self._bury(step)
+
+    def carried(self, slot: int) -> str:
+        """Return the text for a value as the next step takes it."""
+        is_carried = self._first <= slot < self._inputs  # or a row, which is dense
+        return f"v{slot}" if self.shapes[slot] == () or is_carried or slot in self._fresh else f"dense(v{slot})"
 
     def row(self, slot: int, text: str) -> str:
         """Return the text for a row of a stack as a step may compute with it."""

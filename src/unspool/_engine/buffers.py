@@ -34,10 +34,17 @@ ALIGNMENT = 16
 
 
 def aligned(array: Any) -> Any:
-    """Return an array that begins where NumPy's do: itself, or a copy."""
+    """Return an array that begins where NumPy's do: itself, or a copy of the same order of axes."""
     if type(array) is not np.ndarray or array.__array_interface__["data"][0] % ALIGNMENT == 0:
         return array
-    return array.copy()
+    return array.copy(order="K")
+
+
+def dense(array: Any) -> Any:
+    """Return an array as a copy of it would lie in memory, without gaps and aligned: itself, or a copy."""
+    if type(array) is np.ndarray and not (array.flags.c_contiguous or array.flags.f_contiguous):
+        return array.copy(order="K")
+    return aligned(array)
 
 
 # --- beforehand ------------------------------------------------------------------------------------------------------
