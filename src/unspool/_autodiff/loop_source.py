@@ -5,7 +5,7 @@ stack. And a value without axes goes by two names: ``v``, a number of NumPy's, f
 operators do in a fraction of the time, and ``z``, an array, which ufuncs read faster. Each is made where it is first
 needed.
 
-Kernels of BLAS look at where an array begins and at its strides, so both must not depend on what is kept. Rows of a stack
+Kernels of BLAS look at where an array begins and at its strides, so neither may depend on what is kept. Rows of a stack
 begin where arrays of NumPy do (`ALIGNMENT`) if their size is a multiple of that; others are copied when they are read,
 and written as copies. A view that is carried on is laid out as a copy of it is when a loop stops and goes on.
 """
