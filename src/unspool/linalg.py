@@ -99,6 +99,10 @@ from unspool._ops.linalg.spectral_norms import (
     cond,
     matrix_rank,
 )
+from unspool._ops.linalg.spaces import (
+    LeadingSpaceResult,
+    leading_space,
+)
 from unspool._ops.linalg.svd import (
     SVDResult,
     svd,
@@ -117,6 +121,7 @@ __all__ = [
     "EighResult",
     "LQResult",
     "LUResult",
+    "LeadingSpaceResult",
     "LstsqResult",
     "PolarResult",
     "QRResult",
@@ -136,6 +141,7 @@ __all__ = [
     "gmres",
     "inv",
     "kron",
+    "leading_space",
     "logm",
     "low_rank",
     "lq",

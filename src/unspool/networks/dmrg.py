@@ -27,8 +27,8 @@ import numpy as np
 
 import unspool as us
 from unspool._ops.linalg.gauge import tolerances_for
-from unspool._ops.linalg.svd import SVDResult
 from unspool.errors import ArgumentError, GaugeError, ShapeError
+from unspool.linalg import SVDResult
 from unspool.networks import _checks
 from unspool.networks._train import check_pair
 from unspool.networks._update import grown_left, grown_right, improved, last_improved, passed_left, passed_right

@@ -27,9 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unspool as us
-from unspool._autodiff.svd_split import split
-from unspool._ops.linalg.svd import SVDResult, plain_factors
 from unspool.errors import ArgumentError, ShapeError
+from unspool.linalg import SVDResult
 from unspool.networks import _checks
 from unspool.networks.chain import MPS
 
@@ -246,7 +245,7 @@ def _joined(gate: us.Tensor, left: us.Tensor, right: us.Tensor) -> tuple[us.Tens
     (bond, p, inner), (_, q, last) = left.shape, right.shape
     pair = left.reshape(bond * p, inner) @ right.reshape(inner, q * last)
     theta = gate.reshape(p * q, p * q) @ pair.reshape(bond, p * q, last)
-    return theta.reshape(bond, p, q, last), *plain_factors(theta.reshape(bond * p, q * last))
+    return theta.reshape(bond, p, q, last), *us.linalg.svd(theta.reshape(bond * p, q * last), full_matrices=False)
 
 
 @us.fragment(static=("kept", "rightward"))
@@ -255,8 +254,11 @@ def _apart(
 ) -> tuple[us.Tensor, us.Tensor]:
     """Return two sites from what they are together: the one that is left behind as an isometry, the other as centre."""
     bond, p, q, last = theta.shape
-    side = "left" if rightward else "right"
-    left, right = split(theta.reshape(bond * p, q * last), SVDResult(u, s, vh), kept, side)
+    matrix, factors = theta.reshape(bond * p, q * last), SVDResult(u, s, vh)
+    if rightward:
+        left, right, _ = us.linalg.leading_space(matrix, kept, factors=factors)
+    else:
+        right, left, _ = us.linalg.leading_space(matrix, kept, side="right", factors=factors)
     return left.reshape(bond, p, kept), right.reshape(kept, q, last)
 
 

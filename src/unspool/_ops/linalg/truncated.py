@@ -86,7 +86,7 @@ def truncated_svd(
     x = as_matrix(x, "truncated_svd")
     options = division(x.dtype, gauge, broaden, None)
     whole = factors(x, False, **options)
-    count = _chosen_rank(whole.S, rank, rtol)
+    count = chosen_rank(whole.S, rank, rtol)
     if keep_multiplets:
         count = _between_multiplets(np.asarray(whole.S.eval()), count, options["degeneracy"])
     if gauge == "fixed":
@@ -120,14 +120,14 @@ def low_rank(x: Any, rank: int | None = None, rtol: float | None = None) -> Tens
     matrix = as_matrix(x, "low_rank")
     options = division(matrix.dtype, "check", None, None)
     whole = factors(matrix, False, **options)
-    count = _chosen_rank(whole.S, rank, rtol)
+    count = chosen_rank(whole.S, rank, rtol)
     k = smaller_side(matrix.shape)
     if isinstance(k, int) and count >= k:
         return matrix
     return _graph.apply(LOW_RANK, matrix, *whole, rank=count, degeneracy=options["degeneracy"], gauge=options["gauge"])
 
 
-def _chosen_rank(s: Tensor, rank: int | None, rtol: float | None) -> int:
+def chosen_rank(s: Tensor, rank: int | None, rtol: float | None) -> int:
     """Return the rank to cut at, looking at the singular values if a tolerance decides."""
     largest = None if rank is None else _as_rank(rank)
     if rtol is None and largest is not None:
