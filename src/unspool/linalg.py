@@ -102,6 +102,7 @@ from unspool._ops.linalg.spectral_norms import (
 from unspool._ops.linalg.spaces import (
     LeadingSpaceResult,
     leading_space,
+    space_factors,
 )
 from unspool._ops.linalg.svd import (
     SVDResult,
@@ -162,6 +163,7 @@ __all__ = [
     "slogdet",
     "solve",
     "solve_triangular",
+    "space_factors",
     "sqrtm",
     "svd",
     "svdvals",

@@ -39,7 +39,7 @@ def improved(
     energy, theta = _lowest(tensors, operators, before, after, solve_tol)
     if len(tensors) == 1 and not rightward:
         theta = theta.reshape(tensors[0].shape[0], -1)
-    return energy, theta, us.linalg.svd(theta, full_matrices=False)
+    return energy, theta, us.linalg.space_factors(theta)
 
 
 @us.fragment(static="solve_tol")

@@ -27,8 +27,8 @@ import numpy as np
 
 import unspool as us
 from unspool.errors import ArgumentError, ConvergenceError
+from unspool.linalg import SVDResult
 from unspool.networks import _checks
-from unspool.networks._eigenspace import eigenspace
 from unspool.networks.lattice import Environment, fitting_ring, product_environment, symmetric_site
 
 __all__ = ["CTMRGResult", "ctmrg"]
@@ -172,39 +172,41 @@ def _loop(bulk: us.Tensor, state: Environment, limits: _Limits, on_step: OnStep 
     history: list[dict[str, float]] = []
     change, before = np.inf, np.zeros(0)
     while change >= limits.tol and len(history) < limits.max_steps:
-        values, vectors, grown = _grow(*state, bulk)
-        kept = _choice(values.eval(), limits)
-        state = Environment(*_cut(grown, state.edge, bulk, values, vectors, kept))
-        spectrum, truncation = _weights(values.eval(), kept)
+        grown, factors = _grow(*state, bulk)
+        sizes = factors.S.eval()
+        kept = _choice(sizes, limits)
+        state = Environment(*_cut(grown, state.edge, bulk, factors, kept=kept))
+        spectrum, truncation = _weights(sizes, kept)
         change, before = _distance(spectrum, before), spectrum
-        history.append({"change": change, "truncation": truncation, "rank": float(len(kept))})
+        history.append({"change": change, "truncation": truncation, "rank": float(kept)})
         if on_step is not None:
             on_step(len(history), state, history[-1])
     return CTMRGResult(state, _spectrum(state), len(history), change < limits.tol, tuple(history))
 
 
 @us.fragment
-def _grow(corner: us.Tensor, edge: us.Tensor, bulk: us.Tensor) -> tuple[us.Tensor, us.Tensor, us.Tensor]:
-    """Let a quarter of the lattice grow; return its eigenvalues and eigenvectors, and itself."""
+def _grow(corner: us.Tensor, edge: us.Tensor, bulk: us.Tensor) -> tuple[us.Tensor, SVDResult]:
+    """Let a quarter of the lattice grow; return it and its factors: the moduli of its eigenvalues and their vectors."""
     # The site comes last. An edge with a site would be larger by the square of a bond than anything else here.
     ends = us.einsum("ale,aub->uleb", us.einsum("ac,cle->ale", corner, edge), edge)
     quarter = us.einsum("uleb,uldr->bred", ends, bulk)
     size = quarter.shape[0] * quarter.shape[1]
     grown = us.reshape(quarter, (size, size))
-    values, vectors = us.linalg.eigh(grown)
-    return values, vectors, grown
+    return grown, us.linalg.space_factors(grown, hermitian=True)
 
 
-@us.fragment
+@us.fragment(static="kept")
 def _cut(
-    grown: us.Tensor, edge: us.Tensor, bulk: us.Tensor, values: us.Tensor, vectors: us.Tensor, kept: Any
+    grown: us.Tensor, edge: us.Tensor, bulk: us.Tensor, factors: SVDResult, kept: int
 ) -> tuple[us.Tensor, us.Tensor]:
-    """Return the corner and the edge in the space of the vectors that are kept."""
-    return _project(grown, edge, bulk, eigenspace(grown, values, vectors, kept))
+    """Return the corner and the edge in the space of the largest eigenvalues."""
+    isometry, rest, _ = us.linalg.leading_space(grown, kept, factors=factors)
+    return _project(isometry, rest, edge, bulk)
 
 
-def _project(grown: us.Tensor, edge: us.Tensor, bulk: us.Tensor, isometry: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
-    corner = isometry.mT @ grown @ isometry
+def _project(isometry: us.Tensor, rest: us.Tensor, edge: us.Tensor, bulk: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+    """Return the corner and the edge between an isometry and its transpose, which times the grown corner is the rest."""
+    corner = rest @ isometry
     sides = us.reshape(isometry, (edge.shape[0], edge.shape[1], isometry.shape[1]))
     with_site = us.einsum("ulbk,uldr->bkdr", us.einsum("aub,alk->ulbk", edge, sides), bulk)
     edge = us.einsum("bkdr,brm->kdm", with_site, sides)
@@ -212,30 +214,27 @@ def _project(grown: us.Tensor, edge: us.Tensor, bulk: us.Tensor, isometry: us.Te
     return corner / us.linalg.norm(corner), edge / us.linalg.norm(edge)
 
 
-def _choice(values: Any, limits: _Limits) -> Any:
-    """Return which eigenvalues to keep, such that no two of equal modulus are torn apart."""
-    sizes = np.abs(values)
-    largest = sizes.max()
+def _choice(sizes: Any, limits: _Limits) -> int:
+    """Return how many of the falling moduli to keep, such that no two equal ones are torn apart."""
+    largest = sizes[0]
     if not 0.0 < largest < np.inf:
         raise ArgumentError(f"from this start the ring around a site becomes {largest}; start from another one")
-    order = np.argsort(-sizes, kind="stable")
-    falling = sizes[order]
-    wanted = min(limits.rank, max(1, int(np.sum(falling > limits.cutoff * largest))))
-    # The decomposition's own measure of equal values, doubled: what passes here is no cut through equals there.
-    gaps = np.append(falling[:-1] - falling[1:], np.inf) > 2.0 * _closeness(values.dtype) * largest
+    wanted = min(limits.rank, max(1, int(np.sum(sizes > limits.cutoff * largest))))
+    # Twice the measure of equal values that decompositions have: what passes here is no cut through equals there.
+    gaps = np.append(sizes[:-1] - sizes[1:], np.inf) > 2.0 * _closeness(sizes.dtype) * largest
     between = np.flatnonzero(gaps) + 1
     if between[0] > wanted:
         raise ArgumentError(
             f"rank {limits.rank} cuts through {between[0]} equal eigenvalues; make it {between[0]} or more"
         )
-    return np.sort(order[: between[between <= wanted][-1]])
+    return int(between[between <= wanted][-1])
 
 
-def _weights(values: Any, kept: Any) -> tuple[Any, float]:
-    """Return the spectrum that is kept, largest first and of norm 1, and the norm of the rest beside that of all."""
-    falling = np.sort(np.abs(values[kept]))[::-1]
-    rest = np.linalg.norm(np.delete(values, kept)) / np.linalg.norm(values)
-    return falling / np.linalg.norm(falling), float(rest)
+def _weights(sizes: Any, kept: int) -> tuple[Any, float]:
+    """Return the spectrum that is kept, of norm 1, and the norm of the rest beside that of all."""
+    spectrum = sizes[:kept]
+    rest = np.linalg.norm(sizes[kept:]) / np.linalg.norm(sizes)
+    return spectrum / np.linalg.norm(spectrum), float(rest)
 
 
 def _distance(spectrum: Any, before: Any) -> float:
@@ -274,21 +273,22 @@ def _at_fixed_point(bulk: us.Tensor, found: CTMRGResult, limits: _Limits, adjoin
     rotation ω of the ring becomes Rᵀ (ω ⊗ 1) R, which is smaller.
     """
     state = found.state
-    values, vectors, grown = _grow(*state, _value(bulk))
-    kept = _choice(values.eval(), limits)
-    if not found.converged or len(kept) != state.corner.shape[0]:
+    grown, factors = _grow(*state, _value(bulk))
+    kept = _choice(factors.S.eval(), limits)
+    if not found.converged or kept != state.corner.shape[0]:
         raise ConvergenceError(
             f"no fixed point: step {found.steps} changed the spectrum by {found.history[-1]['change']:.1e}, tol is "
-            f"{limits.tol:.1e}, and {len(kept)} eigenvalues follow on {state.corner.shape[0]}; raise max_steps or tol, "
+            f"{limits.tol:.1e}, and {kept} eigenvalues follow on {state.corner.shape[0]}; raise max_steps or tol, "
             "take another rank, or differentiate through all steps with us.Unrolled()"
         )
-    turn = _change_of_basis(state.edge, _cut(grown, state.edge, _value(bulk), values, vectors, kept)[1])
-    reference = _value(vectors[:, kept] @ turn.mT)
+    turn = _change_of_basis(state.edge, _cut(grown, state.edge, _value(bulk), factors, kept=kept)[1])
+    reference = _value(factors.U[:, :kept] @ turn.mT)
 
     def step(ring: Environment) -> Environment:
-        all_values, all_vectors, larger = _grow(*ring, bulk)
-        space = eigenspace(larger, all_values, all_vectors, kept)
-        return Environment(*_project(larger, ring.edge, bulk, space @ us.linalg.polar(space.mT @ reference).U))
+        larger, its_factors = _grow(*ring, bulk)
+        space, rest, _ = us.linalg.leading_space(larger, kept, factors=its_factors)
+        turned = us.linalg.polar(space.mT @ reference).U
+        return Environment(*_project(space @ turned, turned.mT @ rest, ring.edge, bulk))
 
     tol = max(limits.tol, float(np.finfo(bulk.dtype).eps ** STANDSTILL))
     fixed, steps = us.fixed_point(step, state, tol=tol, max_steps=limits.max_steps, adjoint=adjoint)

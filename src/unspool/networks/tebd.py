@@ -245,7 +245,7 @@ def _joined(gate: us.Tensor, left: us.Tensor, right: us.Tensor) -> tuple[us.Tens
     (bond, p, inner), (_, q, last) = left.shape, right.shape
     pair = left.reshape(bond * p, inner) @ right.reshape(inner, q * last)
     theta = gate.reshape(p * q, p * q) @ pair.reshape(bond, p * q, last)
-    return theta.reshape(bond, p, q, last), *us.linalg.svd(theta.reshape(bond * p, q * last), full_matrices=False)
+    return theta.reshape(bond, p, q, last), *us.linalg.space_factors(theta.reshape(bond * p, q * last))
 
 
 @us.fragment(static=("kept", "rightward"))

@@ -13,7 +13,7 @@ trace is the partition function Z. The logarithm of Z per site is a plain differ
   Phys. Rev. B 86, 045139, 2012). More precise at the same rank; the work grows like rank⁷.
 
 Off criticality the spectra at the cuts become degenerate, where rules for U, S and V divide 0 by 0. What a step takes
-from a decomposition are spaces, and these have a derivative: `unspool.networks._kept` is about that.
+from a decomposition are spaces, and these have a derivative: `us.linalg.leading_space`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from scipy.special import ellipe, ellipkm1
 
 import unspool as us
 from unspool.errors import ArgumentError, DTypeError, ShapeError
+from unspool.linalg import LeadingSpaceResult
 from unspool.networks import _checks
-from unspool.networks._kept import Kept, balanced_factors, leading_spaces
 
 __all__ = ["Onsager", "TRGResult", "hotrg", "ising_tensor", "onsager", "trg"]
 
@@ -211,20 +211,51 @@ def _halves(
     legs = us.transpose(site, order)
     first, second, third, fourth = legs.shape
     matrix = us.reshape(legs, (first * second, third * fourth))
-    kept = leading_spaces(matrix, **limits)
-    left, right = balanced_factors(matrix, kept)
-    return (us.reshape(left, (first, second, -1)), us.reshape(right, (third, fourth, -1))), kept.dropped_share(power=2)
+    space = _leading(matrix, limits)
+    left, right = _balanced(space)
+    loss = _dropped_share(space, power=2)
+    return (us.reshape(left, (first, second, -1)), us.reshape(right, (third, fourth, -1))), loss
+
+
+def _leading(matrix: us.Tensor, limits: dict[str, Any], hermitian: bool = False) -> LeadingSpaceResult:
+    """Return the leading space of a square matrix; what rounding makes of zeros is never kept."""
+    noise = 4 * matrix.shape[0] * float(np.finfo(matrix.dtype).eps)
+    return us.linalg.leading_space(
+        matrix,
+        limits["rank"],
+        max(limits["cutoff"], noise),
+        keep_multiplets=limits["keep_multiplets"],
+        factors=us.linalg.space_factors(matrix, hermitian=hermitian),
+    )
+
+
+def _balanced(space: LeadingSpaceResult) -> tuple[us.Tensor, us.Tensor]:
+    """Return X and Y with X·Yᵀ the matrix that was cut off, and XᵀX = YᵀY.
+
+    The rest is D·Vᵀ with orthonormal columns V and a positive D, so these are Q·√D and V·√D. Any square root of D would
+    do, as a rotation that X and Y have in common does not matter. That of Cholesky has a derivative without gaps.
+    """
+    right, core = us.linalg.polar(space.rest, side="left", rtol=float(np.finfo(space.rest.dtype).eps))
+    root = us.linalg.cholesky(core)
+    return space.isometry @ root, right.mT @ root
+
+
+def _dropped_share(space: LeadingSpaceResult, power: int = 1) -> float:
+    """Return the dropped part of the sum of a power of the singular values."""
+    values = space.values.eval()
+    weights = (values / values[0]) ** power
+    return float(np.sum(weights[space.rest.shape[0] :]) / np.sum(weights))
 
 
 def _join_neighbours(site: us.Tensor, limits: dict[str, Any]) -> tuple[us.Tensor, float]:
     """Join a tensor with the one below it, cut the doubled legs to the sides, and reflect the lattice."""
-    right = leading_spaces(_doubled_leg(site), **limits)
-    left = leading_spaces(_doubled_leg(us.transpose(site, (2, 1, 0, 3))), **limits)
-    best = min(right, left, key=Kept.dropped_share)
+    right = _leading(_doubled_leg(site), limits, hermitian=True)
+    left = _leading(_doubled_leg(us.transpose(site, (2, 1, 0, 3))), limits, hermitian=True)
+    best = min(right, left, key=_dropped_share)
     size = site.shape[0]
-    isometry = us.reshape(best.left, (size, size, -1))
+    isometry = us.reshape(best.isometry, (size, size, -1))
     joined = us.einsum("abr,auly,bymd,lmk->rukd", isometry, site, site, isometry)
-    return us.transpose(joined, (1, 0, 3, 2)), best.dropped_share()
+    return us.transpose(joined, (1, 0, 3, 2)), _dropped_share(best)
 
 
 def _doubled_leg(site: us.Tensor) -> us.Tensor:

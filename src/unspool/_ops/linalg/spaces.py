@@ -21,19 +21,21 @@ Both are looked at, and refused with `GaugeError`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from unspool import _dims, _graph
 from unspool._dims import Shape, Size
+from unspool._dtypes import real_dtype
 from unspool._graph import Node
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add, negative, subtract
 from unspool._ops.linalg.gauge import refusal, tolerances_for
-from unspool._ops.linalg.matrices import adjoint, as_matrix, smaller_side
-from unspool._ops.linalg.svd import SVDResult, svd
+from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, smaller_side
+from unspool._ops.linalg.svd import SVDResult, decompose
 from unspool._ops.linalg.truncated import chosen_rank
 from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError
@@ -54,7 +56,8 @@ class LeadingSpaceResult(NamedTuple):
     rest : Tensor
         What makes the matrix, cut off, of the isometry: ``isometry @ rest``, or ``rest @ isometry``.
     values : Tensor
-        All singular values, falling. The first ones belong to the space.
+        All singular values, falling, to look at: the first ones belong to the space. They have no derivative; a loss
+        takes them from `svdvals`, or from the rest.
     """
 
     isometry: Tensor
@@ -91,13 +94,13 @@ def leading_space(
         Lower the rank as far as it takes not to cut through equal singular values; if the largest value alone is a
         larger multiplet, keep that. This looks at values too.
     factors : SVDResult, optional
-        What `svd` makes of ``x`` (with ``full_matrices=False``), if that is there already; it is not differentiated
-        here. For Hermitian matrices, ``svd(x, hermitian=True)`` takes less time than what is done by default.
+        What `space_factors` makes of ``x``, if that is there already: because the rank was chosen by looking at it, or
+        because ``x`` is Hermitian.
 
     Returns
     -------
     LeadingSpaceResult
-        The named tuple (isometry, rest, values), where ``values`` are all singular values.
+        The named tuple (isometry, rest, values).
 
     Raises
     ------
@@ -113,6 +116,8 @@ def leading_space(
 
     Two values are equal, for the cut and for its derivative, if they differ by at most the tolerance ``degeneracy`` of
     the larger one, or by what rounding makes of the largest of all.
+
+    Forward mode cannot tell what is made of a basis, and checks only the cut.
 
     `scipy.linalg.orth` returns such a basis of a whole range; `qr` is the same split without a cut.
 
@@ -131,7 +136,7 @@ def leading_space(
     x = as_matrix(x, "leading_space")
     if side not in SIDES:
         raise ArgumentError(f'side is "left" or "right", got {side!r}')
-    u, s, vh = svd(x, full_matrices=False) if factors is None else _fitting(factors, x.shape)
+    u, s, vh = space_factors(x) if factors is None else _fitting(factors, x.shape)
     tolerance = tolerances_for(x.dtype)
     count = chosen_rank(s, rank, rtol)
     if keep_multiplets:
@@ -149,6 +154,40 @@ def leading_space(
     return LeadingSpaceResult(adjoint(isometry), adjoint(rest), s)
 
 
+def space_factors(x: Any, *, hermitian: bool = False) -> SVDResult:
+    """Return the thin singular factors of matrices, to look at and to give to `leading_space`.
+
+    Parameters
+    ----------
+    x : array_like
+        Matrices in the last two axes.
+    hermitian : bool
+        Take the matrices to be Hermitian (real: symmetric), which takes less time. One triangle is read, and singular
+        values are the moduli of eigenvalues.
+
+    Returns
+    -------
+    SVDResult
+        The named tuple (U, S, Vh). These have no derivative; those of `svd` do.
+
+    Notes
+    -----
+    With it, a loop looks at a spectrum, chooses a rank in its own way, and cuts, though the decomposition and the cut
+    are in different `fragment` functions.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> A = us.diag([3.0, -2.0, 1e-3])
+    >>> factors = us.linalg.space_factors(A, hermitian=True)
+    >>> rank = int(us.sum(factors.S > 0.1))
+    >>> us.linalg.leading_space(A, rank, factors=factors).isometry.shape
+    (3, 2)
+    """
+    x = as_square(x, "space_factors") if hermitian else as_matrix(x, "space_factors")
+    return SVDResult(*parts(_graph.apply_multi(FACTORS, x, hermitian=bool(hermitian))))
+
+
 def _fitting(factors: Any, shape: Shape) -> SVDResult:
     """Return factors that have the shapes of those of a matrix, or raise."""
     *batch, rows, columns = shape
@@ -157,7 +196,7 @@ def _fitting(factors: Any, shape: Shape) -> SVDResult:
     found = [getattr(factor, "shape", None) for factor in factors]
     if found != expected:
         raise ShapeError(
-            f"factors are what svd makes of the matrix with full_matrices=False: shapes {expected}, got {found}"
+            f"factors are what space_factors makes of the matrix, with shapes {expected}, got {found}"
         )
     return SVDResult(*factors)
 
@@ -183,8 +222,34 @@ def _closeness(values: Any, degeneracy: float, shape: Any) -> Any:
 
 def _slack(values: Any, degeneracy: float, shape: Any) -> Any:
     """Return how far below each of the falling values another one still counts as equal."""
-    rounding = max(shape) * np.finfo(values.dtype).eps * values[..., :1]
-    return np.maximum(degeneracy * values, rounding)
+    return np.maximum(degeneracy * values, max(shape) * _epsilon(values.dtype) * values[..., :1])
+
+
+@lru_cache(maxsize=8)
+def _epsilon(dtype: Any) -> float:
+    return float(np.finfo(dtype).eps)
+
+
+# --- the factors -----------------------------------------------------------------------------------------------------
+
+
+def _infer_factors(x: Node, *, hermitian: bool) -> Any:
+    *batch, rows, columns = x.shape
+    k = smaller_side(x.shape)
+    return ((*batch, rows, k), x.dtype), ((*batch, k), real_dtype(x.dtype)), ((*batch, k, columns), x.dtype)
+
+
+def _factors_kernel(x: Any, *, hermitian: bool) -> Any:
+    if not hermitian:
+        return decompose(x, False)
+    values, vectors = np.linalg.eigh(x)
+    order = np.argsort(-np.abs(values), axis=-1, kind="stable")
+    values = np.take_along_axis(values, order, -1)
+    vectors = np.take_along_axis(vectors, order[..., None, :], -1)
+    return vectors, np.abs(values), np.where(values < 0, -1, 1).astype(values.dtype)[..., None] * _h(vectors)
+
+
+FACTORS = register(Op("space_factors", infer=_infer_factors, kernel=_factors_kernel, multi=True))
 
 
 # --- the op ----------------------------------------------------------------------------------------------------------
@@ -278,39 +343,62 @@ def _motion_kernel(
     gauge: float,
     check: bool,
 ) -> Any:
-    if rank == 0:
-        return np.zeros_like(x), y
-    (rows, count), kept = u.shape[-2:], s[..., None, :rank]
+    (rows, count), y_h = u.shape[-2:], _h(y)
     inside = _h(u) @ x
-    slack = _slack(s, degeneracy, a.shape[-2:])[..., None, :rank]
-    judge = _Judge(x, y, s, rank, gauge, check)
+    # In the basis of the singular vectors. The upper part would turn the basis, the lower one leads out of the space.
+    total = inside + s[..., None] * (vh @ y_h)
     if check:
-        judge.rotation(inside[..., :rank, :] + (s[..., :rank, None] * vh[..., :rank, :]) @ _h(y))
+        turn = total[..., :rank, :]
+        skew = turn - _h(turn)
+        if not np.vdot(skew, skew).real <= _floor(s.dtype) ** 2:  # a quick look, all at once
+            _Judge(x, y, s, rank, gauge, check).rotation(skew)
+    if rank == 0 or rank == rows:
+        return np.zeros_like(x), y
+    kept, close = s[..., None, :rank], None
+    if _is_cut_through(s, rank, degeneracy, a.shape[-2:]):
+        close = _Close(_slack(s, degeneracy, a.shape[-2:])[..., None, :rank], _Judge(x, y, s, rank, gauge, check))
     z, w = None, y
     if rank < count:
-        dropped, others = s[..., rank:, None], vh[..., rank:, :]
-        push = _divided(inside[..., rank:, :] + dropped * (others @ _h(y)), kept, dropped, slack, judge)
-        z, w = u[..., rank:] @ push, y + _h(dropped * push) @ others
+        dropped = s[..., rank:, None]
+        push = _divided(total[..., rank:, :], kept, dropped, close)
+        z, w = u[..., rank:] @ push, y + _h(dropped * push) @ vh[..., rank:, :]
     if rows > count:
         # Vectors beyond the thin factors belong to the value zero.
-        outside = _divided(x - u @ inside, kept, np.zeros_like(kept[..., :1]), slack, judge)
+        outside = _divided(x - u @ inside, kept, 0.0, close)
         z = outside if z is None else z + outside
-    return np.zeros_like(x) if z is None else z, w
+    return z, w
 
 
-def _divided(push: Any, kept: Any, dropped: Any, slack: Any, judge: _Judge) -> Any:
+def _is_cut_through(values: Any, rank: int, degeneracy: float, shape: Any) -> bool:
+    """Whether a kept value is equal to a dropped one; values fall, so it is enough to look at the cut."""
+    if values.ndim == 1:
+        first, last = values.item(0), values.item(rank - 1)
+        gap = last - values.item(rank) if rank < len(values) else last
+        return gap <= max(degeneracy * last, max(shape) * _epsilon(values.dtype) * first)
+    last = values[..., rank - 1]
+    gap = last - values[..., rank] if rank < values.shape[-1] else last
+    return bool(np.any(gap <= _slack(values, degeneracy, shape)[..., rank - 1]))
+
+
+class _Close(NamedTuple):
+    """How far apart equal values may be, and who looks at what is to be divided by their difference."""
+
+    slack: Any
+    judge: _Judge
+
+
+def _divided(push: Any, kept: Any, dropped: Any, close: _Close | None) -> Any:
     """Divide by kept² - dropped²; where both are equal, there has to be nothing to divide."""
     gaps = kept - dropped
-    close = gaps <= slack
-    if close.any():
-        judge.cut(np.where(close, push, 0.0))
-        gaps = np.where(close, np.inf, gaps)
-    return push / gaps / (kept + dropped)
+    if close is not None:
+        equal = gaps <= close.slack
+        close.judge.cut(np.where(equal, push, 0.0))
+        gaps = np.where(equal, np.inf, gaps)
+    return push / (gaps * (kept + dropped))
 
 
 def _h(matrix: Any) -> Any:
-    swapped = np.swapaxes(matrix, -1, -2)
-    return swapped.conj() if matrix.dtype.kind == "c" else swapped
+    return matrix.mT.conj() if matrix.dtype.kind == "c" else matrix.mT
 
 
 class _Judge:
@@ -324,9 +412,9 @@ class _Judge:
     def __init__(self, x: Any, y: Any, s: Any, rank: int, gauge: float, is_loss: bool) -> None:
         self._sent, self._values, self._rank, self._gauge, self._is_loss = (x, y), s, rank, gauge, is_loss
 
-    def rotation(self, turn: Any) -> None:
+    def rotation(self, skew: Any) -> None:
         """Raise if a rotation of both would change the loss."""
-        amount, where = self._excess(turn - _h(turn))
+        amount, where = self._excess(skew)
         if amount:
             raise refusal(
                 f"{where}the loss depends on which basis of the kept space was taken: it sends back {amount:.1e} of "
@@ -356,9 +444,9 @@ class _Judge:
     def _excess(self, part: Any) -> tuple[float, str]:
         """Return how large a part is beside what is sent to its matrix, and which matrix that is; 0 if it may pass."""
         size = _largest(part)
+        floor = _floor(size.dtype) if self._is_loss else 0.0
         x, y = self._sent
         scale = np.maximum(_largest(x), self._values[..., 0] * _largest(y))
-        floor = _FLOOR * float(np.finfo(size.dtype).eps) if self._is_loss else 0.0
         bad = size > np.maximum(self._gauge * scale, floor)
         if not np.any(bad):
             return 0.0, ""
@@ -368,8 +456,9 @@ class _Judge:
         return float(relative[place]), where
 
 
-# In units of rounding: what may be left of a loss of order one. It is measured in tests of DMRG as less than ten.
-_FLOOR = 1024
+def _floor(dtype: Any) -> float:
+    """Return what may be left of a loss of order one by rounding. In runs of DMRG it was less than 1% of this."""
+    return 1024 * _epsilon(dtype)
 
 
 def _largest(matrix: Any) -> Any:
