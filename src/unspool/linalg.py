@@ -95,14 +95,14 @@ from unspool._ops.linalg.solving import (
     tensorinv,
     tensorsolve,
 )
-from unspool._ops.linalg.spectral_norms import (
-    cond,
-    matrix_rank,
-)
 from unspool._ops.linalg.spaces import (
     LeadingSpaceResult,
     leading_space,
     space_factors,
+)
+from unspool._ops.linalg.spectral_norms import (
+    cond,
+    matrix_rank,
 )
 from unspool._ops.linalg.svd import (
     SVDResult,

@@ -12,8 +12,7 @@ import pytest
 
 import unspool as us
 from unspool.errors import ArgumentError, BudgetError, DTypeError, GaugeError, ShapeError
-from unspool.networks._kept import balanced_factors, leading_spaces
-from unspool.networks.trg import TRGResult, hotrg, ising_tensor, onsager, trg
+from unspool.networks.trg import TRGResult, balanced, hotrg, ising_tensor, onsager, trg
 
 CRITICAL = math.log(1 + math.sqrt(2)) / 2
 
@@ -232,7 +231,7 @@ def test_keep_multiplets_lowers_the_rank_to_where_values_differ() -> None:
     assert hotrg(site, rank=2, steps=2, keep_multiplets=True).state.shape == (1, 1, 1, 1)
 
 
-# --- the spaces that are kept ----------------------------------------------------------------------------------------
+# --- halves of a matrix ----------------------------------------------------------------------------------------------
 
 
 def matrix_with(values: list[float]) -> Any:
@@ -242,42 +241,20 @@ def matrix_with(values: list[float]) -> Any:
 
 
 @pytest.mark.parametrize("values", [[3.0, 2.5, 1.0, 0.5, 0.2], [2.0, 2.0, 1.0, 0.5, 0.5], [2.0, 2.0, 2.0, 0.0, 0.0]])
-def test_balanced_factors_have_derivatives_whatever_is_equal(values: list[float]) -> None:
+def test_balanced_halves_have_derivatives_whatever_is_equal(values: list[float]) -> None:
     weights = np.random.default_rng(8).standard_normal((3, 5, 5))
 
     def loss(a: us.Tensor) -> us.Tensor:
-        x, y = balanced_factors(a, leading_spaces(a, rank=3, cutoff=1e-12))
+        x, y = balanced(us.linalg.leading_space(a, rank=3))
         return us.sum(weights[0] * us.sin(x @ y.T) + weights[1] * (x @ x.T) + weights[2] * (y @ y.T) ** 2)
 
     assert us.check_grad(loss, matrix_with(values), order=2).ok
 
 
-def test_a_loss_that_depends_on_the_basis_is_refused() -> None:
-    a = us.tensor(matrix_with([3.0, 2.0, 1.0]))
-    kept = leading_spaces(a, rank=2, cutoff=0.0)
-    with pytest.raises(GaugeError, match="depends on which basis"):
-        us.sum(kept.left * np.arange(6.0).reshape(3, 2)).grad(a).eval()
-
-
-def test_noise_is_judged_by_what_it_is_left_of() -> None:
-    a = us.tensor(matrix_with([2.0, 2.0, 1.0]))
-    left = leading_spaces(a, rank=2, cutoff=0.0).left
-    weight = np.random.default_rng(9).standard_normal((3, 3))
-    nothing = us.sum(weight * (left @ left.T)) - us.sum((weight @ left) * left)  # one number, written in two ways
-    dependent = us.sum(weight[:, :2] * left)
-    for loss in (nothing, nothing + 1e-76 * dependent):
-        assert np.max(np.abs(loss.grad(a).eval())) < 1e-13
-    for loss in (1e-70 * dependent, 1e-70 * (nothing + dependent)):
-        with pytest.raises(GaugeError, match="depends on which basis"):
-            loss.grad(a).eval()
-
-
-def test_a_loss_that_depends_on_which_of_equal_values_are_kept_is_refused() -> None:
-    a = us.tensor(matrix_with([2.0, 1.0, 1.0]))
-    kept = leading_spaces(a, rank=2, cutoff=0.0)
-    with pytest.raises(GaugeError, match="rank 2 cuts through equal singular values") as caught:
-        us.sum((kept.left @ kept.left.T) * np.arange(9.0).reshape(3, 3)).grad(a).eval()
-    assert caught.value.indices == (1, 2)
+def test_halves_are_balanced() -> None:
+    x, y = us.eval(balanced(us.linalg.leading_space(np.array([[0.0, 4.0], [1.0, 0.0]]), rank=1)))
+    np.testing.assert_allclose(x @ y.T, [[0.0, 4.0], [0.0, 0.0]], rtol=0, atol=1e-15)
+    np.testing.assert_allclose([x.T @ x, y.T @ y], [[[4.0]], [[4.0]]], rtol=1e-15)
 
 
 # --- how it runs -----------------------------------------------------------------------------------------------------

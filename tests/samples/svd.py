@@ -11,7 +11,7 @@ import unspool as us
 from tests.samples import Sample, complex_, real
 from unspool import _graph
 from unspool._ops.linalg.gaps import SVD, gap_quotient, gauge_check, settled_values
-from unspool._ops.linalg.svd import PIVOT_ROWS, plain_factors
+from unspool._ops.linalg.svd import PIVOT_ROWS
 
 
 def adjoint(x: Any) -> Any:
@@ -54,16 +54,6 @@ def whole(x: Any, part: Callable[..., Any] = combined, full: bool = False) -> Sa
         (x,),
         lambda a: part(*np.linalg.svd(a, full_matrices=full)),
         label=f"{part.__name__}{'-full' if full else ''}-{'x'.join(map(str, x.shape))}",
-    )
-
-
-def plain(x: Any) -> Sample:
-    return Sample(
-        "plain_svd",
-        lambda t: combined(*plain_factors(t)),
-        (x,),
-        lambda a: combined(*np.linalg.svd(a, full_matrices=False)),
-        label="x".join(map(str, x.shape)),
     )
 
 
@@ -147,7 +137,6 @@ def diagonal_left_out(n: Any, s: Any) -> Any:
 
 SAMPLES = [
     *[whole(x) for x in (*MATRICES, *EMPTY)],
-    *[plain(x) for x in (real(3, 3), real(4, 2), complex_(2, 3))],
     *[whole(x, full=True) for x in (real(3, 2), complex_(2, 3))],
     *[whole(x, beyond_left, full=True) for x in (real(3, 1), complex_(3, 2), real(2, 0))],
     *[whole(x, beyond_right, full=True) for x in (real(1, 3), complex_(2, 3), real(0, 2))],

@@ -24,7 +24,6 @@ __all__ = [
     "Progress",
     "data_tensor",
     "fit_of",
-    "leading_basis",
     "noise",
     "register_state",
     "same_kind",
@@ -87,31 +86,17 @@ def fit_of(residual: us.Tensor, norm2: us.Tensor) -> us.Tensor:
     return 1.0 - residual / us.where(norm2 > 0, norm2, 1.0)
 
 
-def leading_basis(matrix: us.Tensor, rank: int) -> us.Tensor:
-    """Return an orthonormal basis of the space that the leading left singular vectors span.
-
-    A fit depends on that space alone. So it is taken from the best approximation of the rank, whose derivative knows no
-    single vectors: equal values among the kept ones are no case of their own. The right vectors only turn the result
-    into a basis, any would do, and they are constants of the derivative.
-    """
-    right = us.stop_gradient(us.linalg.truncated_svd(matrix, rank).Vh)
-    image = us.linalg.low_rank(matrix, rank) @ us.conj(right).mT
-    basis: us.Tensor = us.linalg.qr(image, positive=True).Q
-    return basis
-
-
 def truncated_basis(
     matrix: us.Tensor, largest: int | None, allowed: float, *, keep_multiplets: bool = False
 ) -> us.Tensor:
-    """Return the `leading_basis` of the smallest rank that drops no more than an allowed norm, or of the largest rank.
+    """Return a basis of the leading left space of the smallest rank that drops no more than an allowed norm.
 
-    Its rank is one at least. It is found by looking at singular values, and is a constant of the derivative.
+    Its rank is one at least, and no more than the largest. It is found by looking at singular values, and is a constant
+    of the derivative.
     """
-    whole = us.linalg.svd(matrix, full_matrices=False)  # looked at here, and used again where the basis is made
-    rank = _leading_rank(whole.S.eval(), largest, allowed)
-    if keep_multiplets:
-        rank = int(us.linalg.truncated_svd(matrix, rank, keep_multiplets=True).S.shape[0])
-    return leading_basis(matrix, rank)
+    factors = us.linalg.space_factors(matrix)
+    rank = _leading_rank(factors.S.eval(), largest, allowed)
+    return us.linalg.leading_space(matrix, rank, keep_multiplets=keep_multiplets, factors=factors).isometry
 
 
 def _leading_rank(values: Any, largest: int | None, allowed: float) -> int:

@@ -125,11 +125,10 @@ def compress(mps: MPS, rank: int | None = None, cutoff: float = 1e-13, *, keep_m
         # With the isometry that belongs to the left factor, this is the whole state; its singular values are Schmidt
         # values.
         whole = lefts[site] @ center
-        _, kept, vh = us.linalg.truncated_svd(whole, rank, cutoff, keep_multiplets=keep_multiplets)
-        count = kept.shape[0]
-        dropped.append(us.sum(us.square(us.linalg.svdvals(whole)[count:])))
-        tensors[site] = vh.reshape(count, physical, right)
-        tensors[site - 1] = us.tensordot(tensors[site - 1], center @ us.conj(vh).mT, 1)
+        basis, rest, _ = us.linalg.leading_space(whole, rank, cutoff, side="right", keep_multiplets=keep_multiplets)
+        dropped.append(us.sum(us.square(us.abs(whole - rest @ basis))))
+        tensors[site] = basis.reshape(-1, physical, right)
+        tensors[site - 1] = us.tensordot(tensors[site - 1], center @ us.conj(basis).mT, 1)
     return Compressed(MPS(tensors), sum(dropped, us.zeros((), dtype=weight.dtype)) / weight)
 
 

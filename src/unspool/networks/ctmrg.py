@@ -205,7 +205,7 @@ def _cut(
 
 
 def _project(isometry: us.Tensor, rest: us.Tensor, edge: us.Tensor, bulk: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
-    """Return the corner and the edge between an isometry and its transpose, which times the grown corner is the rest."""
+    """Return corner and edge between an isometry and its transpose, which times the grown corner is the rest."""
     corner = rest @ isometry
     sides = us.reshape(isometry, (edge.shape[0], edge.shape[1], isometry.shape[1]))
     with_site = us.einsum("ulbk,uldr->bkdr", us.einsum("aub,alk->ulbk", edge, sides), bulk)

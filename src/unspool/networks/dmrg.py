@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unspool as us
-from unspool._ops.linalg.gauge import tolerances_for
-from unspool.errors import ArgumentError, GaugeError, ShapeError
+from unspool.errors import ArgumentError, ShapeError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
 from unspool.networks._train import check_pair
@@ -97,7 +96,8 @@ def dmrg(
         The most sweeps.
     keep_multiplets : bool
         Lower a rank as far as it takes not to cut through equal singular values, which symmetries make; raise it if the
-        largest value alone is a larger multiplet. Without it such a cut is made, and a gradient raises `GaugeError`.
+        largest value alone is a larger multiplet. Without it such a cut is made, and a gradient that depends on what
+        is kept raises `GaugeError`.
     solve_tol : float, optional
         The relative residual of the linear solves in gradients, one for each update; by default 1e-10 in double
         precision. Ground states with a gap of about 1e-6 of the energy or less, such as those of an ordered phase,
@@ -202,7 +202,7 @@ class _Chain:
 def _move_right(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:
     """Update, leave an isometry at the site, take the rest along. Return the energy and the weight that was dropped."""
     energy, theta, factors = improved(*chain.around(site), rightward=True)
-    theta, kept, dropped = cut.choose(theta, factors)
+    kept, dropped = cut.choose(factors)
     passed = passed_right(theta, factors, chain.tensors[site + 1], chain.update, kept)
     chain.tensors[site], chain.tensors[site + 1] = passed
     chain.left[site + 1] = grown_right(chain.left[site], chain.operators[site], chain.tensors[site])
@@ -216,7 +216,7 @@ def _move_left(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:
         energy, chain.tensors[place] = last_improved(*chain.around(site))
         return energy, 0.0
     energy, theta, factors = improved(*chain.around(site), rightward=False)
-    theta, kept, dropped = cut.choose(theta, factors)
+    kept, dropped = cut.choose(factors)
     passed = passed_left(theta, factors, chain.tensors[place - 1], chain.update, kept)
     chain.tensors[place], chain.tensors[place - 1] = passed
     chain.right[place] = grown_left(chain.tensors[place], chain.operators[place], chain.right[place + 1])
@@ -230,39 +230,17 @@ class _Cut(NamedTuple):
     cutoff: float
     keep_multiplets: bool
 
-    def choose(self, theta: us.Tensor, factors: SVDResult) -> tuple[us.Tensor, int, float]:
-        """Return a matrix of norm 1, how many of its singular values are kept, and the weight that is dropped.
-
-        The matrix comes back as one that refuses to be differentiated if the cut goes through equal values.
-        """
+    def choose(self, factors: SVDResult) -> tuple[int, float]:
+        """Return how many singular values of a matrix of norm 1 are kept, and the weight that is dropped."""
         values = np.asarray(factors.S.eval())
-        level = max(self.cutoff, math.sqrt(float(np.finfo(values.dtype).eps)))
-        count = max(min(int(np.count_nonzero(values > level * values[0])), self.rank), 1)
-        apart = values[:-1] - values[1:] > tolerances_for(values.dtype).degeneracy * values[0]
-        cuts = [*(1 + np.flatnonzero(apart)).tolist(), len(values)]
-        kept: int = max((cut for cut in cuts if cut <= count), default=cuts[0])
-        if kept != count and not self.keep_multiplets:
-            kept, theta = count, _arbitrary(theta, kept=count)
-        return theta, kept, float(values[kept:] @ values[kept:])
-
-
-def _refuse(ct: Any, *, kept: int) -> Any:
-    error = GaugeError(
-        f"rank {kept} cuts through equal singular values. Which of them are kept is a choice of the rounding, without "
-        "derivative. Ask for keep_multiplets=True, or for another rank"
-    )
-    error.indices = (kept - 1, kept)
-    raise error
-
-
-_refused = us.op("dmrg_refused_cotangent", kernel=_refuse)
-
-_arbitrary = us.op(
-    "dmrg_arbitrary_cut",
-    kernel=lambda theta, *, kept: theta,
-    vjp=(lambda ct, out, theta, *, kept: _refused(ct, kept=kept),),
-    needs=(),
-)
+        # Coarser than the measure that `leading_space` has: eigenvectors, and so their multiplets, are found to 1e-12.
+        closeness = math.sqrt(float(np.finfo(values.dtype).eps))
+        count = max(min(int(np.count_nonzero(values > max(self.cutoff, closeness) * values[0])), self.rank), 1)
+        if self.keep_multiplets:
+            apart = values[:-1] - values[1:] > closeness * values[0]
+            cuts = [*(1 + np.flatnonzero(apart)).tolist(), len(values)]
+            count = max((cut for cut in cuts if cut <= count), default=cuts[0])
+        return count, float(values[count:] @ values[count:])
 
 
 # --- the beginning ---------------------------------------------------------------------------------------------------

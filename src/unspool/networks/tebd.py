@@ -39,9 +39,9 @@ Array = np.ndarray[Any, Any]
 # A bond term whose largest deviation from its adjoint is more than this much of its largest entry is not Hermitian.
 _HERMITIAN = 1e-10
 
-# Neighbouring singular values that differ by less than this much of themselves belong together: a cut between them
-# would be a choice of the rounding, and so would its derivative.
-_MULTIPLET = 1e-8
+# Neighbouring singular values that differ by less than this many √ε of themselves belong together: a cut between them
+# would be a choice of the rounding, and so would its derivative. `leading_space` takes those within one √ε for equal.
+_MULTIPLET = 2
 
 
 class TEBDResult(NamedTuple):
@@ -118,9 +118,9 @@ def tebd(
 
     Notes
     -----
-    Multiplets of singular values, equal to 1e-8 of themselves, are kept or dropped as a whole: fewer than ``rank`` may
-    be kept, and more only if the largest value alone is a larger multiplet. The state is normalised after every sweep
-    over the chain.
+    Multiplets of singular values, equal to 2√ε of themselves (3e-8 in double precision), are kept or dropped as a
+    whole: fewer than ``rank`` may be kept, and more only if the largest value alone is a larger multiplet. The state is
+    normalised after every sweep over the chain.
 
     For derivatives the ranks are constants. A bond that stays a product just because its coupling is zero has the
     derivative of states that are products there; give the coupling a small value if that is not what is meant.
@@ -218,18 +218,20 @@ def _choice(values: Array, rank: int | None, cutoff: float) -> tuple[int, float,
     """Return how many singular values to keep, the norm of those, and the share of the weight that is dropped."""
     falling: list[float] = values.tolist()
     # Below the level of rounding there is no value to be found, whatever the cutoff.
-    slack = len(falling) * float(np.finfo(values.dtype).eps) * falling[0]
+    epsilon = float(np.finfo(values.dtype).eps)
+    slack = len(falling) * epsilon * falling[0]
     level = max(cutoff * falling[0], slack)
     wanted = max(sum([value > level for value in falling]), 1)
     wanted = wanted if rank is None else min(wanted, rank)
-    kept = _whole_multiplets(falling, wanted, slack, -1) or _whole_multiplets(falling, wanted, slack, 1)
+    near = _MULTIPLET * math.sqrt(epsilon)
+    kept = _whole_multiplets(falling, wanted, near, slack, -1) or _whole_multiplets(falling, wanted, near, slack, 1)
     weight, lost = (math.fsum([value * value for value in part]) for part in (falling[:kept], falling[kept:]))
     return kept, math.sqrt(weight), lost / (weight + lost)
 
 
-def _whole_multiplets(values: Sequence[float], count: int, slack: float, direction: int) -> int:
+def _whole_multiplets(values: Sequence[float], count: int, near: float, slack: float, direction: int) -> int:
     """Return the nearest number of values, down or up from a count, that cuts through no multiplet."""
-    while 0 < count < len(values) and values[count - 1] - values[count] <= _MULTIPLET * values[count - 1] + slack:
+    while 0 < count < len(values) and values[count - 1] - values[count] <= near * values[count - 1] + slack:
         count += direction
     return count
 

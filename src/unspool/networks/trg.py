@@ -212,24 +212,25 @@ def _halves(
     first, second, third, fourth = legs.shape
     matrix = us.reshape(legs, (first * second, third * fourth))
     space = _leading(matrix, limits)
-    left, right = _balanced(space)
+    left, right = balanced(space)
     loss = _dropped_share(space, power=2)
     return (us.reshape(left, (first, second, -1)), us.reshape(right, (third, fourth, -1))), loss
 
 
 def _leading(matrix: us.Tensor, limits: dict[str, Any], hermitian: bool = False) -> LeadingSpaceResult:
     """Return the leading space of a square matrix; what rounding makes of zeros is never kept."""
-    noise = 4 * matrix.shape[0] * float(np.finfo(matrix.dtype).eps)
+    noise = 4 * int(matrix.shape[0]) * float(np.finfo(matrix.dtype).eps)
     return us.linalg.leading_space(
         matrix,
         limits["rank"],
         max(limits["cutoff"], noise),
         keep_multiplets=limits["keep_multiplets"],
+        protected=True,
         factors=us.linalg.space_factors(matrix, hermitian=hermitian),
     )
 
 
-def _balanced(space: LeadingSpaceResult) -> tuple[us.Tensor, us.Tensor]:
+def balanced(space: LeadingSpaceResult) -> tuple[us.Tensor, us.Tensor]:
     """Return X and Y with X·Yᵀ the matrix that was cut off, and XᵀX = YᵀY.
 
     The rest is D·Vᵀ with orthonormal columns V and a positive D, so these are Q·√D and V·√D. Any square root of D would

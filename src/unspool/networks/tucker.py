@@ -30,7 +30,6 @@ from unspool.networks._fitting import (
     OnStep,
     Progress,
     data_tensor,
-    leading_basis,
     noise,
     register_state,
     same_kind,
@@ -198,7 +197,7 @@ def _sweep(data: us.Tensor, state: Tucker) -> Tucker:
     def descend(block: us.Tensor, first: int, last: int) -> us.Tensor:
         """Replace the bases from first to last; the block is the data, projected on the others. Return the core."""
         if last - first == 1:
-            bases[first] = leading_basis(_unfolded(block, first), ranks[first])
+            bases[first] = us.linalg.leading_space(_unfolded(block, first), ranks[first]).isometry
             return _project(block, bases, [first])
         middle = (first + last + 1) // 2
         # From the ends inwards: the first product of each is with the data as they lie in memory.

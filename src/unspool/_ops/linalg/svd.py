@@ -141,14 +141,6 @@ def factors(x: Tensor, full: bool, **options: Any) -> SVDResult:
     return SVDResult(*parts(_graph.apply_multi(SVD_OP, x, full=full, **options)))
 
 
-def plain_factors(x: Tensor) -> SVDResult:
-    """Return the thin factors of a matrix as LAPACK finds them.
-
-    For callers that make nothing of vectors of vanishing values: no generic basis of null spaces is made.
-    """
-    return SVDResult(*parts(_graph.apply_multi(PLAIN_SVD_OP, x, full=False, **division(x.dtype, "check", None, None))))
-
-
 # --- the op ----------------------------------------------------------------------------------------------------------
 
 
@@ -165,10 +157,6 @@ def _infer(x: Node, *, full: bool, **options: Any) -> Any:
 
 def _kernel(x: Any, *, full: bool, **options: Any) -> Any:
     return generic_null_vectors(*decompose(x, full))
-
-
-def _plain_kernel(x: Any, *, full: bool, **options: Any) -> Any:
-    return decompose(x, full)
 
 
 def decompose(x: Any, full: bool) -> Any:
@@ -322,10 +310,6 @@ def _full_jvp(out: Any, shape: Shape, inner: Tensor, scale: Tensor, rule: Divisi
 
 
 SVD_OP = register(Op("svd", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
-
-PLAIN_SVD_OP = register(
-    Op("plain_svd", infer=_infer, kernel=_plain_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True)
-)
 
 
 # --- phases ----------------------------------------------------------------------------------------------------------
