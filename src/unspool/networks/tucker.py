@@ -10,7 +10,7 @@ As in `unspool.networks.als` the modes are halved again and again, so a sweep mu
 
 The fit depends on the spaces, not on the bases in them, so equal singular values inside a space do no harm to its
 derivative. A rank that cuts through equal singular values leaves the space open, and a derivative that depends on it
-raises `GaugeError`. If a start has ranks that the data do not fill, it raises `RankError`.
+raises `GaugeError`; so does one that depends on the part of a basis that the data do not fill.
 
 References: L. De Lathauwer, B. De Moor and J. Vandewalle, SIAM J. Matrix Anal. Appl. 21, 1253 and 1324 (2000).
 """
