@@ -73,8 +73,7 @@ _WORDS = {
     "B8": (
         """Two loops whose steps are products of matrices: Newton–Schulz for the polar factor, and the Tucker
         decomposition by orthogonal iteration (HOOI), with decompositions inside.""",
-        f"""For HOOI, ours takes its basis by QR from the best approximation of the rank, so that the derivative does
-        not depend on gaps between kept values; the peers take singular vectors, which is less work. {COMPILED}""",
+        COMPILED,
     ),
     "B9": (
         """A loop on eight numbers, whose arithmetic is next to nothing: it shows what a library adds to a step. A

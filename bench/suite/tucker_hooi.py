@@ -2,8 +2,8 @@
 
 A sweep replaces each basis by an orthonormal basis of the leading left singular space of the data projected on the
 others. The fit is read in each sweep; the loss is the inner product of the approximation with a fixed tensor. Ours is
-the driver, which takes the basis by QR from the best approximation of the rank. The others take singular vectors. There
-is no adjoint by hand.
+the driver, whose derivative is that of the space. The others differentiate singular vectors. There is no adjoint by
+hand.
 """
 
 from __future__ import annotations
