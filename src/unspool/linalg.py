@@ -98,6 +98,7 @@ from unspool._ops.linalg.solving import (
 from unspool._ops.linalg.spaces import (
     LeadingSpaceResult,
     leading_space,
+    low_rank,
     space_factors,
 )
 from unspool._ops.linalg.spectral_norms import (
@@ -113,7 +114,6 @@ from unspool._ops.linalg.triangular import (
     solve_triangular,
 )
 from unspool._ops.linalg.truncated import (
-    low_rank,
     truncated_svd,
 )
 

@@ -77,20 +77,6 @@ def values(x: Any) -> Sample:
     )
 
 
-def cut(u: Any, s: Any, vh: Any, rank: int) -> Any:
-    return (u[..., :rank] * s[..., None, :rank]) @ vh[..., :rank, :]
-
-
-def approximation(x: Any, rank: int) -> Sample:
-    return Sample(
-        "low_rank",
-        lambda t: us.linalg.low_rank(t, rank),
-        (x,),
-        lambda a: cut(*np.linalg.svd(a, full_matrices=False), rank),
-        label=f"rank{rank}-{'x'.join(map(str, x.shape))}",
-    )
-
-
 def broadened(x: Any) -> Sample:
     # So narrow that it changes nothing: what is checked is the other path through the rules.
     return Sample(
@@ -144,9 +130,6 @@ SAMPLES = [
     broadened(real(3, 2)),
     broadened(complex_(2, 2)),
     *[values(x) for x in (*MATRICES, *EMPTY)],
-    *[approximation(x, 1) for x in (real(3, 3), real(3, 2), real(2, 3), complex_(2, 3), real(2, 2, 2))],
-    approximation(real(3, 3), 2),
-    approximation(real(2, 2), 0),
     quotient(SQUARE, SPREAD, SPREAD[::-1] + 0.25, -1, "difference"),
     quotient(SQUARE * (1 - 2j), SPREAD, SPREAD, 1, "sum"),
     quotient(real(2, 3), np.zeros(1), SPREAD, 1, "row of values"),

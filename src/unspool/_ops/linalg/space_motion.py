@@ -137,7 +137,7 @@ def _seen_at_cut(y: Any, s: Any, vh: Any, across: Any, slack: Any) -> Any:
     # The right vectors of zeros are as open as the left ones: all that goes to these rows but along other kept vectors.
     others = np.where(zero.mT, 0.0, vh[..., :rank, :])
     of_zeros = np.where(zero.mT, y - (y @ conjugated(others)) @ others, 0.0)
-    return s[..., 0] * np.maximum(_largest(seen), _largest(of_zeros))
+    return _unit(s) * np.maximum(_largest(seen), _largest(of_zeros))
 
 
 class _Close(NamedTuple):
@@ -232,7 +232,7 @@ class _Judge:
         """Return how large a part is beside what is sent to its matrix, and which matrix that is; 0 if it may pass."""
         floor = _floor(size.dtype) if self._is_loss else 0.0
         x, y = self._sent
-        scale = np.maximum(_largest(x), self._values[..., 0] * _largest(y))
+        scale = np.maximum(_largest(x), _unit(self._values) * _largest(y))
         bad = size > np.maximum(self._gauge * scale, floor)
         if not np.any(bad):
             return 0.0, ""
@@ -245,6 +245,11 @@ class _Judge:
 def _floor(dtype: Any) -> float:
     """Return what may be left of a loss of order one by rounding. In runs of DMRG it was less than 1% of this."""
     return 1024 * _epsilon(dtype)
+
+
+def _unit(values: Any) -> Any:
+    """Return what makes the cotangent of a matrix one of the loss: the largest singular value, if there is one."""
+    return np.where(values[..., 0] > 0, values[..., 0], 1.0)
 
 
 def _largest(matrix: Any) -> Any:

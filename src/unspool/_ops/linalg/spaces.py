@@ -22,7 +22,7 @@ from unspool._ops.linalg.gauge import tolerances_for
 from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, smaller_side
 from unspool._ops.linalg.space_motion import conjugated, equal_within, motion
 from unspool._ops.linalg.svd import SVDResult, decompose
-from unspool._ops.linalg.truncated import chosen_rank
+from unspool._ops.linalg.truncated import between_multiplets, chosen_rank
 from unspool._ops.op import INPUTS, OUTPUT, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError
 
@@ -129,8 +129,10 @@ def leading_space(
     u, s, vh = space_factors(x) if factors is None else _fitting(factors, x.shape)
     tolerance = tolerances_for(x.dtype)
     count = chosen_rank(s, rank, rtol)
-    if keep_multiplets:
-        count = _between_multiplets(np.asarray(s.eval()), count, tolerance.degeneracy)
+    if keep_multiplets and count:
+        values = np.asarray(s.eval())
+        close = values[..., :-1] - values[..., 1:] <= equal_within(values, tolerance.degeneracy)[..., :-1]
+        count = between_multiplets(close, count)
     k = smaller_side(x.shape)
     options = {
         "rank": min(count, k) if isinstance(k, int) else count,
@@ -143,6 +145,38 @@ def leading_space(
         return LeadingSpaceResult(isometry, rest, s)
     isometry, rest = parts(_graph.apply_multi(SPACE, adjoint(x), adjoint(vh), s, adjoint(u), **options))
     return LeadingSpaceResult(adjoint(isometry), adjoint(rest), s)
+
+
+def low_rank(x: Any, rank: int | None = None, rtol: float | None = None) -> Tensor:
+    """Return the best approximation of matrices by matrices of a given rank.
+
+    Parameters
+    ----------
+    x : array_like
+        Matrices in the last two axes.
+    rank, rtol
+        The rank, or what decides on it, as in `truncated_svd`.
+
+    Notes
+    -----
+    The derivative is exact, also where kept singular values are equal. If the rank cuts through equal values, the best
+    approximation is not unique, and a derivative that depends on it raises `GaugeError`. It is the product of what
+    `leading_space` returns.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.low_rank(us.diag([2.0, 2.0, 1.0]), 2).eval()
+    array([[2., 0., 0.],
+           [0., 2., 0.],
+           [0., 0., 0.]])
+    """
+    matrix = as_matrix(x, "low_rank")
+    isometry, rest, _ = leading_space(matrix, rank, rtol)
+    k = smaller_side(matrix.shape)
+    if isinstance(k, int) and rest.shape[-2] == k:
+        return matrix
+    return matmul(isometry, rest)
 
 
 def space_factors(x: Any, *, hermitian: bool = False) -> SVDResult:
@@ -188,17 +222,6 @@ def _fitting(factors: Any, shape: Shape) -> SVDResult:
     if found != expected:
         raise ShapeError(f"factors are what space_factors makes of the matrix, with shapes {expected}, got {found}")
     return SVDResult(*factors)
-
-
-def _between_multiplets(values: Any, rank: int, degeneracy: float) -> int:
-    """Return the next smaller rank that cuts through no equal values; the next larger one if that would be 0."""
-    size = values.shape[-1]
-    close = values[..., :-1] - values[..., 1:] <= equal_within(values, degeneracy)[..., :-1]
-    close = np.any(close, axis=tuple(range(values.ndim - 1)))
-    cuts = [0, *(1 + np.flatnonzero(~close)), size]
-    rank = min(rank, size)
-    smaller = max(int(cut) for cut in cuts if cut <= rank)
-    return smaller or min(int(cut) for cut in cuts if cut >= rank)
 
 
 # --- the factors -----------------------------------------------------------------------------------------------------
