@@ -163,6 +163,8 @@ def test_what_cannot_be_meant_is_refused() -> None:
         leading_space(np.eye(2), -1)
     with pytest.raises(ShapeError, match="factors are what space_factors makes"):
         leading_space(np.eye(2), 1, factors=space_factors(np.eye(3)))
+    with pytest.raises(ArgumentError, match="factors are what space_factors makes of the matrix, got 5"):
+        leading_space(np.eye(2), 1, factors=5)
 
 
 def test_singular_values_to_look_at_have_no_derivative_rather_than_a_wrong_one() -> None:

@@ -331,6 +331,15 @@ def test_a_cutoff_keeps_what_is_above_it_on_every_bond():
     assert compress(state, cutoff=1.0).state.ranks == (1,) * 6
 
 
+def test_a_cutoff_below_the_tolerance_for_equal_values_is_kept():
+    # Multiplets are told by their own size: 1e-9 and 1e-11 are not equal beside the largest value 1.
+    values = np.array([1.0, 1e-3, 1e-9, 1e-11])
+    left, right = np.linalg.qr(np.random.default_rng(3).normal(size=(2, 4, 4)))[0]
+    state = MPS([(left * values).reshape(1, 4, 4), right.reshape(4, 4, 1)])
+    assert compress(state, cutoff=1e-10).state.ranks == (3,)
+    assert compress(state, 3).state.ranks == (3,)
+
+
 @DTYPES
 def test_without_a_limit_nothing_but_redundancy_is_lost(dtype):
     state = untidy(5, 3, dtype)

@@ -18,6 +18,7 @@ from unspool._graph import Node
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add
+from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.gauge import tolerances_for
 from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, smaller_side
 from unspool._ops.linalg.space_motion import conjugated, equal_within, motion
@@ -215,13 +216,15 @@ def space_factors(x: Any, *, hermitian: bool = False) -> SVDResult:
 
 def _fitting(factors: Any, shape: Shape) -> SVDResult:
     """Return factors that have the shapes of those of a matrix, or raise."""
+    if not isinstance(factors, tuple) or len(factors) != 3:
+        raise ArgumentError(f"factors are what space_factors makes of the matrix, got {factors!r}")
+    given = SVDResult(*(as_tensor(factor) for factor in factors))
     *batch, rows, columns = shape
     k = smaller_side(shape)
-    expected = [(*batch, rows, k), (*batch, k), (*batch, k, columns)]
-    found = [getattr(factor, "shape", None) for factor in factors]
+    expected, found = [(*batch, rows, k), (*batch, k), (*batch, k, columns)], [factor.shape for factor in given]
     if found != expected:
         raise ShapeError(f"factors are what space_factors makes of the matrix, with shapes {expected}, got {found}")
-    return SVDResult(*factors)
+    return given
 
 
 # --- the factors -----------------------------------------------------------------------------------------------------
