@@ -366,6 +366,33 @@ def test_what_rounding_leaves_of_a_loss_is_no_reason_to_refuse() -> None:
     np.testing.assert_allclose(loss.grad(a).eval(), np.zeros((4, 4)), rtol=0, atol=1e-13)
 
 
+def test_noise_is_judged_by_the_terms_it_is_left_of() -> None:
+    # Stationary and large: what comes back is rounding of terms that cancel, far above that of a loss of order one.
+    a, first, second = us.tensor(matrix([3.0, 2.0, 1.0, 0.5])), weights(2, 5), weights(5, 2)
+    isometry = leading_space(a, 2).isometry
+    loss = us.sum(1e9 * weights(4, 2) * ((isometry @ first) @ second - isometry @ (first @ second)))
+    assert np.max(np.abs(loss.grad(isometry).eval())) > 1e-8
+    np.testing.assert_allclose(loss.grad(a).eval(), np.zeros((4, 4)), rtol=0, atol=1e-4)
+
+
+def test_a_small_loss_is_judged_as_a_large_one_with_a_lower_tolerance() -> None:
+    a = us.tensor(matrix([3.0, 2.0, 1.0]))
+    with us.linalg.tolerances(gauge=1e-12):
+        isometry = leading_space(a, 2).isometry
+    for size in (1e-16, 1.0, 1e16):
+        with pytest.raises(GaugeError, match="depends on which basis"):
+            us.sum(size * weights(3, 2) * isometry).grad(a).eval()
+
+
+def test_a_loss_that_is_trusted_is_not_asked_for_the_basis() -> None:
+    a = us.tensor(matrix([3.0, 2.0, 1.0]))
+    isometry = leading_space(a, 2, trusted=True).isometry
+    # The isometry moves by what is orthogonal to it: that of the projector, along its basis.
+    sent = us.sum(weights(3, 2) * isometry).grad(a).eval()
+    along = us.sum((weights(3, 2) @ isometry.eval().T) * (isometry @ isometry.T)).grad(a).eval()
+    np.testing.assert_allclose(sent, along, rtol=0, atol=1e-12)
+
+
 def test_where_all_values_are_zero_a_loss_that_is_flat_has_the_gradient_zero() -> None:
     a = us.tensor(np.zeros((4, 3)))
     isometry, rest, _ = leading_space(a, 2)

@@ -94,7 +94,7 @@ def passed_right(
     theta: us.Tensor, factors: SVDResult, after: us.Tensor, update: int, kept: int
 ) -> tuple[us.Tensor, us.Tensor]:
     """Return the isometry that is left behind, and the tensor to its right."""
-    basis, rest, _ = us.linalg.leading_space(theta, kept, factors=factors)
+    basis, rest, _ = us.linalg.leading_space(theta, kept, trusted=True, factors=factors)
     bond, physical, last = after.shape
     # What two sites leave for the second is its tensor; what one site leaves goes into the tensor of the next.
     rest = rest if update == 2 else rest @ after.reshape(bond, physical * last)
@@ -106,7 +106,7 @@ def passed_left(
     theta: us.Tensor, factors: SVDResult, before: us.Tensor, update: int, kept: int
 ) -> tuple[us.Tensor, us.Tensor]:
     """Return the isometry that is left behind, and the tensor to its left."""
-    basis, rest, _ = us.linalg.leading_space(theta, kept, side="right", factors=factors)
+    basis, rest, _ = us.linalg.leading_space(theta, kept, side="right", trusted=True, factors=factors)
     first, physical, bond = before.shape
     rest = rest if update == 2 else before.reshape(first * physical, bond) @ rest
     return basis.reshape(kept, physical, -1), rest.reshape(first, physical, kept)

@@ -258,9 +258,9 @@ def _apart(
     bond, p, q, last = theta.shape
     matrix, factors = theta.reshape(bond * p, q * last), SVDResult(u, s, vh)
     if rightward:
-        left, right, _ = us.linalg.leading_space(matrix, kept, factors=factors)
+        left, right, _ = us.linalg.leading_space(matrix, kept, trusted=True, factors=factors)
     else:
-        right, left, _ = us.linalg.leading_space(matrix, kept, side="right", factors=factors)
+        right, left, _ = us.linalg.leading_space(matrix, kept, side="right", trusted=True, factors=factors)
     return left.reshape(bond, p, kept), right.reshape(kept, q, last)
 
 

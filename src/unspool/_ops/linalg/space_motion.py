@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool import _graph
+from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add, negative, subtract
@@ -52,19 +53,18 @@ def motion(
     gauge: float,
     check: bool,
     protected: bool,
+    trusted: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return how isometry and rest move, given what pushes them.
 
     This is the solution Z, W of Z·D - A·Wᴴ = X + Q·(…), W - Zᴴ·A = Y and Qᴴ·Z = 0.
 
-    With ``check``, what pushes are the cotangents of a loss, which may not turn the basis. If equal values that the cut
-    goes through are ``protected``, no change of the matrix splits them.
+    With ``check``, what pushes are the cotangents of a loss, which may not turn the basis; if the loss is ``trusted``,
+    it does not. If equal values that the cut goes through are ``protected``, no change of the matrix splits them.
     """
-    z, w = parts(
-        _graph.apply_multi(
-            MOTION, x, y, a, q, r, u, s, vh, degeneracy=degeneracy, gauge=gauge, check=check, protected=protected
-        )
-    )
+    scales = [scale_of(push, stack=a.ndim - 2) for push in (x, y)] if check else []
+    options = {"degeneracy": degeneracy, "gauge": gauge, "check": check, "protected": protected, "trusted": trusted}
+    z, w = parts(_graph.apply_multi(MOTION, x, y, a, q, r, u, s, vh, *scales, **options))
     return z, w
 
 
@@ -80,26 +80,27 @@ def _motion_kernel(
     u: Any,
     s: Any,
     vh: Any,
-    *,
+    *scales: Any,
     degeneracy: float,
     gauge: float,
     check: bool,
     protected: bool,
+    trusted: bool,
 ) -> Any:
     (rows, count), rank = u.shape[-2:], x.shape[-1]
+    judge = _Judge(scales or (_largest(x), _largest(y)), s, rank, gauge, check)
     inside, across = conjugated(u) @ x, vh @ conjugated(y)
     # In the basis of the singular vectors. The upper part would turn the basis, the lower one leads out of the space.
     total = inside + s[..., None] * across
-    if check:
+    if check and not trusted:
         turn = total[..., :rank, :]
         skew = turn - conjugated(turn)
-        if not np.vdot(skew, skew).real <= _floor(s.dtype) ** 2:  # a quick look, all at once
-            _Judge(x, y, s, rank, gauge, check).rotation(skew)
+        if not np.vdot(skew, skew).real <= judge.floor**2:  # a quick look, all at once
+            judge.rotation(skew)
     if rank == 0 or rank == rows:
         return np.zeros_like(x), y
     kept, close = s[..., None, :rank], None
     if _is_cut_through(s, rank, degeneracy):
-        judge = _Judge(x, y, s, rank, gauge, check)
         close = _Close(equal_within(s, degeneracy)[..., None, :rank], judge)
         if check and not protected:
             judge.kink(_seen_at_cut(y, s, vh, across, close.slack))
@@ -179,13 +180,17 @@ def conjugated(matrix: Any) -> Any:
 class _Judge:
     """Tells whether what has to vanish does, beside all that is sent to a pair (Q, R).
 
-    What a loss sends back to a rotation has the units of the loss. Where a loop has converged, all that comes back is
-    rounding of what cancelled later in the loop, of any size in any direction. So for a loss there is a floor in these
-    units besides, below which nothing counts.
+    All of that is in the units of the loss; ``scales`` are the sizes of what is sent to Q and to R, and of the terms it
+    is the sum of. Where a loop has converged, what comes back to its earlier steps is rounding of what cancelled in
+    later ones, of any size in any direction, and nothing that arrives here tells so. So for a loss there is a floor
+    besides, below which nothing counts: what rounding leaves of a loss of order one. In runs of DMRG it was less than
+    1% of this.
     """
 
-    def __init__(self, x: Any, y: Any, s: Any, rank: int, gauge: float, is_loss: bool) -> None:
-        self._sent, self._values, self._rank, self._gauge, self._is_loss = (x, y), s, rank, gauge, is_loss
+    def __init__(self, scales: Any, s: Any, rank: int, gauge: float, is_loss: bool) -> None:
+        self._scales, self._values, self._rank, self._gauge, self._is_loss = scales, s, rank, gauge, is_loss
+        # 1024 times the machine epsilon, unless the tolerance is another one.
+        self.floor = 1024 * gauge * gauge if is_loss else 0.0
 
     def rotation(self, skew: Any) -> None:
         """Raise if a rotation of both would change the loss."""
@@ -194,7 +199,8 @@ class _Judge:
             raise refusal(
                 f"{where}the loss depends on which basis of the kept space was taken: it sends back {amount:.1e} of "
                 "its cotangent to a rotation of isometry and rest, which should vanish. Use both, or what is the same "
-                "in every basis, as the projector on the space",
+                "in every basis, as the projector on the space. If the loss is much larger than 1, this may be its "
+                "rounding: divide it by its size, or say trusted=True",
                 (),
                 amount,
             )
@@ -230,21 +236,15 @@ class _Judge:
 
     def _excess(self, size: Any) -> tuple[float, str]:
         """Return how large a part is beside what is sent to its matrix, and which matrix that is; 0 if it may pass."""
-        floor = _floor(size.dtype) if self._is_loss else 0.0
-        x, y = self._sent
-        scale = np.maximum(_largest(x), _unit(self._values) * _largest(y))
-        bad = size > np.maximum(self._gauge * scale, floor)
+        of_isometry, of_rest = self._scales
+        scale = np.maximum(of_isometry, _unit(self._values) * of_rest)
+        bad = size > np.maximum(self._gauge * scale, self.floor)
         if not np.any(bad):
             return 0.0, ""
         relative = np.atleast_1d(np.where(bad, size / np.where(bad, scale, 1.0), 0.0))
         place = np.unravel_index(int(np.argmax(relative)), relative.shape)
         where = f"in matrix {tuple(int(i) for i in place)} of the stack: " if size.ndim else ""
         return float(relative[place]), where
-
-
-def _floor(dtype: Any) -> float:
-    """Return what may be left of a loss of order one by rounding. In runs of DMRG it was less than 1% of this."""
-    return 1024 * _epsilon(dtype)
 
 
 def _unit(values: Any) -> Any:
@@ -261,7 +261,7 @@ def _largest(matrix: Any) -> Any:
 
 def _motion_vjp(needed: Any, ct: Any, out: Any, *inputs: Tensor, check: bool, **params: Any) -> Any:
     """Return the cotangents of all but the factors: the equation is its own adjoint."""
-    (x, y, a, q, r, *factors), (z, w) = inputs, out
+    (x, y, a, q, r, *factors), (z, w) = inputs[:8], out
     z_ct, w_ct = (zeros(part.shape, part.dtype) if c is None else c for part, c in zip(out, ct, strict=True))
     p, n = motion(z_ct, w_ct, a, q, r, *factors, check=False, **params)
     a_ct = q_ct = r_ct = None
@@ -273,11 +273,11 @@ def _motion_vjp(needed: Any, ct: Any, out: Any, *inputs: Tensor, check: bool, **
     if needed[4]:
         square = matmul(adjoint(z), p)
         r_ct = negative(matmul(add(square, adjoint(square)), r))
-    return p, n, a_ct, q_ct, r_ct, None, None, None
+    return p, n, a_ct, q_ct, r_ct, *[None] * (len(inputs) - 5)
 
 
 def _motion_jvp(tangents: Any, out: Any, *inputs: Tensor, check: bool, **params: Any) -> Any:
-    (x, y, a, q, r, *factors), (z, w) = inputs, out
+    (x, y, a, q, r, *factors), (z, w) = inputs[:8], out
     x_t, y_t, a_t, q_t, r_t = (
         zeros(given.shape, given.dtype) if t is None else t for given, t in zip(inputs[:5], tangents[:5], strict=True)
     )
@@ -294,7 +294,7 @@ MOTION = register(
         "space_motion",
         infer=lambda x, y, *others, **params: ((x.shape, x.dtype), (y.shape, y.dtype)),
         kernel=_motion_kernel,
-        vjp=JointRule(_motion_vjp, lambda params: [True] * 5 + [False] * 3),
+        vjp=JointRule(_motion_vjp, lambda params: [True] * 5 + [False] * (5 if params["check"] else 3)),
         jvp=_motion_jvp,
         needs=(INPUTS, OUTPUT),
         multi=True,

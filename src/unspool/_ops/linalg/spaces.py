@@ -19,7 +19,9 @@ from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add
 from unspool._ops.leaf import as_tensor
+from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gauge import tolerances_for
+from unspool._ops.linalg.hermitian import hermitian_array
 from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, smaller_side
 from unspool._ops.linalg.space_motion import conjugated, equal_within, motion
 from unspool._ops.linalg.svd import SVDResult, decompose
@@ -63,6 +65,7 @@ def leading_space(
     side: str = "left",
     keep_multiplets: bool = False,
     protected: bool = False,
+    trusted: bool = False,
     factors: SVDResult | None = None,
 ) -> LeadingSpaceResult:
     """Split matrices, cut off at a rank, into an isometry of their leading singular space and the rest.
@@ -84,6 +87,9 @@ def leading_space(
     protected : bool
         Whether a symmetry that no change of the matrix breaks keeps equal values equal. Then a cut through them is
         refused only where the loss depends on which of them are kept.
+    trusted : bool
+        Whether the loss is known not to depend on the basis, as where isometry and rest go into contractions with each
+        other. Then nobody looks whether it does.
     factors : SVDResult, optional
         What `space_factors` makes of ``x``, if that is there already: because the rank was chosen by looking at it, or
         because ``x`` is Hermitian.
@@ -107,6 +113,11 @@ def leading_space(
 
     Two values are equal, for the cut and for its derivative, if they differ by at most the tolerance ``degeneracy`` of
     the larger one, or by what rounding makes of the largest of all.
+
+    A dependence of the loss on the basis is found if it is larger than rounding: of what the loss sends back here, and
+    of a loss of order one, about 2e-13 in double precision (1024 times the square of the tolerance ``gauge``). For a
+    loss that is much smaller, lower the tolerance; one that is much larger may be refused for its rounding where a loop
+    has converged: divide it by its size, or say ``trusted``.
 
     Forward mode cannot tell what is made of a basis, and checks only the cut.
 
@@ -140,6 +151,7 @@ def leading_space(
         "degeneracy": tolerance.degeneracy,
         "gauge": tolerance.gauge,
         "protected": bool(protected),
+        "trusted": bool(trusted),
     }
     if side == "left":
         isometry, rest = parts(_graph.apply_multi(SPACE, x, u, s, vh, **options))
@@ -188,8 +200,8 @@ def space_factors(x: Any, *, hermitian: bool = False) -> SVDResult:
     x : array_like
         Matrices in the last two axes.
     hermitian : bool
-        Take the matrices to be Hermitian (real: symmetric), which takes less time. One triangle is read, and singular
-        values are the moduli of eigenvalues.
+        Take the Hermitian part of the matrices (real: the symmetric part), which takes less time. Singular values are
+        the moduli of eigenvalues.
 
     Returns
     -------
@@ -239,9 +251,8 @@ def _infer_factors(x: Node, *, hermitian: bool) -> Any:
 def _factors_kernel(x: Any, *, hermitian: bool) -> Any:
     if not hermitian:
         return decompose(x, False)
-    if not np.all(np.isfinite(x)):
-        raise np.linalg.LinAlgError("a matrix has entries that are not finite")
-    values, vectors = np.linalg.eigh(x)
+    refuse_not_finite(x, "space_factors")
+    values, vectors = np.linalg.eigh(hermitian_array(x))
     order = np.argsort(-np.abs(values), axis=-1, kind="stable")
     values = np.take_along_axis(values, order, -1)
     vectors = np.take_along_axis(vectors, order[..., None, :], -1)
