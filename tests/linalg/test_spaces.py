@@ -10,7 +10,14 @@ import pytest
 
 import unspool as us
 from tests.linalg.oracles import Factored, differences, frame, weights
-from unspool.errors import ArgumentError, GaugeError, MissingRuleError, ShapeError, UnboundPlaceholderError
+from unspool.errors import (
+    ArgumentError,
+    GaugeError,
+    KernelError,
+    MissingRuleError,
+    ShapeError,
+    UnboundPlaceholderError,
+)
 
 leading_space, space_factors = us.linalg.leading_space, us.linalg.space_factors
 
@@ -126,6 +133,14 @@ def test_factors_of_a_hermitian_matrix_are_its_eigenvectors_by_modulus(field: st
     u, s, vh = us.eval(space_factors(a, hermitian=True))
     np.testing.assert_allclose(s, [4.0, 2.0, 1.0, 0.5], rtol=1e-13)
     np.testing.assert_allclose((u * s) @ vh, a, rtol=0, atol=1e-14)
+    u, s, vh = us.eval(space_factors(2 * np.tril(a, -1) + np.diag(np.diag(a)), hermitian=True))
+    np.testing.assert_allclose((u * s) @ vh, a, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("hermitian", "bad"), [(False, np.nan), (True, np.nan), (True, np.inf)])
+def test_what_is_not_finite_has_no_factors(hermitian: bool, bad: float) -> None:
+    with pytest.raises(KernelError):
+        space_factors(np.array([[bad, 1.0], [1.0, 1.0]]), hermitian=hermitian).S.eval()
 
 
 @FIELDS
