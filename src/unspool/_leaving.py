@@ -85,16 +85,18 @@ def note_derivatives(tensors: Iterable[Any]) -> None:
         watch = watch.outer
 
 
-def refuse_masked_operand(node: Node) -> None:
+def refuse_masked_operand(node: Node, frame: FrameType) -> None:
     """Raise `DTypeError` if a masked array asks for a tensor as its other operand: it would go without the tensor.
 
-    NumPy's masked arrays do not hand operators over as other arrays do; they convert what they meet.
+    NumPy's masked arrays do not hand operators over as other arrays do; their function ``getdata``, whose frame this
+    is, converts what they meet.
     """
-    frame: FrameType | None = sys._getframe(2)
-    if frame is None or frame.f_code.co_name != "getdata" or frame.f_globals.get("__name__") != "numpy.ma.core":
-        return
-    frame = frame.f_back
-    if frame is not None and frame.f_code.co_name.startswith(("__call__", "__i", "power")):
+    asking = frame.f_back
+    if (
+        frame.f_globals.get("__name__") == "numpy.ma.core"
+        and asking is not None
+        and asking.f_code.co_name.startswith(("__call__", "__i", "power"))
+    ):
         raise DTypeError(
             f"a masked array meets {describe(node)}, made at {source_of(node)}: tensors have no masks. "
             "masked.filled(value) puts a value there, us.where chooses between two"

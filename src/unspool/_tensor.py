@@ -6,6 +6,7 @@ Nothing here computes or differentiates by itself. An operator records a node; a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -16,7 +17,6 @@ from numpy.typing import DTypeLike
 from unspool import _core
 from unspool._core import TensorBase
 from unspool._dims import Size, product
-from unspool._dtypes import COMPLEX
 from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
@@ -173,7 +173,9 @@ class Tensor(TensorBase):
         return self.eval().tolist()
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
-        refuse_masked_operand(self)
+        frame = sys._getframe(1)
+        if frame.f_code.co_name == "getdata":
+            refuse_masked_operand(self, frame)
         watch = watched.get()
         if watch is not None:
             watch_array(watch, self, copy)
@@ -188,10 +190,18 @@ class Tensor(TensorBase):
         watch = watched.get()
         if watch is not None:
             watch_number(watch, self)
-        return float(self._real_scalar("float"))
+        value = self._scalar("float")
+        try:
+            return float(value)
+        except TypeError:
+            raise self._is_no_real_number("float") from None
 
     def __int__(self) -> int:
-        return int(self._real_scalar("int"))
+        value = self._scalar("int")
+        try:
+            return int(value)
+        except TypeError:
+            raise self._is_no_real_number("int") from None
 
     def __complex__(self) -> complex:
         watch = watched.get()
@@ -207,10 +217,8 @@ class Tensor(TensorBase):
             raise DTypeError(f"only integer tensors can be used as an index, not {self.dtype}")
         return int(self._scalar("index"))
 
-    def _real_scalar(self, what: str) -> Any:
-        if self.dtype in COMPLEX:
-            raise DTypeError(f"{what}() of a tensor of dtype {self.dtype}: take .real or abs() first, or use complex()")
-        return self._scalar(what)
+    def _is_no_real_number(self, what: str) -> DTypeError:
+        return DTypeError(f"{what}() of a tensor of dtype {self.dtype}: take .real or abs() first, or use complex()")
 
     def _scalar(self, what: str) -> Any:
         value = self.value
