@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"skipped {kernel.name}: {reason}", flush=True)
             continue
         print(f"under {kernel.name}; by itself the machine takes {own}", flush=True)
-        paths = () if any(not argument.startswith("-") for argument in rest) else SENSITIVE
+        paths = () if any((ROOT / argument.split("::")[0]).exists() for argument in rest) else SENSITIVE
         spread = ("-n", str(given.workers)) if given.workers else ()
         if run_under(kernel, (*spread, "--share", str(given.share), *rest, *paths)):
             failed.append(kernel.name)

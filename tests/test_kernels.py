@@ -67,6 +67,9 @@ def test_another_kernel_is_one_and_not_that_of_the_machine(runs: Runs) -> None:
 def test_what_is_not_ours_goes_to_pytest(runs: Runs) -> None:
     main(["--only", kernels.WITHOUT_AVX, "tests/linalg", "-x"])
     assert all(arguments == ("--share", "1", "tests/linalg", "-x") for _, arguments in runs)
+    runs.clear()
+    main(["--only", kernels.WITHOUT_AVX, "-p", "no:cacheprovider"])
+    assert all(arguments == ("--share", "1", "-p", "no:cacheprovider", *kernels.SENSITIVE) for _, arguments in runs)
 
 
 def test_a_failure_under_one_kernel_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
