@@ -126,6 +126,15 @@ def test_at_convergence_the_gradient_through_all_sweeps_is_the_correlation_of_ea
     np.testing.assert_allclose(gradient, gradient[::-1], rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e6])
+def test_the_gradient_does_not_depend_on_the_unit_of_the_energy(unit: float) -> None:
+    J = us.tensor(np.full(9, unit))
+    found = dmrg(heisenberg(J), random_mps(10, 2, 32), rank=32)
+    gradient = found.energy.grad(J).eval()
+    # The state is known as well as the energy is converged; the slopes, to first order in its error.
+    np.testing.assert_allclose(gradient, bond_correlations(found), rtol=0, atol=1e-7)
+
+
 def test_the_correlations_are_those_of_exact_diagonalisation() -> None:
     J = us.tensor(uneven(7))
     operator = heisenberg(J)
