@@ -10,9 +10,9 @@ typedef struct {
     PyObject *outputs;
     PyObject *residuals;
     PyObject *slab;
+    PyObject *row;
     long long newest;
     Py_ssize_t depth;
-    char is_deep;
     char is_loose;
 } PieceObject;
 
@@ -24,7 +24,7 @@ static PyMemberDef piece_members[] = {
     {"slab", T_OBJECT_EX, offsetof(PieceObject, slab), 0, NULL},
     {"newest", T_LONGLONG, offsetof(PieceObject, newest), READONLY, NULL},
     {"depth", T_PYSSIZET, offsetof(PieceObject, depth), READONLY, NULL},
-    {"is_deep", T_BOOL, offsetof(PieceObject, is_deep), 0, NULL},
+    {"row", T_OBJECT_EX, offsetof(PieceObject, row), 0, NULL},
     {"is_loose", T_BOOL, offsetof(PieceObject, is_loose), 0, NULL},
     {NULL},
 };
@@ -37,6 +37,7 @@ piece_traverse(PieceObject *self, visitproc visit, void *arg)
     Py_VISIT(self->outputs);
     Py_VISIT(self->residuals);
     Py_VISIT(self->slab);
+    Py_VISIT(self->row);
     return 0;
 }
 
@@ -48,6 +49,7 @@ piece_clear(PieceObject *self)
     Py_CLEAR(self->outputs);
     Py_CLEAR(self->residuals);
     Py_CLEAR(self->slab);
+    Py_CLEAR(self->row);
     return 0;
 }
 
@@ -73,8 +75,8 @@ PyDoc_STRVAR(piece_doc,
 "    The id of the youngest input that is not a leaf.\n"
 "depth : int\n"
 "    How many pieces in a row end with this one.\n"
-"is_deep : bool\n"
-"    Whether it is part of a long row.\n"
+"row : Row or None\n"
+"    The pieces it is connected with: those that it reads, those that read it, and so on.\n"
 "is_loose : bool\n"
 "    Whether it ran node by node, and so keeps nothing for derivatives.\n"
 "slab : Slab or None\n"
@@ -117,6 +119,7 @@ piece(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     made->inputs = Py_NewRef(args[1]);
     made->residuals = Py_NewRef(args[3]);
     made->slab = Py_NewRef(Py_None);
+    made->row = Py_NewRef(Py_None);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *reference = PyWeakref_NewRef(PyTuple_GET_ITEM(args[2], i), NULL);
         if (reference == NULL) {
@@ -128,13 +131,14 @@ piece(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return (PyObject *)made;
 }
 
-/* Find how many pieces in a row end with this one. Returns whether those before it that wait are marked as deep. */
+/* Find how many pieces in a row end with this one, and the row. Returns whether it reads pieces of more rows than one. */
 static int
 measure_depth(PieceObject *self)
 {
-    int all_marked = 1;
+    int are_several = 0;
     long long newest = -1;
     Py_ssize_t depth = 0;
+    PyObject *row = NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->inputs); i++) {
         NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(self->inputs, i);
         int is_leaf = PySet_Contains(leaf_ops, operand->op);
@@ -150,37 +154,43 @@ measure_depth(PieceObject *self)
         if (Py_IS_TYPE(operand, (PyTypeObject *)projection_class) && is_call(operand->inputs)) {
             before = PyLong_AsSsize_t(((CallObject *)operand->inputs)->depth);
         } else if (operand->piece != NULL && Py_IS_TYPE(operand->piece, &PieceType)) {
-            before = ((PieceObject *)operand->piece)->depth;
-            all_marked &= ((PieceObject *)operand->piece)->is_deep;
+            PieceObject *piece = (PieceObject *)operand->piece;
+            before = piece->depth;
+            if (piece->row != Py_None) {
+                are_several |= row != NULL && row != piece->row;
+                row = piece->row;
+            }
         }
         depth = before > depth ? before : depth;
     }
     self->newest = newest;
     self->depth = depth + 1;
-    return all_marked;
+    if (row != NULL) {
+        Py_XSETREF(self->row, Py_NewRef(row));
+    }
+    return are_several;
 }
 
 PyDoc_STRVAR(place_piece_doc,
-"place_piece(piece, results, most, /)\n--\n\n"
-"Find how deep a piece is, mark it if more than ``most`` are in a row, and let its results, a sequence of nodes, keep it.\n\n"
-"Returns whether the row has just become so long: then those before it have to be marked too.");
+"place_piece(piece, results, /)\n--\n\n"
+"Find how deep a piece is and which row it belongs to, and let its results, a sequence of nodes, keep it.\n\n"
+"Returns whether it reads pieces of several rows: they are one from now on.");
 
 static PyObject *
 place_piece(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("place_piece", nargs, 3) < 0) {
+    if (check_count("place_piece", nargs, 2) < 0) {
         return NULL;
     }
     if (!Py_IS_TYPE(args[0], &PieceType)) {
         return PyErr_Format(PyExc_TypeError, "expected a piece, got %R", args[0]);
     }
     PieceObject *self = (PieceObject *)args[0];
-    Py_ssize_t most = PyLong_AsSsize_t(args[2]);
-    if (leaf_ops == NULL || (most == -1 && PyErr_Occurred())) {
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "the core has not been told its leaves");
+    if (leaf_ops == NULL) {
+        return PyErr_Format(PyExc_RuntimeError, "the core has not been told its leaves");
     }
-    int all_marked = measure_depth(self);
-    PyObject *results = all_marked < 0 ? NULL : PySequence_Fast(args[1], "expected a sequence of nodes");
+    int are_several = measure_depth(self);
+    PyObject *results = are_several < 0 ? NULL : PySequence_Fast(args[1], "expected a sequence of nodes");
     if (results == NULL) {
         return NULL;
     }
@@ -197,8 +207,7 @@ place_piece(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         }
     }
     Py_DECREF(results);
-    self->is_deep = self->depth > most;
-    return PyBool_FromLong(self->is_deep && !all_marked);
+    return PyBool_FromLong(are_several);
 }
 
 PyMethodDef piece_function_methods[] = {

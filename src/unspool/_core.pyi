@@ -11,6 +11,7 @@ from unspool._dims import Shape
 from unspool._engine.held import Slab
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
+from unspool._engine.sealing import Row
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
 
@@ -61,8 +62,8 @@ class Piece:
     residuals: tuple[Any, ...]
     slab: Slab | None
     newest: int
+    row: Row | None
     depth: int
-    is_deep: bool
     is_loose: bool
 
 class StepBase:
@@ -145,7 +146,7 @@ def fold(
     /,
 ) -> Call | None: ...
 def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
-def place_piece(piece: Piece, results: Sequence[Node], most: int, /) -> bool: ...
+def place_piece(piece: Piece, results: Sequence[Node], /) -> bool: ...
 def step(plan: Plan, inputs: Sequence[Tensor | Pending], read: tuple[int, ...], made: tuple[int, ...], /) -> Step: ...
 def pending(step: StepBase, index: int, /) -> Pending: ...
 def current_origin() -> tuple[CodeType, int]: ...

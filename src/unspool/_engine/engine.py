@@ -307,7 +307,9 @@ class Evaluator:
         if site.is_known:
             if site.match is None:
                 site.plan.prepare()
-                site.match = make_matcher(missing, order, piece.inputs, outputs, work.uses, site.results)
+                site.match = make_matcher(
+                    missing, order, piece.inputs, outputs, work.uses, site.results, site.apart.constants
+                )
             # Again: Python moves the position of a call within its line when it specialises it.
             self.sites.add(missing, site)
         return self._run_site(site, piece.inputs, outputs, [i.value for i in piece.inputs])
@@ -416,8 +418,12 @@ class Evaluator:
             self.ledger.fold_loose(call)
         elif piece.slab is not None:
             self.ledger.fold_piece(piece.slab, call)
-        elif self.ledger.is_tracking:
-            self.ledger.enter(call)  # other calls are found when it matters
+        else:
+            if self.ledger.is_tracking:
+                self.ledger.enter(call)  # other calls are found when it matters
+            left = [node for index in piece.site.apart.results if (node := piece.outputs[index]()) is not None]
+            if left:
+                self.ledger.enter(Loose(left, ()))
 
     def _on_stay(self, piece: Piece) -> None:
         """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""

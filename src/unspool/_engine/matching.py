@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._engine.generated import compile_function
 from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import IN_A_VARIABLE, count_references
 from unspool._graph import Node
+from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
+    from unspool._engine.structure import Apart
     from unspool._fragments.fragment import Fragment, Origin
 
 # The nodes at the inputs, those at the outputs, and the values of the inputs.
@@ -51,6 +53,8 @@ class Site:
         Whether there is anything inside.
     has_bundles : bool
         Whether ops with several outputs are inside: factorisations, whose results are dear.
+    apart : Apart
+        What is made of constants alone, and so no part of it.
     is_known : bool
         Whether it was asked for more than once.
     plan, nbytes, peak, is_large
@@ -63,6 +67,7 @@ class Site:
 
     __slots__ = (
         "_make",
+        "apart",
         "checks",
         "has_bundles",
         "is_known",
@@ -92,6 +97,7 @@ class Site:
         *,
         worth_folding: bool,
         has_bundles: bool,
+        apart: Apart,
     ) -> None:
         self._make = make
         self.results = results
@@ -99,6 +105,7 @@ class Site:
         self.origins = origins
         self.worth_folding = worth_folding
         self.has_bundles = has_bundles
+        self.apart = apart
         self.is_known = False
         self.is_ready = False
         self.match: Match | None = None
@@ -117,9 +124,10 @@ class Site:
         """Make what tells whether nothing outside a piece has come to use a node inside of it since it was evaluated.
 
         Such a node (what all iterations have in common, met in the first one) would be computed, and differentiated,
-        twice if the piece was folded. It is called with the outputs that are alive, ``indices`` are which ones.
+        twice if the piece was folded. It is called with the outputs that are alive, ``indices`` are which ones. What
+        stands apart may be used by anybody.
         """
-        check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices)
+        check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
         return check
 
 
@@ -174,11 +182,13 @@ def make_matcher(
     outputs: Sequence[Node],
     uses: dict[int, int],
     results: int,
+    constants: Container[int] = (),
 ) -> Match:
     """Generate the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs.
 
     The first ``results`` outputs were kept because somebody could ask for them. That must be so again, or what every
-    iteration has in common would be folded into the first one, and be recorded anew.
+    iteration has in common would be folded into the first one, and be recorded anew. The inputs ``constants`` have to
+    be constants again.
     """
     names = {node.id: f"n{i}" for i, node in enumerate(order)}
     names |= {node.id: f"i{i}" for i, node in enumerate(inputs)}
@@ -201,8 +211,11 @@ def make_matcher(
             lines.append(f"if references({name}) == {IN_A_VARIABLE + uses[node.id]}: return None")
         if node.inputs:
             lines += _compare_inputs(node, name, names, met)
-    for node in inputs:
+    for i, node in enumerate(inputs):
         lines += _compare_input(node, names[node.id], bound)
+        if i in constants:
+            bound["constant"] = CONSTANT
+            lines.append(f"if {names[node.id]}.op is not constant: return None")
     found = "".join(f"{names[node.id]}, " for node in inputs)
     shown = "".join(f"{names[node.id]}, " for node in outputs)
     values = "".join(f"value_{names[node.id]}, " for node in inputs)
@@ -264,8 +277,8 @@ def _compare_input(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
     return [f"if {value} is None or {name}.dtype is not dtype_{name} or {shape}: return None"]
 
 
-def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[..., bool]:
-    """Generate the function that counts the references to each node behind some outputs of a piece."""
+def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Callable[..., bool]:
+    """Generate the function that counts the references to each node behind some outputs of a piece, except some."""
     first = len(fragment.dtypes)
     shown = [fragment.outputs[index] for index in indices]
     behind = set(shown)
@@ -276,9 +289,9 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int]) -> Callable[.
                 uses[operand] = uses.get(operand, 0) + 1
                 behind.add(operand)
     lines: list[str] = []
-    met = set(shown)
+    met = set(shown) | apart
     for slot in range(first + len(fragment.body) - 1, first - 1, -1):
-        if slot not in behind:
+        if slot not in behind or slot in apart:
             continue
         if slot not in shown:
             lines.append(f"if references(n{slot}) != {IN_A_VARIABLE + uses[slot]}: return False")

@@ -3,13 +3,18 @@
 A piece that was evaluated is remembered by its outputs, for as long as they live. Folding it lets its interior nodes
 go: the outputs become projections of one call, and a loop of K steps is one body and K short records.
 
-Which pieces are folded follows from the program alone. A piece is *deep* if it is part of a long row of pieces, each of
-which reads the one before: a loop. Loops are folded, before they are differentiated at the latest. A program with few
-evaluations is not: it has nothing to gain, and a recipe that is recorded again finds the very nodes it had; unless it
-has factorisations, because a call keeps what their derivatives need, and nodes that die do not. Folding while the loop
-goes on leaves the last few pieces. Those wait because of what every iteration has in common (a product of leaves, say):
-it is met a second time as the same node, is kept because it is referenced from elsewhere, and is an input from then on.
-Very many pieces that are not deep are folded too.
+Which pieces are folded, and when, follows from the program alone, not from what else waits: a derivative of what is
+folded may add up in another order. Pieces that read each other are a *row*. It is a loop if it is deep: many pieces,
+each of which reads the one before. Loops are folded, each time they have become a number of pieces deeper, and before
+they are differentiated at the latest. A program with few evaluations is not: it has nothing to gain, and a recipe that
+is recorded again finds the very nodes it had; unless it has factorisations, because a call keeps what their derivatives
+need, and nodes that die do not. Folding while the loop goes on leaves the last few pieces. Those wait because of what
+every iteration has in common (a product of leaves, say): it is met a second time as the same node, is kept because it
+is referenced from elsewhere, and is an input from then on. If very many pieces wait, whosever they are, the oldest are
+folded too.
+
+What is made of constants alone (the ones that a sum sends back) is no part of a piece, even if it was computed with it.
+Another program, or thread, that writes the same down has the same node, and would be made from this one's steps.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from unspool._core import Piece, fold, place_piece
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
 from unspool._engine.statistics import STATISTICS
+from unspool._engine.structure import find_apart
 from unspool._fragments.call import BOUNDS, Call, Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
@@ -36,12 +42,44 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
-# Pieces in a row that make a loop, and pieces that are left waiting when it is folded while it goes on.
+# How deep a row is that is a loop, and how much of it is left waiting when it is folded while it goes on.
 MOST_WAITING = 64
 FOLD_AFTER = 10
 
-# Pieces that are not part of a loop and may wait.
+# Pieces that may wait, in rows that are not deep.
 MOST_SHALLOW = 1024
+
+
+class Row:
+    """Pieces that read each other, those that read or are read by these, and so on, as long as they wait.
+
+    Attributes
+    ----------
+    depth : int
+        How deep the deepest of them is.
+    """
+
+    __slots__ = ("_joined", "depth")
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self._joined: Row | None = None
+
+    def whole(self) -> Row:
+        """Return the row that this one is part of by now."""
+        row = self
+        while (longer := row._joined) is not None:
+            if longer._joined is not None:
+                row._joined = longer._joined  # the way is half as long the next time
+            row = longer
+        return row
+
+    def join(self, other: Row) -> None:
+        """Make this row part of another one."""
+        one, whole = self.whole(), other.whole()
+        if one is not whole:
+            one._joined = whole
+            whole.depth = max(whole.depth, one.depth)
 
 
 class _Gate:
@@ -67,7 +105,7 @@ class FoldQueue:
     ) -> None:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
-        self._shallow = 0
+        self._crowd = MOST_SHALLOW
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
         self._on_stay = on_stay
@@ -77,35 +115,50 @@ class FoldQueue:
     def add(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...]) -> None:
         """Remember a piece that ran by plan; if too many wait, fold those that have waited long enough."""
         piece = _core.piece(site, inputs, outputs, residuals)
-        self._append(piece, outputs if len(outputs) == site.results else outputs[: site.results])
+        if site.apart.results:
+            self._append(piece, _own_results(piece))
+        else:
+            self._append(piece, outputs if len(outputs) == site.results else outputs[: site.results])
 
     def add_loose(self, piece: Piece) -> None:
         """Remember a piece that ran node by node."""
         piece.is_loose = True
-        results = [reference() for reference in piece.outputs[: piece.site.results]]
-        self._append(piece, [node for node in results if node is not None])
+        self._append(piece, _own_results(piece))
 
     def _append(self, piece: Piece, results: Sequence[Node]) -> None:
-        if place_piece(piece, results, self.most):
-            _mark_deep(piece)
+        if place_piece(piece, results):
+            row = _join_rows(piece)
+        elif piece.row is None:
+            row = piece.row = Row(piece.depth)
+        else:
+            row = piece.row.whole()
+        depth = piece.depth
+        row.depth = max(row.depth, depth)
         waiting = self._waiting
         waiting.append(ref(piece))
-        if len(waiting) > self.most + self._shallow:
-            self._fold_all(self.after, _is_deep)
-            self._shallow = max(0, len(waiting) - self.after)
-            if self._shallow > MOST_SHALLOW:
-                self._fold_all(MOST_SHALLOW // 2)
-                self._shallow = MOST_SHALLOW // 2
+        deeper = depth - self.most
+        if deeper > 0 and (deeper - 1) % (self.most + 1 - self.after) == 0:
+            self._fold_all(lambda piece: piece.depth <= depth - self.after and _row_of(piece) is row)
+        elif len(waiting) > self._crowd:
+            self._make_space()
+
+    def _make_space(self) -> None:
+        """Forget pieces that have died and, if still very many wait, fold the older half."""
+        self._fold_all(lambda piece: False)
+        if len(self._waiting) > MOST_SHALLOW:
+            self._fold_all(None, len(self._waiting) - MOST_SHALLOW // 2)
+        self._crowd = max(MOST_SHALLOW, 2 * len(self._waiting))
 
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
         site, outputs, newest = piece.site, piece.outputs, piece.newest
+        apart = site.apart.results
         handles: list[Node] = []
         indices: tuple[int, ...] = ()
         first = 0
         for index in range(site.results):
             node = outputs[index]()
-            if node is not None and (number := node.id) > newest:
+            if node is not None and (number := node.id) > newest and index not in apart:
                 if not handles or number < first:
                     first = number
                 handles.append(node)
@@ -142,11 +195,18 @@ class FoldQueue:
     def settle(self) -> None:
         """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
         for queue in tuple(self._gate.queues):
-            queue._fold_all(0, _is_part_of_a_loop)
+            queue._fold_all(queue._is_part_of_a_loop)
 
     def flush(self) -> None:
         """Fold everything that waits."""
-        self._fold_all(0)
+        self._fold_all(None)
+
+    def _is_part_of_a_loop(self, piece: Piece) -> bool:
+        return (
+            _row_of(piece).depth > self.most
+            or piece.site.has_bundles
+            or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
+        )
 
     @contextmanager
     def nothing_folds(self) -> Iterator[None]:
@@ -160,8 +220,8 @@ class FoldQueue:
             with gate.lock:
                 gate.readers -= 1
 
-    def _fold_all(self, after: int, choose: Callable[[Piece], bool] | None = None) -> None:
-        """Fold all but the newest pieces: those of loops, and those that are chosen, or all.
+    def _fold_all(self, choose: Callable[[Piece], bool] | None, most: int | None = None) -> None:
+        """Fold the pieces that are chosen, or all, and at most the oldest so many; forget what has died.
 
         While the graph is being walked nothing is done.
         """
@@ -173,7 +233,7 @@ class FoldQueue:
                 return
             waiting = self._waiting
             left: list[ref[Piece]] = []
-            while len(waiting) > after:
+            for _ in range(len(waiting) if most is None else most):
                 try:
                     reference = waiting.popleft()
                 except IndexError:  # another thread took the last one
@@ -181,7 +241,7 @@ class FoldQueue:
                 piece = reference()
                 if piece is None:
                     continue
-                if piece.is_deep or choose is None or choose(piece):
+                if choose is None or choose(piece):
                     self._fold(piece)
                 else:
                     left.append(reference)
@@ -206,27 +266,27 @@ def depth_of(node: Node) -> int:
     return 0 if piece is None else piece.depth
 
 
-def _mark_deep(piece: Piece) -> None:
-    """Mark a piece, and all before it that wait, as part of a loop."""
-    stack = [piece]
-    while stack:
-        piece = stack.pop()
-        piece.is_deep = True
-        for operand in piece.inputs:
-            before = getattr(operand, "piece", None)
-            if before is not None and not before.is_deep:
-                before.is_deep = True
-                stack.append(before)
+def _own_results(piece: Piece) -> list[Node]:
+    """Return the results of a piece that are alive, without those that are no part of it."""
+    site = piece.site
+    results = enumerate(piece.outputs[: site.results])
+    nodes = [reference() for index, reference in results if index not in site.apart.results]
+    return [node for node in nodes if node is not None]
 
 
-def _is_deep(piece: Piece) -> bool:
-    return piece.is_deep
+def _row_of(piece: Piece) -> Row:
+    assert piece.row is not None  # it has one since it waits
+    return piece.row.whole()
 
 
-def _is_part_of_a_loop(piece: Piece) -> bool:
-    return (
-        piece.is_deep or piece.site.has_bundles or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
-    )
+def _join_rows(piece: Piece) -> Row:
+    """Make one row of those that a piece reads, and return it."""
+    row = _row_of(piece)
+    for operand in piece.inputs:
+        before = getattr(operand, "piece", None)
+        if before is not None and before.row is not None:
+            before.row.join(row)
+    return row.whole()
 
 
 def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragment, tuple[Any, ...]], Plan]) -> Site:
@@ -247,4 +307,5 @@ def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragm
         origins + origins[-1:] * len(extra),
         worth_folding=len(order) > len(kept),
         has_bundles=any(type(node) is Bundle for node in order),
+        apart=find_apart(order, kept, captured.slots),
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from unspool._autodiff.identity import ALIAS
 from unspool._graph import Node
-from unspool._ops.leaf import PLACEHOLDER
+from unspool._ops.leaf import CONSTANT, PLACEHOLDER
 
 # A node with more inputs than this gathers the steps of a loop.
 _MOST_INPUTS = 64
@@ -35,4 +36,37 @@ def structure_of(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], 
             tokens.append(tuple(node.params.items()))
         position[node.id] = i
     tokens += [position[node.id] for node in kept]
+    tokens += [i.op is CONSTANT for i in inputs]
     return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs
+
+
+class Apart(NamedTuple):
+    """What of a piece is made of constants alone.
+
+    It belongs to no program: every one that writes the same down finds the same node.
+
+    Attributes
+    ----------
+    slots : frozenset of int
+        Where the description of the piece has it.
+    results : frozenset of int
+        Which results of the piece it is.
+    constants : frozenset of int
+        The inputs that it reads.
+    """
+
+    slots: frozenset[int]
+    results: frozenset[int]
+    constants: frozenset[int]
+
+
+def find_apart(order: Sequence[Node], kept: Sequence[Node], slots: Mapping[int, int]) -> Apart:
+    """Find what of a piece is made of constants alone; ``slots`` are those of its description, by id."""
+    found: set[int] = set()
+    read: set[int] = set()
+    for node in order:
+        if all(operand.op is CONSTANT or operand.id in found for operand in node.inputs):
+            found.add(node.id)
+            read.update(slots[operand.id] for operand in node.inputs if operand.op is CONSTANT)
+    results = frozenset(i for i, node in enumerate(kept) if node.id in found)
+    return Apart(frozenset(slots[key] for key in found), results, frozenset(read))

@@ -82,7 +82,6 @@ class _Lost:
     """Stands for the piece of a tensor that had a value and lost it: to whoever asks, one that reads nothing."""
 
     depth = 0
-    is_deep = True
     inputs = ()
 
 
