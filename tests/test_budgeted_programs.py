@@ -34,7 +34,6 @@ from tests.engine.budgets import (
     within,
 )
 from tests.test_random_programs import KINDS, Reference, program_of, run
-from unspool._engine.default import default_engine
 
 
 @pytest.fixture(autouse=True)
@@ -248,27 +247,49 @@ def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> 
     assert scope.report().factor == 1.0
 
 
-# A third of what everything takes is less than the least budget for a state of several arrays.
-SHARES = {"recurrent": (2,)}
+# Shares of what everything takes; those that are missing are less than the least budget.
+SHARES: dict[str, tuple[int, ...]] = {
+    "traced": (2, 3, 4),
+    "growing": (2, 3, 4),
+    "truncated": (2, 3, 4),
+    "sweep": (2, 3),
+    "recurrent": (2,),
+}
+LEAST = 0
 
-SLABS_ONLY = pytest.mark.xfail(
-    strict=False, reason="room for the gradient is made of slabs alone, and here they are small beside the states"
-)
+# Where steps run again more often than that, by how much, and why.
+SLABS_ONLY = "room for the gradient is made of slabs alone, and here they are small beside the states"
+ONE_STATE = "so near to the least budget a state more or less decides, and what a plan counts twice is several"
+UNEVEN = "the kinds of steps differ in size, and a plan goes by what they take on average"
+ABOVE = {
+    ("truncated", 2): SLABS_ONLY,
+    ("truncated", 3): SLABS_ONLY,
+    ("truncated", LEAST): SLABS_ONLY,
+    ("branching", 3): UNEVEN,
+    ("traced", LEAST): ONE_STATE,
+    ("noisy", LEAST): ONE_STATE,
+    ("turning", LEAST): ONE_STATE,
+}
+
+
+def _factor_case(name: str, share: int) -> Any:
+    marks = []
+    if (name, share) in ABOVE:
+        reason = f"{ABOVE[name, share]}; goes with the redesign of loops"
+        marks.append(pytest.mark.xfail(strict=True, reason=reason))
+    return pytest.param(name, share, marks=marks, id=f"{name}-{share or 'least'}")
 
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [
-        pytest.param(name, share, marks=SLABS_ONLY if name == "truncated" else ())
-        for name in ("plain", "growing", "truncated", "noisy", "turning", "summed", "recurrent")
-        for share in SHARES.get(name, (2, 3, 4))
-    ],
+    [_factor_case(name, share) for name in PROGRAMS for share in (*SHARES.get(name, (2, 3, 4, 8)), LEAST)],
 )
 def test_the_recompute_factor_is_within_15_percent_of_the_optimum(name: str, share: int) -> None:
     us.clear_caches()  # what steps took in earlier runs decides which states go
     outcome(PROGRAMS[name])
     everything = within(PROGRAMS[name], PLENTY, gradient_only).report.peak
-    report = within(PROGRAMS[name], everything // share, gradient_only).report
+    budget = everything // share if share else least_budget(name, gradient_only)
+    report = within(PROGRAMS[name], budget, gradient_only).report
     assert report.factor <= 1.15 * report.optimal_factor
 
 
@@ -300,7 +321,6 @@ def test_random_programs_are_the_same_under_random_budgets(kind: str, monkeypatc
         values = Reference(steps, 3 * times, arrays)
 
         def differentiated() -> list[Any]:
-            default_engine().queue.flush()
             leaves = [us.tensor(array) for array in arrays]
             loss = run(steps, 3 * times, leaves, values)
             return [*us.eval(loss.grad(leaves)), loss.eval()]

@@ -15,6 +15,8 @@ from tests.engine.budgets import (
     PLENTY,
     PROGRAMS,
     CountedOp,
+    Program,
+    Run,
     cases,
     gradient_only,
     least_budget,
@@ -24,6 +26,7 @@ from tests.engine.budgets import (
     reference,
     same_bits,
     settle,
+    traced_step,
     within,
 )
 from unspool._engine.default import default_engine
@@ -237,6 +240,118 @@ def test_a_loop_goes_on_after_an_error_in_it() -> None:
     same_bits(us.eval(run.loss.grad(leaves)), reference("plain").gradients)
 
 
+def several_chains(*leaves: us.Tensor) -> Run:
+    """Several values that do not read each other, carried through one loop; nothing is looked at."""
+    values = list(leaves)
+    for _ in range(40):
+        for i, x in enumerate(values):
+            values[i] = 0.6 * x + 0.3 * us.sin((1.0 + i) * x) if i % 2 else us.tanh(x) * us.cos(x) + 0.1
+    return Run(sum((us.mean(x * x) for x in values), us.tensor(0.0)))
+
+
+def two_chains_and_a_factorisation(x: us.Tensor, b: us.Tensor, y: us.Tensor) -> Run:
+    """A chain that reads another one, which is made by a factorisation, and one by itself; nothing is looked at."""
+    for _ in range(40):
+        y = 0.6 * y + 0.2 * us.sin(us.cumsum(x @ y, axis=1) * 0.3)
+        q = us.linalg.qr(us.tanh(x) / 13 + 2 * us.eye(13))[0]
+        x = q / (1 + us.abs(q))
+        b = 0.6 * b + 0.4 * (b + b) / (1 + us.abs(b + b))
+    return Run(us.mean(b * b) + us.mean(y) + us.mean(x * x))
+
+
+def _normal(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    rng = np.random.default_rng(1)
+    return tuple(rng.normal(size=shape) for shape in shapes)
+
+
+UNREAD = {
+    "one": Program("one", _normal((100,)), several_chains),
+    "small and large": Program("small and large", _normal((100,), (1000,)), several_chains),
+    "large and small": Program("large and small", _normal((1000,), (100,)), several_chains),
+    "four": Program("four", _normal((400,), (100,), (50,), (300,)), several_chains),
+    "eight": Program("eight", _normal(*[(64,)] * 8), several_chains),
+    "one large": Program("one large", _normal((2000,), *[(50,)] * 6, (1,)), several_chains),
+    "factorisation": Program("factorisation", _normal((13, 13), (3, 13, 13), (13, 13)), two_chains_and_a_factorisation),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_budget_for_several_chains_that_are_not_read_is_kept_or_refused(name: str) -> None:
+    program = UNREAD[name]
+    expected = gradient_only(program).gradients
+    least = least_working(lambda budget: within(program, budget, gradient_only))
+    for share in (1.0, 1.1, 1.5, 2.0):
+        found = within(program, int(share * least), gradient_only)
+        assert found.report.peak <= found.report.budget
+        same_bits(found.gradients, expected)
+
+
+def test_a_budget_that_is_too_small_for_chains_and_a_factorisation_is_refused_and_the_one_named_is_kept() -> None:
+    with pytest.raises(BudgetError) as caught:
+        within(UNREAD["factorisation"], 70_000, gradient_only)
+    least = caught.value.least
+    assert within(UNREAD["factorisation"], least, gradient_only).report.peak <= least
+
+
+def descent(a: us.Tensor, x: us.Tensor) -> Run:
+    """A gradient in every step, and a number looked at."""
+    for _ in range(30):
+        x = x - 0.05 * us.sum(us.tanh(a @ x) ** 2).grad(x)
+        float(us.sum(x))
+    return Run(us.sum(x * x))
+
+
+def silent_descent(a: us.Tensor, x: us.Tensor) -> Run:
+    """A gradient in every step, and nothing looked at."""
+    for _ in range(30):
+        x = x - 0.05 * us.sum(us.tanh(a @ x) ** 2).grad(x)
+    return Run(us.sum(x * x))
+
+
+@us.fragment
+def scaled_step(a: us.Tensor, x: us.Tensor, rows: us.Tensor) -> us.Tensor:
+    return us.tanh(a @ x) + 0.2 * x * rows
+
+
+def gathering(a: us.Tensor, x: us.Tensor, data: us.Tensor) -> Run:
+    """Rows of a table are picked for each step, outside of the function that is traced."""
+    for step in range(60):
+        x = scaled_step(a, x, data[np.arange(step, step + 32)])
+        float(x[0, 0])
+    return Run(us.sum(x * x))
+
+
+def silent_gathering(a: us.Tensor, x: us.Tensor) -> Run:
+    """Rows of the state are picked between steps, and nothing is looked at."""
+    order = np.arange(32)[::-1].copy()
+    for _ in range(60):
+        x = traced_step(a, x)[order]
+    return Run(us.sum(x * x))
+
+
+NESTED = {
+    "descent": Program("descent", (matrix(32, 0), matrix(32, 1)), descent),
+    "silent descent": Program("silent descent", (matrix(32, 0), matrix(32, 1)), silent_descent),
+    "gathering": Program("gathering", (matrix(32, 0), matrix(32, 1), *_normal((100, 32))), gathering),
+    "silent gathering": Program("silent gathering", (matrix(32, 0), matrix(32, 1)), silent_gathering),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_the_least_budget_is_what_keeping_everything_takes_or_less_in_every_run(name: str) -> None:
+    program = NESTED[name]
+    us.clear_caches()
+    named: list[int] = []
+    for _ in range(3):
+        named.append(least_working(lambda budget: within(program, budget, gradient_only)))
+    everything = within(program, PLENTY, gradient_only).report.peak
+    assert named == named[:1] * 3
+    assert named[0] <= 1.001 * everything  # a thousandth of a budget is left for views
+    found = within(program, named[0], gradient_only)
+    assert found.report.peak <= named[0]
+    same_bits(found.gradients, gradient_only(program).gradients)
+
+
 # --- plans and reports -----------------------------------------------------------------------------------------------
 
 
@@ -281,20 +396,70 @@ def test_the_least_budget_of_a_plan_works() -> None:
     same_bits([loss.grad(x, memory=least).eval()], [expected])
 
 
-@pytest.mark.parametrize(
-    "share",
-    [pytest.param(1, marks=pytest.mark.xfail(reason="at the least budget the peak is a fifth below the plan")), 2, 4],
-)
-def test_a_plan_predicts_what_the_report_says(share: int) -> None:
+def plan_and_report(share: int) -> tuple[us.MemoryPlan, us.MemoryReport]:
+    """Return what was planned for some loop at so many times the least budget, and what came of it."""
     loss, x = sines(200)
     budget = share * us.plan_memory(loss, x, memory="1MB").least_budget
     plan = us.plan_memory(loss, x, memory=budget)
     with us.memory(budget) as scope:
         loss.grad(x).eval()
-    report = scope.report()
-    assert plan.predicted_peak <= budget
-    assert report.peak <= plan.predicted_peak <= report.peak / 0.9
+    return plan, scope.report()
+
+
+@pytest.mark.parametrize("share", [1, 2, 4])
+def test_a_plan_says_no_less_than_the_report_and_no_more_than_the_budget(share: int) -> None:
+    plan, report = plan_and_report(share)
+    assert report.peak <= plan.predicted_peak <= plan.budget
+
+
+COUNTED_TWICE = pytest.mark.xfail(
+    strict=True,
+    reason="a plan counts what a step makes as state, as result and as residual, a fifth of so little; goes with the "
+    "redesign of loops, in which what a step reserves is what it takes",
+)
+
+
+@pytest.mark.parametrize("share", [pytest.param(1, marks=COUNTED_TWICE), 2, 4])
+def test_a_plan_predicts_what_the_report_says(share: int) -> None:
+    plan, report = plan_and_report(share)
+    assert plan.predicted_peak <= report.peak / 0.9
     assert report.factor == pytest.approx(plan.factor, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [us.sum, lambda x: us.sum(3.0 * x), lambda x: us.sum(us.sin(x)), lambda x: us.sum(us.sin(us.cos(x)))],
+    ids=["sum", "line", "sine", "two sines"],
+)
+def test_the_least_budget_of_a_plan_without_a_loop_works_and_less_does_not(function: Any) -> None:
+    x = us.tensor(np.linspace(0.0, 1.0, 10_000))
+    least = us.plan_memory(function(x), x, memory="1MB").least_budget
+    assert least >= x.eval().nbytes  # the gradient itself
+    assert us.plan_memory(function(x), x, memory=least).fits
+    with pytest.raises(BudgetError) as caught:
+        function(x).grad(x, memory=least - 100)
+    assert caught.value.least == least
+    assert function(x).grad(x, memory=least).shape == x.shape
+
+
+def test_the_least_budget_of_a_plan_for_nothing_is_one_that_can_be_given() -> None:
+    x = us.tensor(3.0)
+    slope = us.grad(lambda x: 2.0 * x)(x)
+    slope.eval()
+    plan = us.plan_memory(2.0 * x, x, memory=10)
+    assert (plan.fits, plan.least_budget) == (True, 1)
+    with us.memory(plan.least_budget):
+        assert float((2.0 * x).grad(x)) == 2.0
+
+
+def test_an_error_says_what_has_to_be_there_at_once() -> None:
+    a = us.tensor(np.eye(100))  # 80 kB
+    with us.memory(150_000), pytest.raises(BudgetError, match=r" 240 kB, .* budget of 150 kB"):
+        (us.exp(a) @ us.sin(a)).eval()
+    with us.memory(150_000), pytest.raises(BudgetError, match=r"4 steps: all of them together take 480 kB") as caught:
+        us.sum((a + 1.0) * us.exp(a) * us.sin(a)).grad(a).eval()
+    with us.memory(caught.value.least):
+        us.sum((a + 1.0) * us.exp(a) * us.sin(a)).grad(a).eval()
 
 
 def test_a_number_that_another_program_computed_does_not_make_that_program_part_of_the_plan() -> None:
@@ -316,6 +481,30 @@ def test_a_number_that_another_program_computed_does_not_make_that_program_part_
     default_engine().queue.flush()
     assert isinstance(shared, Projection)  # of the last step, which is made from all before it
     assert plan_with(shared).steps == plan_with(alone).steps
+
+
+def test_a_constant_that_another_program_computed_does_not_make_that_program_part_of_the_plan() -> None:
+    # What two threads may come upon: one has recorded a gradient and not evaluated it; part of it, the ones that a sum
+    # sends back, is computed by the other one with a gradient of its own.
+    def record() -> tuple[us.Tensor, us.Tensor, us.Tensor]:
+        x = us.tensor(matrix(32, 1))
+        z = x
+        for _ in range(50):
+            z = us.sin(z)
+        loss = us.sum(z)
+        return loss, x, loss.grad(x)
+
+    loss, x, slope = record()
+    alone = us.plan_memory(loss, x, memory="1MB")
+    del loss, x, slope
+    outcome(PROGRAMS["growing"])
+    loss, x, slope = record()
+    other = outcome(PROGRAMS["growing"])
+    default_engine().queue.flush()
+    beside = us.plan_memory(loss, x, memory="1MB")
+    assert beside.steps == alone.steps
+    assert beside.least_budget == pytest.approx(alone.least_budget, rel=0.01)  # the constant itself is there already
+    assert slope.shape == (32, 32) and other.gradients
 
 
 def test_plans_of_falling_budgets_rise_in_work_and_fall_in_memory() -> None:

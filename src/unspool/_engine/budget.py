@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from unspool._engine.buffers import POOL, POOL_LIMIT
 from unspool._engine.default import default_engine
 from unspool._engine.guard import Guard
-from unspool._engine.ledger import Ledger, budget_for, usable
+from unspool._engine.ledger import Ledger
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan, MemoryReport
+from unspool._engine.room import budget_for, usable
 from unspool._engine.sizes import parse_bytes
 from unspool._graph import Node
 from unspool.errors import ArgumentError, StructureError
@@ -267,10 +268,11 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
     engine = default_engine()
     gradient = [g for g in trees.flatten(gradient_of(loss, wrt))[0] if g.value is None]
     need = survey(engine.ledger, gradient, engine.levels.marks)
-    if not need.steps:
-        return MemoryPlan(budget=budget, fits=True, least_budget=0, predicted_peak=0, steps=0, factor=1.0)
-    least = budget_for(need.least())
+    least = max(1, budget_for(need.least()))
     fits = least <= budget
+    if not need.steps:
+        peak, factor = (need.everything, 1.0) if fits else (None, None)
+        return MemoryPlan(budget=budget, fits=fits, least_budget=least, predicted_peak=peak, steps=0, factor=factor)
     plan = need.plan(usable(budget)) if fits else None
     return MemoryPlan(
         budget=budget,

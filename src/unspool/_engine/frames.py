@@ -7,6 +7,7 @@ so the tangent of a step runs right after the step. Small branches run just befo
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -178,11 +179,13 @@ def waited_for(frame: Frame) -> Sequence[Node]:
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def ordered(units: list[Node]) -> list[Node]:
+def ordered(units: list[Node], *, as_recorded: bool = False) -> list[Node]:
     """Return units in an order in which they can run: what has become possible last runs first, short branches before.
 
     So the tangent of a step runs right after the step, what a chain stacked up is multiplied before the next chain, and
-    what one more use of a value takes is done before the loop goes on from it.
+    what one more use of a value takes is done before the loop goes on from it. With ``as_recorded``, all but short
+    branches run in the order of their ids: a loop that carries several values which do not read each other takes its
+    steps with all of them, as the sweep that reads them does.
     """
     if len(units) < 2:
         return units
@@ -199,7 +202,29 @@ def ordered(units: list[Node]) -> list[Node]:
     height: dict[int, int] = {}
     for unit in reversed(_last_first(units, readers, dict(waiting), height)):
         height[unit.id] = 1 + max([height[reader.id] for reader in readers.get(unit.id, ())], default=0)
-    return _last_first(units, readers, waiting, height)
+    return (_first_first if as_recorded else _last_first)(units, readers, waiting, height)
+
+
+def _first_first(
+    units: list[Node], readers: Mapping[int, list[Node]], waiting: dict[int, int], height: Mapping[int, int]
+) -> list[Node]:
+    """Return units in the order of their ids, short branches as soon as they become possible."""
+    by_id = {unit.id: unit for unit in units}
+    ready = [unit.id for unit in units if not waiting[unit.id]]
+    heapify(ready)
+    short: list[int] = []
+    order: list[Node] = []
+    while ready or short:
+        unit = by_id[short.pop() if short else heappop(ready)]
+        order.append(unit)
+        for reader in readers.get(unit.id, ()):
+            waiting[reader.id] -= 1
+            if not waiting[reader.id]:
+                if height[reader.id] <= BRANCH:
+                    short.append(reader.id)
+                else:
+                    heappush(ready, reader.id)
+    return order
 
 
 def _last_first(

@@ -32,11 +32,10 @@ from unspool._engine.held import (
     references_of,
 )
 from unspool._engine.line import Line
-from unspool._engine.sizes import format_bytes
+from unspool._engine.room import no_room, usable
 from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, live_calls
 from unspool.checkpoint.planner import online_block
-from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
     from unspool._core import Piece
@@ -57,10 +56,6 @@ _SELDOM = 8
 _RECORD = 1 << 12
 _RECORDS = 8
 _SMALL = 1 << 24
-
-# The part of the budget that is left for what is not seen until it is counted: the rest of an array of which a view is
-# held.
-_UNSEEN = 1 << 10
 
 # Samples of a timeline; when there are more, every other one is dropped.
 _MOST_SAMPLES = 1 << 13
@@ -328,7 +323,7 @@ class Ledger:
                     total = self.held_bytes()
             self.noted = total
             if total > goal and self.is_strict:
-                raise _too_little(self.limit, total + workspace)
+                raise no_room(self.limit, total + workspace)
 
     def _count_now_and_then(self) -> int:
         """Return what is held at most. Counting takes time in proportion to how much that is."""
@@ -442,16 +437,6 @@ class Ledger:
         return total - freed
 
 
-def usable(budget: int) -> int:
-    """Return how much of a budget values may take."""
-    return budget - budget // _UNSEEN
-
-
-def budget_for(nbytes: int) -> int:
-    """Return the budget of which so much is usable."""
-    return nbytes + -(-nbytes // (_UNSEEN - 1))
-
-
 def _identity(step: Any) -> int:
     """Return where in the order of ids a step stands."""
     found = step if type(step) is Loose else step()
@@ -459,13 +444,3 @@ def _identity(step: Any) -> int:
         return found.id
     references = () if found is None else found.nodes if isinstance(found, Loose) else found.outputs
     return max((node.id for node in [reference() for reference in references] if node is not None), default=0)
-
-
-def _too_little(limit: int, needed: int) -> BudgetError:
-    error = BudgetError(
-        f"what the program holds at this point and the next step take {format_bytes(needed)}, which is more than the "
-        f"memory budget of {format_bytes(limit)}; nothing more can be let go. The least that works here is {needed} "
-        "bytes"
-    )
-    error.least = needed
-    return error

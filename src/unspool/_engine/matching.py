@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from unspool._engine.generated import compile_function
 from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import IN_A_VARIABLE, count_references
+from unspool._engine.structure import Apart, is_constant
 from unspool._graph import Node
-from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
-    from unspool._engine.structure import Apart
     from unspool._fragments.fragment import Fragment, Origin
 
 # The nodes at the inputs, those at the outputs, and the values of the inputs.
@@ -214,8 +213,8 @@ def make_matcher(
     for i, node in enumerate(inputs):
         lines += _compare_input(node, names[node.id], bound)
         if i in constants:
-            bound["constant"] = CONSTANT
-            lines.append(f"if {names[node.id]}.op is not constant: return None")
+            bound["is_constant"] = is_constant
+            lines.append(f"if not is_constant({names[node.id]}): return None")
     found = "".join(f"{names[node.id]}, " for node in inputs)
     shown = "".join(f"{names[node.id]}, " for node in outputs)
     values = "".join(f"value_{names[node.id]}, " for node in inputs)

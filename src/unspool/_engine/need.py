@@ -30,6 +30,8 @@ class Need:
         What it reads of one unit, on average.
     fixed : int
         What the frame above holds all the time: its results, and what its chains stack up.
+    everything : int or None
+        What it takes if nothing runs again, as far as that is known.
     """
 
     __slots__ = (
@@ -38,6 +40,7 @@ class Need:
         "_widest",
         "_widths",
         "_window",
+        "everything",
         "fixed",
         "state",
         "step",
@@ -48,6 +51,7 @@ class Need:
     def __init__(self, frame: Frame, above: Frame, workspace: int = 0, fixed: int = 0) -> None:
         self.steps = len(frame.order)
         self.fixed = fixed
+        self.everything: int | None = None
         self.tape = 0
         left = dict(frame.uses)
         live: dict[int, int] = {}
@@ -106,12 +110,24 @@ class Need:
         return self.fixed + self._widest + self.running()
 
     def least(self) -> int:
-        """Return the smallest budget that works: room for the newest state, one state on the way, and one step."""
+        """Return the smallest budget that works."""
+        if self.everything is None:
+            return self.least_in_steps()
+        return min(self.least_in_steps(), self.everything) if self.steps else self.everything
+
+    def least_in_steps(self) -> int:
+        """Return what it takes at least if steps run again: the newest state, one state on the way, and one step."""
         return self.overhead() + 2 * self.state + 2 * self.step
 
     def plan(self, budget: int) -> BlockPlan:
         """Return how many steps to keep at once within a budget, and how many states."""
+        if self.is_whole(budget):
+            return BlockPlan(self.steps, 1, 1.0)
         return self.plan_in(budget - self.overhead())
+
+    def is_whole(self, budget: int) -> bool:
+        """Whether to run steps again would take more than there is, but to keep everything does not."""
+        return self.everything is not None and self.everything <= budget < self.least_in_steps()
 
     def plan_in(self, room: int) -> BlockPlan:
         """Return how many steps to keep at once in some room, and how many states."""
@@ -125,8 +141,10 @@ class Need:
     def predicted_peak(self, budget: int) -> int:
         """Return the most bytes that would be held at once."""
         plan = self.plan(budget)
-        kept = self.tape if plan.block == self.steps else plan.block * self.step + (plan.slots - 1) * self.state
-        return self.overhead() + kept
+        if plan.block == self.steps:
+            kept = self.overhead() + self.tape
+            return kept if self.everything is None else min(kept, self.everything)
+        return self.overhead() + plan.block * self.step + (plan.slots - 1) * self.state
 
 
 def _windows(widths: list[int], size: int) -> Iterator[list[int]]:

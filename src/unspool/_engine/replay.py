@@ -36,15 +36,20 @@ from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.need import Need
 from unspool._engine.numpy_backend import owned
+from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
+from unspool._ops.leaf import made_of_nothing
 from unspool.checkpoint.binomial import checkpoints
 from unspool.errors import BudgetError, RebuildError
 
 if TYPE_CHECKING:
     from unspool._engine.held import Held
     from unspool._engine.ledger import Ledger
+
+# The level of what is made of constants alone: above all others.
+_ANY_LEVEL = 1 << 60
 
 # The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
 _SHARED = 64
@@ -88,6 +93,7 @@ class Replay:
         self._has_one_level_below = False
         self._busiest = 0
         self._ran: set[int] = set()
+        self._constant: dict[int, bool] = {}
 
     @property
     def distinct(self) -> int:
@@ -102,7 +108,7 @@ class Replay:
             if self._limit is not None and self.need is None:
                 self.need = self.survey(missing)
                 self._begin(self.need, self._limit)
-            if self._limit is not None and self.need is not None and not self.need.steps:
+            if self._limit is not None and self.need is not None and not (self.need.steps and self._marks):
                 self._begin_alone(missing, self._limit)
             self._push(missing, None)
             while self._frames:
@@ -130,25 +136,27 @@ class Replay:
         """See that the work can be done within the budget, and make room for what it takes at least."""
         if not need.steps:
             return
+        if need.is_whole(limit):
+            self._marks = ()  # a single level: all that is missing runs in one go
+            return
         if need.least() > limit and self._ledger.is_strict:
-            raise _too_little(limit, need.least(), need)
+            raise _too_little(self._ledger.limit, need)
         self._free(self._base + need.overhead() + need.state + need.step - limit)
 
     def _begin_alone(self, missing: Sequence[Node], limit: int) -> None:
-        """Make room where there is one level only: old values are asked for, not a gradient.
+        """Make room where there is one level only: old values are asked for, or steps are too wide to run again.
 
         What goes may have been on the way to them, which is longer then.
         """
         while True:
-            alone = Need(self._frame_for(missing), Frame([], 0))
-            least = self._base + alone.overhead()
+            least = self._base + widths_of(self._frame_for(missing), self._targets)[1]
             if least <= limit:
                 return
             before = self._base
             self._free(least - limit)
             if self._base == before:
                 if self._ledger.is_strict:
-                    raise _too_little(limit, least, alone)
+                    raise no_room(self._ledger.limit, least)
                 return
 
     def _free(self, wanted: int) -> None:
@@ -164,29 +172,36 @@ class Replay:
         levels: dict[int, dict[int, Node]] = {}
         inside = {unit.id for unit in spine.order}
         stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs if not _stays(operand)]
+        stack = [unit for unit in stack if self._level(unit) != _ANY_LEVEL]  # the spine has what is missing of these
         while stack:
             unit = stack.pop()
-            level = self._level(unit)
-            if unit.inputs and unit.id not in inside and unit.id not in levels.setdefault(level, {}):
-                levels[level][unit.id] = unit
+            if unit.inputs and unit.id not in inside:
+                inside.add(unit.id)
+                levels.setdefault(self._level(unit), {})[unit.id] = unit
                 stack += [unit_of(operand) for operand in unit.inputs if not _stays(operand)]
+        constants = levels.pop(_ANY_LEVEL, {})
+        if levels:
+            levels[min(levels)] |= constants
         levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
-        fixed, self._busiest = widths_of(spine, {target.id for target in targets})
+        fixed, self._busiest = widths_of(spine, self._targets)
         needs: list[Need] = []
         above = spine
         for level in sorted(levels, reverse=True):
-            frame = Frame(ordered(list(levels[level].values())), level)
+            frame = Frame(just_in_time(ordered(list(levels[level].values()), as_recorded=True)), level)
             needs.append(Need(frame, above))
             above = Frame(above.order + frame.order, level)
         self._has_one_level_below = len(needs) == 1
         if not needs:
-            return Need(Frame([], 0), spine, workspace, fixed)
+            alone = Need(Frame([], 0), spine, workspace, fixed)
+            alone.everything = self._busiest
+            return alone
         # The one that takes most is the loop. No two units run at the same time.
         main = max(needs, key=lambda need: need.tape)
         main.take_turns_with(workspace)
         main.fixed = max(fixed, self._busiest - main.running())
         main.fixed += 2 * sum(need.least() for need in needs if need is not main)
+        main.everything = widths_of(self._narrowest(above.order, 0), self._targets)[1]
         return main
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
@@ -197,7 +212,7 @@ class Replay:
         if arguments is None:
             return False
         started = perf_counter()
-        self._note_peak(workspace_of(unit))
+        self._take(workspace_of(unit))
         try:
             self._run(frame, unit, arguments)
         except RebuildError as error:
@@ -247,7 +262,7 @@ class Replay:
             arguments = self._arguments(frame, varying)
             if arguments is None:
                 return False
-            self._note_peak(chain.plan.peak_bytes)
+            self._take(chain.plan.peak_bytes)
             run.advance(1, arguments)
             del arguments
             self._after(frame, varying)
@@ -349,7 +364,18 @@ class Replay:
             self._add_reason(key)
         self._saved.append(Saved(unit.id, keys, self._frames[-2]))
 
-    def _note_peak(self, workspace: int) -> None:
+    def _take(self, workspace: int) -> None:
+        """Note that a unit is about to run. Where there is no room for it, what was only kept to save work goes."""
+        limit = self._base + self._nbytes + workspace if self._limit is None else self._limit
+        over = self._base + self._nbytes + workspace - limit
+        if over > 0:
+            over -= self._let_go(over, keep=0)
+        if over > 0:
+            before = self._base
+            self._free(over)
+            over -= before - self._base
+        if over > 0 and self._ledger.is_strict:
+            raise no_room(self._ledger.limit, limit + over)
         self._ledger.note_peak(self._base + self._nbytes + workspace)
 
     # -- frames --
@@ -378,12 +404,23 @@ class Replay:
         """
         stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
         levels = [self._level(unit) for unit in stack]
-        level = 0 if not levels else max(levels) if above is None else min(levels)
+        own = [level for level in levels if level != _ANY_LEVEL]
+        level = 0 if not own else max(own) if above is None else min(own)
         found: dict[int, Node] = {}
-        self._collect([unit for unit, other in zip(stack, levels, strict=True) if other == level], level, found)
+        self._collect(
+            [unit for unit, other in zip(stack, levels, strict=True) if other in (level, _ANY_LEVEL)], level, found
+        )
         if above is not None and len(found) > 1:
             self._widen(found, level, above)
-        return Frame(just_in_time(ordered(list(found.values()))), level)
+        units = list(found.values())
+        if above is not None:
+            return Frame(just_in_time(ordered(units, as_recorded=True)), level)
+        return self._narrowest(units, level)
+
+    def _narrowest(self, units: list[Node], level: int) -> Frame:
+        """Return a frame for units in the order in which they take least at once."""
+        frames = [Frame(just_in_time(ordered(units, as_recorded=flag)), level) for flag in (False, True)]
+        return min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
@@ -412,8 +449,23 @@ class Replay:
                 if self._collect([unit], level, branch, found, BRANCH):
                     found.update(branch)
 
-    def _level(self, node: Node) -> int:
-        return bisect_right(self._marks, node.id)
+    def _level(self, unit: Node) -> int:
+        """Return the level of a unit. What is made of constants alone has none: it runs where it is read.
+
+        It may be older than the program. Every one that writes the same down has the same node.
+        """
+        is_constant = self._constant
+        stack = [] if unit.id in is_constant else [unit]
+        while stack:
+            node = stack[-1]
+            sources = [unit_of(operand) for operand in node.inputs]
+            unknown = [source for source in sources if source.id not in is_constant]
+            if unknown and all(is_constant.get(source.id, True) for source in sources):
+                stack.append(unknown[0])
+            else:
+                is_constant[node.id] = all(is_constant.get(s.id) for s in sources) if sources else made_of_nothing(node)
+                stack.pop()
+        return _ANY_LEVEL if is_constant[unit.id] else bisect_right(self._marks, unit.id)
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
@@ -470,14 +522,35 @@ class Replay:
 
     def _give_up(self, wanted: int, frame: Frame) -> int:
         """Let go of states that are still needed, as few as possible, and return how many bytes that gave."""
-        before = self._base + self._nbytes
+        before = self._base
         self._base -= self._ledger.free(wanted, frame.order[0].id)
-        while before - self._base - self._nbytes < wanted and len(self._saved) > 1:
+        freed = before - self._base
+        return freed + self._let_go(wanted - freed, keep=1)
+
+    def _let_go(self, wanted: int, keep: int) -> int:
+        """Let go of what was kept to save work, states first, but so many of them; return how many bytes that gave."""
+        before = self._nbytes
+        while before - self._nbytes < wanted and len(self._saved) > keep:
             # Every other one, so that the gaps between those that are left grow evenly.
-            for saved in self._saved[-2::-2]:
-                if before - self._base - self._nbytes < wanted:
+            for saved in self._saved[-1 - keep :: -2]:
+                if before - self._nbytes < wanted:
                     self._forget([saved])
-        return before - self._base - self._nbytes
+        for frame in self._frames:
+            if before - self._nbytes < wanted:
+                self._forget_taped(frame, wanted - before + self._nbytes)
+        return before - self._nbytes
+
+    def _forget_taped(self, frame: Frame, wanted: int) -> None:
+        """Let go of so many bytes that were kept for a frame, what it reads last first."""
+        goal = self._nbytes - wanted
+        now = {operand.id for operand in waited_for(frame)}
+        for unit in reversed(frame.order[frame.position :]):
+            for operand in reversed(unit.inputs):
+                if self._nbytes <= goal or not frame.taped:
+                    return
+                if operand.id in frame.taped and operand.id not in now:
+                    frame.taped.remove(operand.id)
+                    self._drop_reason(operand.id)
 
     def _references(self, held: Held) -> int:
         """Return how often the nodes that are to run refer to one that is held."""
@@ -499,13 +572,20 @@ def _size(value: Any) -> int:
     return size
 
 
-def _too_little(limit: int, least: int, need: Need) -> BudgetError:
+def _too_little(limit: int, need: Need) -> BudgetError:
     # What a program shares with an earlier run of itself is not quite the same every time.
+    least = budget_for(need.least_in_steps())
     least += least // _SHARED
+    takes = (
+        f"a state takes {format_bytes(need.state)}, what is read of one step {format_bytes(need.step)}, and what has "
+        f"to be there beside them {format_bytes(need.overhead())}"
+    )
+    if need.everything is not None and budget_for(need.everything) < least:
+        least = budget_for(need.everything)
+        takes = f"all of them together take {format_bytes(need.everything)}, and to run some of them again takes more"
     error = BudgetError(
-        f"a memory budget of {format_bytes(limit)} is too small for {need.steps} steps: a state takes "
-        f"{format_bytes(need.state)}, the values of one step {format_bytes(need.step)}, beside what has to stay. The "
-        f"least that works is {least} bytes"
+        f"a memory budget of {format_bytes(limit)} is too small for {need.steps} steps: {takes}. The least that works "
+        f"is {least} bytes"
     )
     error.least = least
     return error

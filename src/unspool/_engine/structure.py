@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unspool._autodiff.identity import ALIAS
+from unspool._fragments.call import Projection
 from unspool._graph import Node
-from unspool._ops.leaf import CONSTANT, PLACEHOLDER
+from unspool._ops.leaf import PLACEHOLDER, made_of_nothing
 
 # A node with more inputs than this gathers the steps of a loop.
 _MOST_INPUTS = 64
@@ -36,8 +37,13 @@ def structure_of(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], 
             tokens.append(tuple(node.params.items()))
         position[node.id] = i
     tokens += [position[node.id] for node in kept]
-    tokens += [i.op is CONSTANT for i in inputs]
+    tokens += [is_constant(i) for i in inputs]
     return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs
+
+
+def is_constant(node: Node) -> bool:
+    """Whether a node at an input is a constant, or was computed from parameters alone."""
+    return type(node) is not Projection and not node.inputs and made_of_nothing(node)
 
 
 class Apart(NamedTuple):
@@ -65,8 +71,8 @@ def find_apart(order: Sequence[Node], kept: Sequence[Node], slots: Mapping[int, 
     found: set[int] = set()
     read: set[int] = set()
     for node in order:
-        if all(operand.op is CONSTANT or operand.id in found for operand in node.inputs):
+        if all(operand.id in found or is_constant(operand) for operand in node.inputs):
             found.add(node.id)
-            read.update(slots[operand.id] for operand in node.inputs if operand.op is CONSTANT)
+            read.update(slots[operand.id] for operand in node.inputs if operand.id not in found)
     results = frozenset(i for i, node in enumerate(kept) if node.id in found)
     return Apart(frozenset(slots[key] for key in found), results, frozenset(read))

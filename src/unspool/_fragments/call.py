@@ -83,6 +83,7 @@ class _Lost:
 
     depth = 0
     inputs = ()
+    row = None
 
 
 LOST = _Lost()
