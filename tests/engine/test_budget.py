@@ -243,7 +243,7 @@ def test_a_loop_goes_on_after_an_error_in_it() -> None:
 def several_chains(*leaves: us.Tensor) -> Run:
     """Several values that do not read each other, carried through one loop; nothing is looked at."""
     values = list(leaves)
-    for _ in range(40):
+    for _ in range(20):
         for i, x in enumerate(values):
             values[i] = 0.6 * x + 0.3 * us.sin((1.0 + i) * x) if i % 2 else us.tanh(x) * us.cos(x) + 0.1
     return Run(sum((us.mean(x * x) for x in values), us.tensor(0.0)))
@@ -280,7 +280,7 @@ def test_a_budget_for_several_chains_that_are_not_read_is_kept_or_refused(name: 
     program = UNREAD[name]
     expected = gradient_only(program).gradients
     least = least_working(lambda budget: within(program, budget, gradient_only))
-    for share in (1.0, 1.1, 1.5, 2.0):
+    for share in (1.0, 1.3, 2.0):
         found = within(program, int(share * least), gradient_only)
         assert found.report.peak <= found.report.budget
         same_bits(found.gradients, expected)
@@ -673,7 +673,7 @@ def test_threads_with_loops_of_their_own_share_a_budget(names: tuple[str, str], 
         sys.setswitchinterval(before)
     for results, wanted in zip(found, expected, strict=True):
         assert not isinstance(results, BaseException), results
-        # A new run flushes the queue, and folds what the other thread is at: the last place may vary.
+        # A gradient folds the loops of all threads first, also what the other one is at: the last place may vary.
         for result in results:
             for one, other in zip(result.values(), wanted.values(), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-14)
