@@ -269,6 +269,7 @@ ABOVE = {
     ("traced", LEAST): ONE_STATE,
     ("noisy", LEAST): ONE_STATE,
     ("turning", LEAST): ONE_STATE,
+    ("summed", LEAST): ONE_STATE,
 }
 
 

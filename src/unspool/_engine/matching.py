@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._engine.generated import compile_function
 from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import IN_A_VARIABLE, count_references
-from unspool._engine.structure import Apart, is_constant
+from unspool._engine.structure import Apart, is_literal
 from unspool._graph import Node
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ def make_matcher(
     for i, node in enumerate(inputs):
         lines += _compare_input(node, names[node.id], bound)
         if i in constants:
-            bound["is_constant"] = is_constant
-            lines.append(f"if not is_constant({names[node.id]}): return None")
+            bound["is_literal"] = is_literal
+            lines.append(f"if not is_literal({names[node.id]}): return None")
     found = "".join(f"{names[node.id]}, " for node in inputs)
     shown = "".join(f"{names[node.id]}, " for node in outputs)
     values = "".join(f"value_{names[node.id]}, " for node in inputs)

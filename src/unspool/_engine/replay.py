@@ -38,9 +38,9 @@ from unspool._engine.need import Need
 from unspool._engine.numpy_backend import owned
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
+from unspool._engine.structure import is_literal
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
-from unspool._ops.leaf import made_of_nothing
 from unspool.checkpoint.binomial import checkpoints
 from unspool.errors import BudgetError, RebuildError
 
@@ -463,7 +463,7 @@ class Replay:
             if unknown and all(is_constant.get(source.id, True) for source in sources):
                 stack.append(unknown[0])
             else:
-                is_constant[node.id] = all(is_constant.get(s.id) for s in sources) if sources else made_of_nothing(node)
+                is_constant[node.id] = all(is_constant.get(s.id) for s in sources) if sources else is_literal(node)
                 stack.pop()
         return _ANY_LEVEL if is_constant[unit.id] else bisect_right(self._marks, unit.id)
 

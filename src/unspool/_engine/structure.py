@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unspool._autodiff.identity import ALIAS
+from unspool._engine.planning import DRAWING
 from unspool._fragments.call import Projection
 from unspool._graph import Node
-from unspool._ops.leaf import PLACEHOLDER, made_of_nothing
+from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 # A node with more inputs than this gathers the steps of a loop.
 _MOST_INPUTS = 64
@@ -37,13 +38,18 @@ def structure_of(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], 
             tokens.append(tuple(node.params.items()))
         position[node.id] = i
     tokens += [position[node.id] for node in kept]
-    tokens += [is_constant(i) for i in inputs]
+    tokens += [is_literal(i) for i in inputs]
     return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs
 
 
-def is_constant(node: Node) -> bool:
-    """Whether a node at an input is a constant, or was computed from parameters alone."""
-    return type(node) is not Projection and not node.inputs and made_of_nothing(node)
+def is_literal(node: Node) -> bool:
+    """Whether a node reads nothing and is no leaf of a user's: a constant, or what is computed from parameters alone.
+
+    Not what was drawn: every step of a loop draws with a key of its own.
+    """
+    if type(node) is Projection or node.inputs:
+        return False
+    return node.op is not TENSOR and node.op is not PLACEHOLDER and node.op.name not in DRAWING
 
 
 class Apart(NamedTuple):
@@ -71,7 +77,9 @@ def find_apart(order: Sequence[Node], kept: Sequence[Node], slots: Mapping[int, 
     found: set[int] = set()
     read: set[int] = set()
     for node in order:
-        if all(operand.id in found or is_constant(operand) for operand in node.inputs):
+        if is_literal(node) or (
+            node.inputs and all(operand.id in found or is_literal(operand) for operand in node.inputs)
+        ):
             found.add(node.id)
             read.update(slots[operand.id] for operand in node.inputs if operand.id not in found)
     results = frozenset(i for i, node in enumerate(kept) if node.id in found)

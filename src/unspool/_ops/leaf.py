@@ -39,12 +39,6 @@ PLACEHOLDER = _leaf_op("placeholder")
 
 LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
 
-
-def made_of_nothing(node: Node) -> bool:
-    """Whether a node without inputs is a constant or computed from its parameters alone: not a user's leaf."""
-    return node.op is not TENSOR and node.op is not PLACEHOLDER
-
-
 _core.bind(constant=CONSTANT, float64=FLOAT64, leaves=LEAF_OPS)
 
 
