@@ -114,7 +114,7 @@ X = us.tensor([1.0, 2.0, 3.0])
         (lambda: us.arange(10**15), ArgumentError, r"arange\(0, 1000000000000000, 1\): Unable to allocate"),
         (lambda: us.linspace(0, 1, 10**15), ArgumentError, "linspace.*Unable to allocate"),
         (lambda: us.tensor(1j).astype(float), DTypeError, "would lose the imaginary part"),
-        (lambda: us.vjp(5, X), ArgumentError, "a derivative is taken of a function, got 5"),
+        (lambda: us.vjp(5, X), ArgumentError, "takes a function, got 5"),
         (lambda: us.concat(5), ArgumentError, "concat takes a sequence of tensors, got 5"),
     ],
 )
