@@ -307,5 +307,5 @@ def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragm
         origins + origins[-1:] * len(extra),
         worth_folding=len(order) > len(kept),
         has_bundles=any(type(node) is Bundle for node in order),
-        apart=find_apart(order, kept, captured.slots),
+        apart=find_apart(captured, order),
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.identity import ALIAS
 from unspool._engine.planning import DRAWING
 from unspool._fragments.call import Projection
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
+
+if TYPE_CHECKING:
+    from unspool._fragments.fragment import Captured
 
 # A node with more inputs than this gathers the steps of a loop.
 _MOST_INPUTS = 64
@@ -72,15 +75,18 @@ class Apart(NamedTuple):
     constants: frozenset[int]
 
 
-def find_apart(order: Sequence[Node], kept: Sequence[Node], slots: Mapping[int, int]) -> Apart:
-    """Find what of a piece is made of constants alone; ``slots`` are those of its description, by id."""
+def find_apart(captured: Captured, order: Sequence[Node]) -> Apart:
+    """Find what of a piece is made of constants alone, given its description and its nodes."""
+    fragment, nodes = captured.fragment, captured.nodes
+    first, inside = len(captured.inputs), {node.id for node in order}
     found: set[int] = set()
     read: set[int] = set()
-    for node in order:
-        if is_literal(node) or (
-            node.inputs and all(operand.id in found or is_literal(operand) for operand in node.inputs)
+    for slot, instruction in enumerate(fragment.body, first):
+        operands = instruction.operands
+        if nodes[slot].id in inside and (
+            is_literal(nodes[slot]) or (operands and all(o in found or is_literal(nodes[o]) for o in operands))
         ):
-            found.add(node.id)
-            read.update(slots[operand.id] for operand in node.inputs if operand.id not in found)
-    results = frozenset(i for i, node in enumerate(kept) if node.id in found)
-    return Apart(frozenset(slots[key] for key in found), results, frozenset(read))
+            found.add(slot)
+            read.update(o for o in operands if o not in found)
+    results = frozenset(i for i, slot in enumerate(fragment.outputs[: fragment.results]) if slot in found)
+    return Apart(frozenset(found), results, frozenset(read))
