@@ -36,6 +36,9 @@ class Named:
     def __init__(self, name: str, w: float) -> None:
         self.name, self.w = name, w
 
+    def __repr__(self) -> str:
+        return f"{self.name} {self.w}"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Named) and other.name == self.name
 

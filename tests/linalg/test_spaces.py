@@ -349,7 +349,7 @@ def test_a_cut_through_equal_values_is_fine_if_the_loss_does_not_see_it() -> Non
 
 
 @pytest.mark.parametrize("values", [[2.0, 1.0, 1.0], [2.0, 0.0, 0.0]], ids=str)
-def test_a_loss_that_sees_the_size_of_values_at_the_cut_has_a_kink_unless_a_symmetry_protects_them(values: Any) -> None:
+def test_a_loss_that_sees_values_at_the_cut_has_a_derivative_only_if_a_symmetry_protects_them(values: Any) -> None:
     a = us.tensor(matrix(values))
     kept, protected = (leading_space(a, 2, protected=protected) for protected in (False, True))
     w = weights(3, 3) if values[1] == 0 else np.zeros((3, 3))
@@ -357,12 +357,20 @@ def test_a_loss_that_sees_the_size_of_values_at_the_cut_has_a_kink_unless_a_symm
     def loss(space: Any) -> us.Tensor:
         return inner(w, space.isometry @ space.rest) + us.sum(us.square(space.rest))
 
-    with pytest.raises(GaugeError, match="kink"):
+    with pytest.raises(GaugeError, match="cuts through equal singular values"):
         loss(kept).grad(a).eval()
     if values[1]:
         s = np.linalg.svd(a.eval(), compute_uv=False)
         slope = np.sum(loss(protected).grad(a).eval() * a.eval())  # along A, which keeps equal values equal
         np.testing.assert_allclose(slope, 2 * np.sum(s[:2] ** 2), rtol=1e-12)
+
+
+def test_a_loss_that_is_stationary_in_the_choice_that_was_made_is_refused_too() -> None:
+    # Of two equal values the vector along an axis is kept: what turns it within their space is sent nothing back.
+    a = us.tensor(np.diag([2.0, 1.0, 1.0]))
+    isometry = leading_space(a, 2).isometry
+    with pytest.raises(GaugeError, match="rank 2 cuts through equal singular values"):
+        us.sum(us.diagonal(isometry @ isometry.mT) * [0.0, 1.0, 2.0]).grad(a).eval()
 
 
 def test_a_direction_that_tells_equal_values_at_the_cut_apart_is_refused() -> None:

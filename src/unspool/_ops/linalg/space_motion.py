@@ -14,9 +14,10 @@ order divides by anything else. The singular vectors beside it say how to solve 
 values are small, and are not differentiated.
 
 A loss has a derivative if it does not see the basis: then the skew part of Qᴴ·Q̄ + R·R̄ᴴ, which is what a rotation of
-both sends back, vanishes. Where the cut goes through equal values, a loss must not see which of them was kept. Nor may
-it see their size: a change of A would split them, and it is the larger ones that are kept, which makes a kink. All of
-it is looked at, and refused with `GaugeError`.
+both sends back, vanishes. Where the cut goes through equal values, what is kept of them is a choice of the rounding,
+and a change of A makes another one: a loss may have nothing to do with their vectors. If a symmetry keeps them equal,
+no change makes another choice, and it is enough that nothing would be divided by zero. All of it is looked at, and
+refused with `GaugeError`.
 """
 
 from __future__ import annotations
@@ -88,10 +89,10 @@ def _motion_kernel(
     trusted: bool,
 ) -> Any:
     (rows, count), rank = u.shape[-2:], x.shape[-1]
-    judge = _Judge(scales or (_largest(x), _largest(y)), s, rank, gauge, check)
-    inside, across = conjugated(u) @ x, vh @ conjugated(y)
+    judge = _Judge((x, y), scales, s, rank, gauge, check)
+    inside = conjugated(u) @ x
     # In the basis of the singular vectors. The upper part would turn the basis, the lower one leads out of the space.
-    total = inside + s[..., None] * across
+    total = inside + s[..., None] * (vh @ conjugated(y))
     if check and not trusted:
         turn = total[..., :rank, :]
         skew = turn - conjugated(turn)
@@ -103,7 +104,7 @@ def _motion_kernel(
     if _is_cut_through(s, rank, degeneracy):
         close = _Close(equal_within(s, degeneracy)[..., None, :rank], judge)
         if check and not protected:
-            judge.kink(_seen_at_cut(y, s, vh, across, close.slack))
+            judge.cut(_seen_at_cut(x, y, s, vh, close.slack))
     z, w = None, y
     if rank < count:
         dropped = s[..., rank:, None]
@@ -127,18 +128,17 @@ def _is_cut_through(values: Any, rank: int, degeneracy: float) -> bool:
     return bool(np.any(gap <= equal_within(values, degeneracy)[..., rank - 1]))
 
 
-def _seen_at_cut(y: Any, s: Any, vh: Any, across: Any, slack: Any) -> Any:
-    """Return what a loss sees of the sizes of kept values that are equal to a dropped one, in the units of the loss."""
-    rank, count = y.shape[-2], s.shape[-1]
+def _seen_at_cut(x: Any, y: Any, s: Any, vh: Any, slack: Any) -> Any:
+    """Return what a loss sends to vectors of kept values that are equal to a dropped one, in the units of the loss."""
+    rank, count = x.shape[-1], s.shape[-1]
     kept, last = s[..., None, :rank], s[..., rank, None, None] if rank < count else 0.0
     at_cut = kept - last <= slack
     zero = at_cut & (kept <= count * _epsilon(s.dtype) * s[..., :1, None])
-    block = across[..., :rank, :]
-    seen = np.where(at_cut & at_cut.mT & ~zero, block + conjugated(block), 0.0) / 2
-    # The right vectors of zeros are as open as the left ones: all that goes to these rows but along other kept vectors.
+    # Rows of the rest that belong to zeros are zero themselves. A change of the matrix along the right vectors of other
+    # kept values moves them in the same way whatever is kept.
     others = np.where(zero.mT, 0.0, vh[..., :rank, :])
-    of_zeros = np.where(zero.mT, y - (y @ conjugated(others)) @ others, 0.0)
-    return _unit(s) * np.maximum(_largest(seen), _largest(of_zeros))
+    y = np.where(zero.mT, y - (y @ conjugated(others)) @ others, y)
+    return np.maximum(_largest(np.where(at_cut, x, 0.0)), _unit(s) * _largest(np.where(at_cut.mT, y, 0.0)))
 
 
 class _Close(NamedTuple):
@@ -154,7 +154,7 @@ def _divided(push: Any, kept: Any, dropped: Any, close: _Close | None) -> Any:
     divisors = gaps * (kept + dropped)
     if close is not None:
         equal = gaps <= close.slack
-        close.judge.cut(np.where(equal, push, 0.0))
+        close.judge.cut(_largest(np.where(equal, push, 0.0)))
         divisors = np.where(equal, np.inf, divisors)
     return push / divisors
 
@@ -180,15 +180,16 @@ def conjugated(matrix: Any) -> Any:
 class _Judge:
     """Tells whether what has to vanish does, beside all that is sent to a pair (Q, R).
 
-    All of that is in the units of the loss; ``scales`` are the sizes of what is sent to Q and to R, and of the terms it
-    is the sum of. Where a loop has converged, what comes back to its earlier steps is rounding of what cancelled in
+    All of that is in the units of the loss. If they are known, ``scales`` are the sizes of what is sent to Q and to R,
+    with the terms that it is the sum of. Where a loop has converged, what comes back to its earlier steps is rounding of what cancelled in
     later ones, of any size in any direction, and nothing that arrives here tells so. So for a loss there is a floor
     besides, below which nothing counts: what rounding leaves of a loss of order one. In runs of DMRG it was less than
     1% of this.
     """
 
-    def __init__(self, scales: Any, s: Any, rank: int, gauge: float, is_loss: bool) -> None:
-        self._scales, self._values, self._rank, self._gauge, self._is_loss = scales, s, rank, gauge, is_loss
+    def __init__(self, sent: Any, scales: Any, s: Any, rank: int, gauge: float, is_loss: bool) -> None:
+        self._sent, self._scales = sent, scales
+        self._values, self._rank, self._gauge, self._is_loss = s, rank, gauge, is_loss
         # 1024 times the machine epsilon, unless the tolerance is another one.
         self.floor = 1024 * gauge * gauge if is_loss else 0.0
 
@@ -205,21 +206,9 @@ class _Judge:
                 amount,
             )
 
-    def kink(self, size: Any) -> None:
-        """Raise if the loss sees the sizes of values that the cut goes through; given how large that is."""
+    def cut(self, size: Any) -> None:
+        """Raise if a loss sees what is kept of equal values, or if a direction tells them apart; given by how much."""
         amount, where = self._excess(size)
-        if amount:
-            raise refusal(
-                f"{where}rank {self._rank} cuts through equal singular values, where the larger ones of them have a "
-                f"kink, and the loss depends on them (by {amount:.1e} of the cotangent). Ask for keep_multiplets=True, "
-                "or for another rank; or for protected=True, if a symmetry keeps them equal",
-                (self._rank - 1, self._rank),
-                amount,
-            )
-
-    def cut(self, coupling: Any) -> None:
-        """Raise if the loss sees which of two equal values is kept, or if a direction tells them apart."""
-        amount, where = self._excess(_largest(coupling))
         if amount:
             reason = (
                 f"the loss depends on which of them are kept: it sends back {amount:.1e} of its cotangent, which "
@@ -229,14 +218,14 @@ class _Judge:
             )
             raise refusal(
                 f"{where}rank {self._rank} cuts through equal singular values, and {reason}. Ask for "
-                "keep_multiplets=True, or for another rank",
+                "keep_multiplets=True, or for another rank; or for protected=True, if a symmetry keeps them equal",
                 (self._rank - 1, self._rank),
                 amount,
             )
 
     def _excess(self, size: Any) -> tuple[float, str]:
         """Return how large a part is beside what is sent to its matrix, and which matrix that is; 0 if it may pass."""
-        of_isometry, of_rest = self._scales
+        of_isometry, of_rest = self._scales or map(_largest, self._sent)
         scale = np.maximum(of_isometry, _unit(self._values) * of_rest)
         bad = size > np.maximum(self._gauge * scale, self.floor)
         if not np.any(bad):
