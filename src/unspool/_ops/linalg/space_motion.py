@@ -181,10 +181,10 @@ class _Judge:
     """Tells whether what has to vanish does, beside all that is sent to a pair (Q, R).
 
     All of that is in the units of the loss. If they are known, ``scales`` are the sizes of what is sent to Q and to R,
-    with the terms that it is the sum of. Where a loop has converged, what comes back to its earlier steps is rounding of what cancelled in
-    later ones, of any size in any direction, and nothing that arrives here tells so. So for a loss there is a floor
-    besides, below which nothing counts: what rounding leaves of a loss of order one. In runs of DMRG it was less than
-    1% of this.
+    with the terms that it is the sum of. Where a loop has converged, what comes back to its earlier steps is rounding
+    of what cancelled in later ones, of any size in any direction, and nothing that arrives here tells so. So for a loss
+    there is a floor besides, below which nothing counts: what rounding leaves of a loss of order one. In runs of DMRG
+    it was less than 1% of this.
     """
 
     def __init__(self, sent: Any, scales: Any, s: Any, rank: int, gauge: float, is_loss: bool) -> None:
