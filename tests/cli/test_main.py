@@ -146,7 +146,7 @@ def test_a_budget_that_cannot_work_is_refused(
 ) -> None:
     stand_in(monkeypatch)
     assert main(["demo", "--no-picture", "--memory", "100"]) == 2
-    assert "a memory budget of 100 B is too small" in capsys.readouterr().err
+    assert "the memory budget of 100 B" in capsys.readouterr().err
 
 
 def test_an_error_that_is_not_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

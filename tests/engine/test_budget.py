@@ -288,7 +288,7 @@ def test_a_budget_for_several_chains_that_are_not_read_is_kept_or_refused(name: 
 
 def test_a_budget_that_is_too_small_for_chains_and_a_factorisation_is_refused_and_the_one_named_is_kept() -> None:
     with pytest.raises(BudgetError) as caught:
-        within(UNREAD["factorisation"], 70_000, gradient_only)
+        within(UNREAD["factorisation"], 50_000, gradient_only)
     least = caught.value.least
     assert within(UNREAD["factorisation"], least, gradient_only).report.peak <= least
 

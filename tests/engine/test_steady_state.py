@@ -222,6 +222,29 @@ class TestSteadyLoops:
             assert len(runs) <= 2, (run, len(runs))
 
 
+def test_a_line_may_ask_for_one_part_of_a_factorisation_or_for_all() -> None:
+    matrix = np.array([[2.0, 1.0], [0.5, 3.0]])
+
+    def parts(whole: bool) -> Any:
+        q, r = us.linalg.qr(us.tensor(matrix))
+        return us.eval((q, r)) if whole else (q.eval(), r.eval())
+
+    for whole in (False, False, False, True, True, True, False):
+        q, r = parts(whole)
+        np.testing.assert_allclose(q @ r, matrix, rtol=0, atol=1e-14)
+
+
+def test_a_loop_that_is_made_of_constants_folds_too() -> None:
+    before = us.engine_stats().calls
+    x = us.ones((2, 3))
+    y = x
+    for _ in range(200):
+        y = us.sin(y) * 0.9
+        float(y[0, 0])
+    us.sum(y).grad(x).eval()
+    assert us.engine_stats().calls - before >= 190
+
+
 def test_pieces_are_recognised_by_their_line_also_when_python_has_specialised_it(monkeypatch: Any) -> None:
     # After a few runs of a line CPython replaces its instructions by faster ones, and reports another position in it.
     sites = default_engine().sites

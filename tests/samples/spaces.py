@@ -53,7 +53,7 @@ def moved(x: Any, g: Any, rank: int) -> Sample:
     def found(t: Any, push: Any) -> Any:
         factors = us.linalg.space_factors(t)
         q, r, _ = us.linalg.leading_space(t, rank, factors=factors)
-        tolerance = {"degeneracy": 1e-8, "gauge": 1e-8, "check": False, "protected": False}
+        tolerance = {"degeneracy": 1e-8, "gauge": 1e-8, "check": False, "protected": False, "trusted": False}
         z, w = motion(push @ adjoint(r), adjoint(q) @ push, t, q, r, *factors, **tolerance)
         return z @ r + q @ w
 

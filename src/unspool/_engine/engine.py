@@ -283,7 +283,7 @@ class Evaluator:
         if work.has_calls or not 1 < len(order) <= _LARGEST_PIECE or not can_be_sealed(order):
             return None
         kept = interpreter.kept_nodes(order, work.uses, {t.id for t in missing})
-        structure, inputs = structure_of(order, kept)
+        structure, inputs = structure_of(order, kept, missing)
         if any(type(node) is Bundle for node in (*kept, *inputs)):
             return None
         site = self._described.get(structure)

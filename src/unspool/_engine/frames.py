@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unspool._engine.planning import UNCOUNTED, nbytes
 from unspool._fragments.call import Call, Projection, link_of
@@ -245,6 +245,23 @@ def _last_first(
             freed.sort(key=lambda reader: -height[reader.id])
         ready += freed
     return order
+
+
+def as_recorded(units: list[Node]) -> list[Node]:
+    """Return units in the order in which they were recorded, small branches just before what reads them."""
+    return just_in_time(ordered(units, as_recorded=True))
+
+
+def as_possible(units: list[Node]) -> list[Node]:
+    """Return units in the order in which they become possible, small branches just before what reads them."""
+    return just_in_time(ordered(units))
+
+
+Arrange: TypeAlias = Callable[[list[Node]], list[Node]]
+
+# The orders in which steps may run again. None of them is the narrowest for all loops. The last one makes small
+# branches as soon as it can: they take less than what they are made of, if only the sweep reads them.
+ORDERS: tuple[Arrange, ...] = (as_recorded, as_possible, ordered)
 
 
 def just_in_time(order: list[Node]) -> list[Node]:

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._engine.frames import (
     BRANCH,
+    ORDERS,
+    Arrange,
     Frame,
     Saved,
-    just_in_time,
+    as_possible,
+    as_recorded,
     kernels_of,
-    ordered,
     outputs_of,
     unit_of,
     waited_for,
@@ -36,6 +38,7 @@ from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.need import Need
 from unspool._engine.numpy_backend import owned
+from unspool._engine.planning import nbytes
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal
@@ -94,6 +97,7 @@ class Replay:
         self._busiest = 0
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
+        self._arrange: Arrange = as_recorded
 
     @property
     def distinct(self) -> int:
@@ -185,23 +189,35 @@ class Replay:
         levels.pop(spine.level, None)
         workspace = max((workspace_of(unit) for unit in spine.order), default=0)
         fixed, self._busiest = widths_of(spine, self._targets)
-        needs: list[Need] = []
-        above = spine
-        for level in sorted(levels, reverse=True):
-            frame = Frame(just_in_time(ordered(list(levels[level].values()), as_recorded=True)), level)
-            needs.append(Need(frame, above))
-            above = Frame(above.order + frame.order, level)
-        self._has_one_level_below = len(needs) == 1
-        if not needs:
+        self._has_one_level_below = len(levels) == 1
+        if not levels:
             alone = Need(Frame([], 0), spine, workspace, fixed)
             alone.everything = self._busiest
             return alone
+        below = [levels[level] for level in sorted(levels, reverse=True)]
+        needs = [(self._need_of(below, spine, workspace, fixed, arrange), arrange) for arrange in ORDERS]
+        need, self._arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
+        # What is made of constants may be there for a frame of any level.
+        need.fixed += sum(nbytes(node.shape, node.dtype) for unit in constants.values() for node in outputs_of(unit))
+        units = [*spine.order, *[unit for level in below for unit in level.values()]]
+        need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
+        return need
+
+    def _need_of(
+        self, below: Sequence[dict[int, Node]], spine: Frame, workspace: int, fixed: int, arrange: Arrange
+    ) -> Need:
+        """Tell what levels take if their units run in some order."""
+        needs: list[Need] = []
+        above = spine
+        for level in below:
+            frame = Frame(arrange(list(level.values())), 0)
+            needs.append(Need(frame, above))
+            above = Frame(above.order + frame.order, 0)
         # The one that takes most is the loop. No two units run at the same time.
         main = max(needs, key=lambda need: need.tape)
         main.take_turns_with(workspace)
         main.fixed = max(fixed, self._busiest - main.running())
         main.fixed += 2 * sum(need.least() for need in needs if need is not main)
-        main.everything = widths_of(self._narrowest(above.order, 0), self._targets)[1]
         return main
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
@@ -414,12 +430,12 @@ class Replay:
             self._widen(found, level, above)
         units = list(found.values())
         if above is not None:
-            return Frame(just_in_time(ordered(units, as_recorded=True)), level)
+            return Frame(self._arrange(units), level)
         return self._narrowest(units, level)
 
     def _narrowest(self, units: list[Node], level: int) -> Frame:
         """Return a frame for units in the order in which they take least at once."""
-        frames = [Frame(just_in_time(ordered(units, as_recorded=flag)), level) for flag in (False, True)]
+        frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded)]
         return min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
 
     def _collect(
@@ -452,8 +468,15 @@ class Replay:
     def _level(self, unit: Node) -> int:
         """Return the level of a unit. What is made of constants alone has none: it runs where it is read.
 
-        It may be older than the program. Every one that writes the same down has the same node.
+        It may be older than the program. Every one that writes the same down has the same node. A program that is made
+        of nothing else has levels as others have.
         """
+        if self._is_constant(unit) and not all(map(self._is_constant, map(unit_of, self._targets.values()))):
+            return _ANY_LEVEL
+        return bisect_right(self._marks, unit.id)
+
+    def _is_constant(self, unit: Node) -> bool:
+        """Whether a unit is made of constants alone."""
         is_constant = self._constant
         stack = [] if unit.id in is_constant else [unit]
         while stack:
@@ -465,7 +488,7 @@ class Replay:
             else:
                 is_constant[node.id] = all(is_constant.get(s.id) for s in sources) if sources else is_literal(node)
                 stack.pop()
-        return _ANY_LEVEL if is_constant[unit.id] else bisect_right(self._marks, unit.id)
+        return is_constant[unit.id]
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""

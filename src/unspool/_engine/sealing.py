@@ -105,7 +105,7 @@ class FoldQueue:
     ) -> None:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
-        self._crowd = MOST_SHALLOW
+        self._crowd = MOST_WAITING
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
         self._on_stay = on_stay
@@ -147,7 +147,7 @@ class FoldQueue:
         self._fold_all(lambda piece: False)
         if len(self._waiting) > MOST_SHALLOW:
             self._fold_all(None, len(self._waiting) - MOST_SHALLOW // 2)
-        self._crowd = max(MOST_SHALLOW, 2 * len(self._waiting))
+        self._crowd = max(MOST_WAITING, 2 * len(self._waiting))
 
     def _fold(self, piece: Piece) -> None:
         # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.

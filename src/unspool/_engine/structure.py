@@ -25,8 +25,11 @@ def can_be_sealed(order: list[Node]) -> bool:
     return not any(node.op is ALIAS or node.op is PLACEHOLDER or len(node.inputs) > _MOST_INPUTS for node in order)
 
 
-def structure_of(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], list[Node]]:
-    """Return what makes two pieces the same, and the nodes at the inputs of this one."""
+def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:
+    """Return what makes two pieces the same, and the nodes at the inputs of this one.
+
+    What is asked for is part of it: a matcher begins there.
+    """
     position: dict[int, int] = {}
     inputs: list[Node] = []
     tokens: list[Any] = []
@@ -40,7 +43,7 @@ def structure_of(order: list[Node], kept: list[Node]) -> tuple[tuple[Any, ...], 
         if node.params:
             tokens.append(tuple(node.params.items()))
         position[node.id] = i
-    tokens += [position[node.id] for node in kept]
+    tokens += [tuple([position[node.id] for node in nodes]) for nodes in (kept, targets)]
     tokens += [is_literal(i) for i in inputs]
     return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs
 
@@ -76,7 +79,10 @@ class Apart(NamedTuple):
 
 
 def find_apart(captured: Captured, order: Sequence[Node]) -> Apart:
-    """Find what of a piece is made of constants alone, given its description and its nodes."""
+    """Find what of a piece is made of constants alone, given its description and its nodes.
+
+    A piece that is made of nothing else is a piece as others are.
+    """
     fragment, nodes = captured.fragment, captured.nodes
     first, inside = len(captured.inputs), {node.id for node in order}
     found: set[int] = set()
@@ -89,4 +95,6 @@ def find_apart(captured: Captured, order: Sequence[Node]) -> Apart:
             found.add(slot)
             read.update(o for o in operands if o not in found)
     results = frozenset(i for i, slot in enumerate(fragment.outputs[: fragment.results]) if slot in found)
+    if len(results) == fragment.results:
+        return Apart(frozenset(), frozenset(), frozenset())
     return Apart(frozenset(found), results, frozenset(read))

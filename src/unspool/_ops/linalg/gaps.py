@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 # Whose numerator is checked: what an error message has to explain.
 SVD = "svd"
 EIGH = "eigh"
-CUT = "cut"
 TANGENT = "tangent"
 
 
@@ -227,7 +226,7 @@ def _push_check(
     if tangents[0] is None:
         return None
     # A phase is never divided by anything, so how it would move does not matter.
-    params["diagonal"] &= params["sign"] > 0 or params["what"] == CUT
+    params["diagonal"] &= params["sign"] > 0
     return gauge_check(tangents[0], left, right, *tangents[3:], **params)
 
 
@@ -359,11 +358,6 @@ def _refuse_numerator(where: list[int], what: str, sign: int, i: int, j: int, am
         message = (
             f"{values}, and this direction changes that (by {amount:.1e} of its size): vectors, and each value by "
             "itself, have no derivative along it. Reverse mode can tell whether a loss needs them"
-        )
-    elif what == CUT:
-        message = (
-            f"the rank cuts between {_value(SVD, i)} and the next ones although they are equal, and the loss depends "
-            f"on which of them are kept: {sent}. Choose a rank that does not split them"
         )
     elif sign > 0:
         message = (
