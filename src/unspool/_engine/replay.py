@@ -197,8 +197,9 @@ class Replay:
         below = [levels[level] for level in sorted(levels, reverse=True)]
         needs = [(self._need_of(below, spine, workspace, fixed, arrange), arrange) for arrange in ORDERS]
         need, self._arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
-        # What is made of constants may be there for a frame of any level.
-        need.fixed += sum(nbytes(node.shape, node.dtype) for unit in constants.values() for node in outputs_of(unit))
+        # One that is made of constants may be there for a frame of any level.
+        sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
+        need.fixed += max(sizes, default=0)
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
         need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
         return need
