@@ -260,6 +260,18 @@ def test_a_chain_that_does_not_fit_runs_its_steps_hardly_more_often_than_it_has_
     assert abs(np.sum(slopes) - bethe_energy(20)) < 1e-7
 
 
+def test_a_state_that_was_evicted_is_rebuilt_once_for_all_its_sites() -> None:
+    # An expectation value reads the sites in the order in which the last sweep made them.
+    J = us.tensor(np.ones(19))
+    with us.memory("20MB") as memory:
+        found = dmrg(heisenberg(J), random_mps(20, 2, 2), rank=32)
+        found.energy.grad(J).eval()
+        before = memory.report().evaluations
+        bond_expectation(found.state, heisenberg_bonds(np.ones(19))).eval()
+        report = memory.report()
+    assert 0 < report.evaluations - before <= report.steps
+
+
 # --- degenerate on purpose -------------------------------------------------------------------------------------------
 
 

@@ -456,15 +456,27 @@ class Replay:
         return True
 
     def _widen(self, found: dict[int, Node], level: int, above: Frame) -> None:
-        """Add what the frame above will read too and what can be had on the way: branches off the same steps."""
+        """Add what the frame above will read too and what can be had on the way: branches off the same steps.
+
+        If there is room for all that it reads, all of it is added: a reader that goes the way the loop went asks for
+        one step after the other, and they run once for all of them.
+        """
         keys, units = above.reads(level, self._level)
-        for unit in units[bisect_left(keys, min(found)) : bisect_left(keys, max(found))]:
+        fits = self._has_room_for_all()
+        for unit in units if fits else units[bisect_left(keys, min(found)) : bisect_left(keys, max(found))]:
             if unit.id not in found and any(
                 above.uses.get(node.id) and self._find(node) is None for node in outputs_of(unit)
             ):
                 branch: dict[int, Node] = {}
-                if self._collect([unit], level, branch, found, BRANCH):
+                if self._collect([unit], level, branch, found, None if fits else BRANCH):
                     found.update(branch)
+
+    def _has_room_for_all(self) -> bool:
+        """Whether all that the highest frame reads of a single level below can be kept for it."""
+        need, limit = self.need, self._limit
+        if need is None or limit is None or not self._has_one_level_below:
+            return False
+        return self._base + need.overhead() + need.tape <= limit
 
     def _level(self, unit: Node) -> int:
         """Return the level of a unit. What is made of constants alone has none: it runs where it is read.
