@@ -263,13 +263,13 @@ def test_a_chain_that_does_not_fit_runs_its_steps_hardly_more_often_than_it_has_
 def test_a_state_that_was_evicted_is_rebuilt_once_for_all_its_sites() -> None:
     # An expectation value reads the sites in the order in which the last sweep made them.
     J = us.tensor(np.ones(19))
-    with us.memory("20MB") as memory:
+    with us.memory("20MB"):
         found = dmrg(heisenberg(J), random_mps(20, 2, 2), rank=32)
         found.energy.grad(J).eval()
-        before = memory.report().evaluations
+    with us.memory("5MB") as memory:
         bond_expectation(found.state, heisenberg_bonds(np.ones(19))).eval()
-        report = memory.report()
-    assert 0 < report.evaluations - before <= report.steps
+    report = memory.report()
+    assert report.steps and report.factor == 1.0
 
 
 # --- degenerate on purpose -------------------------------------------------------------------------------------------
