@@ -21,7 +21,7 @@ from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
-from unspool._ops.op import Op, lookup
+from unspool._ops.op import Op
 from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError
 
 if TYPE_CHECKING:
@@ -531,8 +531,8 @@ class Tensor(TensorBase):
 Tensor.__module__ = "unspool"
 _OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)
 _core.bind(tensor_class=Tensor)
-for _name in ("add", "subtract", "multiply", "divide"):
-    _core.bind_operator(_name, lookup(_name), partial(_any_operands, lookup(_name)))
+for _op in (elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.DIVIDE):
+    _core.bind_operator(_op.name, _op, partial(_any_operands, _op))
 
 
 def _unpack(arguments: tuple[Any, ...]) -> Any:

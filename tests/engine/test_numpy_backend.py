@@ -314,7 +314,7 @@ def test_what_is_large_is_not_held_although_it_depends_on_no_input() -> None:
     n = us.dims("n")
     x = us.placeholder((n,))
     plan = make_plan(capture([x], [us.eye(n) @ x]).fragment, ((600,),))
-    assert [step.once for step in plan.instructions if step.op == "eye"] == [False]
+    assert [step.once for step in plan.instructions if step.op.name == "eye"] == [False]
     for _ in range(3):
         np.testing.assert_array_equal(plan.run(np.arange(600.0))[0], np.arange(600.0))
 
@@ -504,4 +504,3 @@ def test_plans_of_one_fragment_share_their_code() -> None:
 
 def test_every_rule_belongs_to_an_op() -> None:
     assert set(numpy_backend.RULES) <= set(REGISTRY)
-    assert set(numpy_backend.FRESH) <= set(REGISTRY)

@@ -13,7 +13,6 @@ import pytest
 
 import unspool as us
 from unspool._engine.plan import Plan, make_plan
-from unspool._engine.planning import VIEWS
 from unspool._fragments.fragment import Literal, capture
 from unspool.errors import (
     RankMismatchError,
@@ -42,11 +41,11 @@ def power_step(n: int = 5) -> tuple[list[us.Tensor], list[us.Tensor]]:
 def test_a_plan_knows_shape_and_dtype_of_every_slot() -> None:
     x = us.tensor(np.ones((2, 3), np.float32))
     plan = plan_of([x], [us.sum(x.T @ x, axis=0), x > 0, us.linalg.svd(x, full_matrices=False).S])
-    (result,) = {plan.shapes[step.slot] for step in plan.instructions if step.op == "sum"}
+    (result,) = {plan.shapes[step.slot] for step in plan.instructions if step.op.name == "sum"}
     assert result == (3,)
     assert plan.output_shapes == ((3,), (2, 3), (2,))
     assert [str(d) for d in plan.output_dtypes] == ["float32", "bool", "float32"]
-    (svd,) = [step.slot for step in plan.instructions if step.op == "svd"]
+    (svd,) = [step.slot for step in plan.instructions if step.op.name == "svd"]
     assert plan.shapes[svd] == ((2, 2), (2,), (2, 3))
     assert len(plan.shapes) == len(plan.dtypes) == len(plan.fragment.dtypes) + len(plan.fragment)
 
@@ -128,14 +127,14 @@ def test_names_and_checks_are_no_instructions() -> None:
     n, m = us.dims("n m")
     x, y = us.placeholder((n,)), us.placeholder((m,))
     plan = plan_of([x, y], [us.stop_gradient(x) + y], (3,), (3,))
-    assert [step.op for step in plan.instructions] == ["add"]
+    assert [step.op.name for step in plan.instructions] == ["add"]
     assert plan.kernels == 1
 
 
 def test_what_is_computed_twice_is_an_instruction_once() -> None:
     x = us.tensor(np.ones(3))
     plan = plan_of([x], [us.tanh(x) * us.tanh(us.stop_gradient(x))])
-    assert [step.op for step in plan.instructions] == ["tanh", "multiply"]
+    assert [step.op.name for step in plan.instructions] == ["tanh", "multiply"]
     assert plan.instructions[1].operands == (1, 1)
 
 
@@ -147,7 +146,7 @@ def test_a_custom_rule_leaves_no_trace_in_a_plan() -> None:
     twice.defvjp(lambda x: (x + x, None), lambda kept, ct: (ct * 2.0,))
     x = us.tensor(np.ones(3))
     plan = plan_of([x], [twice(x)])
-    assert [step.op for step in plan.instructions] == ["add"]
+    assert [step.op.name for step in plan.instructions] == ["add"]
     for _ in range(3):
         np.testing.assert_array_equal(plan.run(np.ones(3))[0], np.full(3, 2.0))
 
@@ -155,15 +154,15 @@ def test_a_custom_rule_leaves_no_trace_in_a_plan() -> None:
 def test_transposes_fold_into_products() -> None:
     x, y = us.tensor(np.ones((2, 3))), us.tensor(np.ones((2, 4)))
     plan = plan_of([x, y], [x.T @ y, (y.T @ x).T @ us.tensor(np.ones(4))])
-    assert [step.op for step in plan.instructions] == ["contract"] * 3
+    assert [step.op.name for step in plan.instructions] == ["contract"] * 3
 
 
 def test_broadcasting_folds_into_elementwise_ops() -> None:
     x, y = us.tensor(np.ones((2, 3))), us.tensor(2.0)
     plan = plan_of([x, y], [us.broadcast_to(y, (2, 3)) * x])
-    assert [step.op for step in plan.instructions] == ["multiply"]
+    assert [step.op.name for step in plan.instructions] == ["multiply"]
     alone = plan_of([y], [us.broadcast_to(y, (2, 3)) * us.broadcast_to(y, (2, 3))])
-    assert [step.op for step in alone.instructions] == ["broadcast_to", "multiply"]
+    assert [step.op.name for step in alone.instructions] == ["broadcast_to", "multiply"]
     for _ in range(3):
         np.testing.assert_array_equal(alone.run(np.array(2.0))[0], np.full((2, 3), 4.0))
 
@@ -205,7 +204,7 @@ def test_no_two_values_that_are_needed_at_once_share_a_buffer() -> None:
     for step, buffer in zip(plan.instructions, plan.buffers, strict=True):
         if buffer is not None:
             alive = inhabitants.setdefault(buffer, set())
-            if step.op not in VIEWS:
+            if not step.op.view:
                 assert alive <= set(step.dying), "written over something that is read later"
             alive.add(step.slot)
         for alive in inhabitants.values():

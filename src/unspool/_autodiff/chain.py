@@ -30,7 +30,7 @@ from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
-from unspool._ops.op import PART, JointRule, Op
+from unspool._ops.op import PART, STRUCTURE, JointRule, Op
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -440,6 +440,8 @@ CHAIN = Op(
     kernel=_kernel,
     vjp=JointRule(_pull, _passes),
     jvp=_push,  # type: ignore[arg-type]
+    params={"chain": STRUCTURE},
     needs=("inputs",),
     multi=True,
+    stepwise=True,
 )

@@ -29,7 +29,7 @@ from unspool._dtypes import BOOL
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
 from unspool._ops.leaf import placeholder
-from unspool._ops.op import INPUTS, JointRule, Op
+from unspool._ops.op import INPUTS, STRUCTURE, JointRule, Op
 
 if TYPE_CHECKING:
     from unspool._autodiff.checkpointed import Checkpointed
@@ -117,6 +117,7 @@ CHECKPOINTED_LOOP = Op(
     kernel=_kernel,
     vjp=JointRule(_pull),
     jvp=_push,
+    params={"checkpoints": STRUCTURE},
     needs=(INPUTS,),
     multi=True,
 )
@@ -321,6 +322,7 @@ REVERSED_LOOP = Op(
     kernel=_kernel_reversed,
     vjp=JointRule(_pull_reversed, _passes),
     jvp=_push_reversed,
+    params={"reversal": STRUCTURE},
     needs=(INPUTS,),
     multi=True,
 )

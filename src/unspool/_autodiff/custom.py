@@ -28,7 +28,7 @@ from unspool._autodiff.user_op import op
 from unspool._dtypes import INEXACT
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node
-from unspool._ops.op import INPUTS, JointRule, Op, parts, register
+from unspool._ops.op import INPUTS, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, MissingRuleError, StructureError
 
 if TYPE_CHECKING:
@@ -233,8 +233,11 @@ CUSTOM_VJP = register(
         infer=_infer,
         kernel=_kernel,
         vjp=JointRule(_backward, _passes),
+        params={"call": STRUCTURE},
         needs=(INPUTS,),
         multi=True,
+        passes=True,
+        view=True,
     )
 )
 
@@ -245,8 +248,11 @@ CUSTOM_JVP = register(
         kernel=_kernel,
         vjp=JointRule(_backward_by_transposition, _passes),
         jvp=_forward,
+        params={"call": STRUCTURE},
         needs=(INPUTS,),
         multi=True,
+        passes=True,
+        view=True,
     )
 )
 

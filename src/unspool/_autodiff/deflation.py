@@ -28,7 +28,7 @@ from unspool._ops.leaf import placeholder
 from unspool._ops.linalg.division import Division
 from unspool._ops.linalg.gauge import refusal, rounding_level
 from unspool._ops.linalg.matrices import adjoint
-from unspool._ops.op import Op, parts
+from unspool._ops.op import STRUCTURE, Op, parts
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -181,6 +181,7 @@ EIGSH_EDGE = Op(
         (vectors.shape[:1], vectors.dtype),
     ),
     kernel=_edge_kernel,
+    params={"operator": STRUCTURE, "search": STRUCTURE},
     multi=True,
 )
 
@@ -190,4 +191,5 @@ EDGE_CHECK = Op(
     kernel=_edge_check_kernel,
     vjp=(lambda ct, *nodes, **params: ct, None, None, None, None, None),
     jvp=lambda tangents, *nodes, **params: tangents[0],
+    params={"search": STRUCTURE},
 )

@@ -43,6 +43,7 @@ ALIAS = register(
         vjp=(lambda ct, out, x: ct,),
         jvp=(lambda t, out, x: t,),
         cheap=True,
+        renames=True,
     )
 )
 
@@ -55,6 +56,7 @@ STOP_GRADIENT = register(
         jvp=(None,),
         canonical=_canonical_stop,
         cheap=True,
+        renames=True,
     )
 )
 

@@ -37,7 +37,7 @@ from unspool._fragments.fragment import capture
 from unspool._ops.cancellation import noise_of
 from unspool._ops.elementwise import subtract
 from unspool._ops.leaf import constant, placeholder
-from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -344,5 +344,6 @@ FIXED_POINT = Op(
     kernel=_kernel,
     vjp=JointRule(_pull, _passes),
     jvp=_push,
+    params={"route": STRUCTURE},
     needs=(INPUTS, OUTPUT),
 )

@@ -36,7 +36,7 @@ from unspool._ops.linalg.gaps import EIGH, TANGENT
 from unspool._ops.linalg.gauge import as_tolerance
 from unspool._ops.linalg.matrices import adjoint, hermitian_part, skew_part
 from unspool._ops.linalg.svd import column_phases
-from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op, parts
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op, parts
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -244,6 +244,7 @@ EIGSH = Op(
     kernel=_kernel,
     vjp=JointRule(_vjp, lambda params: [False, *[True] * (len(params["search"].operator.dtypes) - 1)]),
     jvp=_jvp,
+    params={"search": STRUCTURE},
     needs=(INPUTS, OUTPUT),
     multi=True,
 )

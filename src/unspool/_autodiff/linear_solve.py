@@ -34,7 +34,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops import elementwise
 from unspool._ops.linalg.gauge import refusal
-from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op
 from unspool.errors import ArgumentError, ConvergenceError
 
 if TYPE_CHECKING:
@@ -385,5 +385,6 @@ LINEAR_SOLVE = Op(
     kernel=_kernel,
     vjp=JointRule(_vjp, lambda params: params["equation"].passes()),
     jvp=_jvp,
+    params={"equation": STRUCTURE},
     needs=(INPUTS, OUTPUT),
 )

@@ -20,7 +20,7 @@ from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node, origin_scope
 from unspool._ops.leaf import CONSTANT, constant, placeholder
-from unspool._ops.op import INPUTS, OUTPUT, PART, JointRule, Op
+from unspool._ops.op import INPUTS, OUTPUT, PART, STRUCTURE, JointRule, Op
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -148,4 +148,13 @@ def _push(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, loop: Loop)
 
 
 # Not registered: nobody applies it by name, and its rules are those of the ops inside.
-LOOP = Op("loop", infer=_infer, kernel=_kernel, vjp=JointRule(_pull), jvp=_push, needs=(INPUTS, OUTPUT), multi=True)
+LOOP = Op(
+    "loop",
+    infer=_infer,
+    kernel=_kernel,
+    vjp=JointRule(_pull),
+    jvp=_push,
+    params={"loop": STRUCTURE},
+    needs=(INPUTS, OUTPUT),
+    multi=True,
+)

@@ -18,7 +18,7 @@ from unspool import _graph
 from unspool._dims import is_concrete
 from unspool._ops.contraction.contract import CONTRACT, form_of, record, split_subscripts
 from unspool._ops.contraction.kernel import contract_arrays
-from unspool._ops.op import INPUTS, Op
+from unspool._ops.op import INPUTS, STRUCTURE, Op
 
 if TYPE_CHECKING:
     from unspool._graph import Node
@@ -142,5 +142,6 @@ OUTER_SUM = Op(
         lambda t, out, left, right, *, subscripts: gather(subscripts, t, right),
         lambda t, out, left, right, *, subscripts: gather(subscripts, left, t),
     ),
+    params={"subscripts": STRUCTURE},
     needs=(INPUTS,),
 )

@@ -22,7 +22,7 @@ from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
 from unspool._engine.buffers import ALIGNMENT, POOL, dense
 from unspool._engine.fused_sums import spread_total
 from unspool._engine.numpy_backend import Writer, _compiled, _held, owned
-from unspool._engine.numpy_rules import FRESH, RULES
+from unspool._engine.numpy_rules import RULES
 from unspool._engine.plan import Plan
 from unspool._engine.planning import Bound, Step, lower, nbytes
 from unspool._engine.running_sums import is_worth
@@ -30,14 +30,15 @@ from unspool._fragments.fragment import Fragment
 
 Drive = Callable[..., tuple[int, bool, list[Any], list[Any], list[Any]]]
 
-_ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
-_COMPARISONS = {
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "equal": "==",
-    "not_equal": "!=",
+# What Python writes for a ufunc of two numbers.
+_ARITHMETIC: dict[Any, str] = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
+_COMPARISONS: dict[Any, str] = {
+    np.less: "<",
+    np.less_equal: "<=",
+    np.greater: ">",
+    np.greater_equal: ">=",
+    np.equal: "==",
+    np.not_equal: "!=",
 }
 _NUMBERS = frozenset({FLOAT32, FLOAT64, INT64})
 
@@ -194,11 +195,11 @@ class _LoopWriter(Writer):
         """Append the lines of a step."""
         if step.slot in self.spread:
             given = self._given([self._as_array(slot) for slot in step.operands[1:]], step.params)
-            self.lines.append(f"{self.spread[step.slot]}.{step.op}({given})")
+            self.lines.append(f"{self.spread[step.slot]}.{step.op.name}({given})")
             self._bury(step)
             return
-        kernel, rule = self.kernel_of(step), RULES.get(step.op)
-        if isinstance(kernel, np.ufunc) or step.op in FRESH:
+        kernel, rule = step.op.kernel, RULES.get(step.op.name)
+        if step.op.fresh:
             self._fresh.add(step.slot)
         text = self._on_numbers(step)
         if text is None:
@@ -244,8 +245,8 @@ class _LoopWriter(Writer):
         dtype = dtypes.pop()
         if dtype not in _NUMBERS or self.dtypes[step.slot] not in (dtype, BOOL):
             return None
-        symbol = (_ARITHMETIC if self.dtypes[step.slot] == dtype else _COMPARISONS).get(step.op)
-        if symbol is None and (step.op != "negative" or dtype == INT64):
+        symbol = (_ARITHMETIC if self.dtypes[step.slot] == dtype else _COMPARISONS).get(step.op.kernel)
+        if symbol is None and (step.op.kernel is not np.negative or dtype == INT64):
             return None
         self.numbers.update(step.operands)
         operands = [f"v{slot}" for slot in step.operands]

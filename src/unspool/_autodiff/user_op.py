@@ -113,6 +113,7 @@ def op(
         jvp=_finish_jvp(jvp, _spread if elementwise else _as_given),
         needs=tuple(needs),
         multi=multi,
+        users_own=True,
     )
     with _registering:
         if replace:

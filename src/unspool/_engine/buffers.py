@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from unspool._engine.planning import VIEWS, Step, is_exact, nbytes
+from unspool._engine.planning import Step, nbytes
 from unspool._engine.references import AS_AN_ARGUMENT, AS_ONE_OF_SEVERAL, count_references
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def assign(steps: Sequence[Step], outputs: Sequence[int], bound: Bound) -> Assig
         if place >= 0:
             home[step.slot] = place
             inhabitants[place] += 1
-            if step.op not in VIEWS:
+            if not step.op.view:
                 owners.add(step.slot)
         peak = max(peak, used)
         for slot in step.dying:
@@ -115,7 +115,7 @@ _ELSEWHERE = -1
 
 def _taken_over(step: Step, home: dict[int, int], owners: set[int], inhabitants: list[int], bound: Bound) -> int | None:
     """Return the buffer of an operand that the result lies in: a view, or written over it; ``None`` for a new one."""
-    if step.op in VIEWS:
+    if step.op.view:
         return home.get(step.operands[0], _ELSEWHERE)
     for slot in overwritable(step, bound):
         if slot in owners and inhabitants[home[slot]] == 1:
@@ -126,7 +126,7 @@ def _taken_over(step: Step, home: dict[int, int], owners: set[int], inhabitants:
 def overwritable(step: Step, bound: Bound) -> tuple[int, ...]:
     """Return the dying operands over which an elementwise step may write its result, if they own their memory."""
     shape, dtype = bound.shapes[step.slot], bound.dtypes[step.slot]
-    if not is_exact(step.op, dtype):
+    if dtype not in step.op.exact:
         return ()
     return tuple([s for s in step.dying if bound.shapes[s] == shape and bound.dtypes[s] == dtype])
 

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from unspool._engine.planning import UNCOUNTED, nbytes
+from unspool._engine.planning import nbytes, runs_kernel
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
 
@@ -130,7 +130,7 @@ def workspace_of(unit: Node) -> int:
     """Return how many bytes running a unit takes beside its inputs."""
     if type(unit) is Call:
         return unit.plan.peak_bytes
-    if unit.op.name == "chain":
+    if unit.op.stepwise:
         return unit.params["chain"].plan.peak_bytes  # type: ignore[no-any-return]
     return nbytes(unit.shape, unit.dtype)
 
@@ -163,14 +163,14 @@ def kernels_of(unit: Node) -> int:
     """Return how many kernels running a unit takes."""
     if type(unit) is Call:
         return unit.plan.kernels
-    return int(unit.op.name not in UNCOUNTED)
+    return int(runs_kernel(unit.op))
 
 
 def waited_for(frame: Frame) -> Sequence[Node]:
     """Return what the node that a frame has reached reads; of a chain, what its next step reads."""
     unit = frame.order[frame.position]
     if frame.chain is None:
-        return unit.inputs if unit.op.name != "chain" else ()
+        return () if unit.op.stepwise else unit.inputs
     chain = unit.params["chain"]
     start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
     return unit.inputs[start : start + len(chain.varying)]
@@ -278,7 +278,7 @@ def just_in_time(order: list[Node]) -> list[Node]:
         if unit.id in small:
             continue
         operands: Sequence[Node] = unit.inputs
-        if unit.op.name == "chain":
+        if unit.op.stepwise:
             fixed = len(unit.params["chain"].carried) + len(unit.params["chain"].constant)
             late.update(unit_of(operand).id for operand in operands[fixed:])
             operands = operands[:fixed]
@@ -297,7 +297,7 @@ def _small_branches(order: list[Node], inside: Container[int]) -> dict[int, int]
     for unit in order:
         sources = {unit_of(operand).id for operand in unit.inputs}
         sizes[unit.id] = 1 + sum(sizes[source] for source in sources if source in inside)
-        if type(unit) is Call or unit.op.name == "chain":
+        if type(unit) is Call or unit.op.stepwise:
             sizes[unit.id] = BRANCH + 1
     return {key: size for key, size in sizes.items() if size <= BRANCH}
 

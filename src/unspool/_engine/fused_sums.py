@@ -12,12 +12,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import BLAS_TYPES
+from unspool._ops.contraction.contract import CONTRACT
+from unspool._ops.elementwise import ADD
+from unspool._ops.op import STRUCTURE, Op
 
-# The name of a step ``total + x1 x2`` that overwrites the total; its operands are these three.
-ADD_PRODUCT = "add_product"
+
+def _is_written_by_the_backend(*operands: Any, subscripts: str) -> Any:
+    raise NotImplementedError
+
+
+# A step ``total + x1 x2`` that overwrites the total; its operands are these three. It is in plans alone: as in those of
+# `ADD`, the name is that of the method of a running sum that does it.
+ADD_PRODUCT = Op(
+    "add_product",
+    infer=_is_written_by_the_backend,
+    kernel=_is_written_by_the_backend,
+    params={"subscripts": STRUCTURE},
+)
 
 # Products over a longer axis than this are computed on their own.
 LONGEST_AXIS = 64
@@ -36,7 +51,7 @@ def fuse_sums(
     sums = dict.fromkeys(in_place, -1)  # each with the position from which on it is there
     for i, step in enumerate(steps):
         total = next((slot for slot in step.operands if slot in sums), None)
-        if step.op != "add" or total is None:
+        if step.op is not ADD or total is None:
             continue
         sums[step.slot] = i
         term = step.operands[step.operands.index(total) - 1]  # the other of the two
@@ -89,12 +104,12 @@ def spread_total(steps: Sequence[Step], bound: Bound, outputs: Sequence[int], to
 def _adds_two(step: Step, bound: Bound) -> bool:
     """Whether a step adds two different arrays of the shape and type of the sum."""
     kinds = {(bound.shapes[slot], bound.dtypes[slot]) for slot in (step.slot, *step.operands)}
-    return step.op == "add" and not step.once and len(set(step.operands)) == 2 and len(kinds) == 1
+    return step.op is ADD and not step.once and len(set(step.operands)) == 2 and len(kinds) == 1
 
 
 def _is_thin(step: Step, bound: Bound, total: int) -> bool:
     """Whether a step is a product of two matrices over a short axis, in the type of the total."""
-    if step.op != "contract" or step.once or step.operands[0] == step.operands[1]:
+    if step.op is not CONTRACT or step.once or step.operands[0] == step.operands[1]:
         return False
     labels, out = step.params["subscripts"].split("->")
     contracted = [label for label in labels.split(",")[0] if label not in out]

@@ -17,8 +17,8 @@ import numpy as np
 
 from unspool._engine.buffers import LARGE, POOL, overwritable
 from unspool._engine.fused_sums import ADD_PRODUCT, fuse_sums
-from unspool._engine.numpy_rules import FRESH, RULES
-from unspool._engine.planning import VIEWS, Bound, Step, nbytes
+from unspool._engine.numpy_rules import RULES
+from unspool._engine.planning import Bound, Step, nbytes
 from unspool._engine.running_sums import SMALLEST
 from unspool._fragments.fragment import Fragment
 from unspool._ops.elementwise import ADD
@@ -77,7 +77,7 @@ def accumulators(fragment: Fragment, bound: Bound, steps: Sequence[Step], output
         while slot not in outputs and len(readers.get(slot, ())) == 1:
             step = readers[slot][0]
             same = (bound.shapes[slot], bound.dtypes[slot]) == (bound.shapes[step.slot], bound.dtypes[step.slot])
-            if step.once or not same or fragment.body[step.source].op is not ADD:
+            if step.once or not same or step.op is not ADD:
                 break
             slot = step.slot
         if slot != start and slot in outputs and nbytes(bound.shapes[slot], bound.dtypes[slot]) >= SMALLEST:
@@ -122,8 +122,7 @@ def _held(fragment: Fragment, steps: Sequence[Step], outputs: Sequence[int]) -> 
     values: dict[int, Any] = {}
     for step in steps:
         if step.once:
-            op = fragment.body[step.source].op
-            values[step.slot] = owned(_call(op, [values[slot] for slot in step.operands], step.params))
+            values[step.slot] = owned(_call(step.op, [values[slot] for slot in step.operands], step.params))
     read = {slot for step in steps if not step.once for slot in step.operands} | set(outputs)
     held = {slot: value for slot, value in values.items() if slot in read}
     for value in held.values():
@@ -158,8 +157,7 @@ class Writer:
             self._bury(step)
             return
         operands = [f"v{slot}.settled()" if slot in self._in_place else f"v{slot}" for slot in step.operands]
-        kernel = self.kernel_of(step)
-        rule = RULES.get(step.op)
+        kernel, rule = step.op.kernel, RULES.get(step.op.name)
         text = None
         if isinstance(kernel, np.ufunc):
             text = self.ufunc(kernel, step, operands)
@@ -175,19 +173,19 @@ class Writer:
     def _add_in_place(self, step: Step) -> bool:
         """Append the line that adds to a running sum, if the step does so."""
         total = next((slot for slot in step.operands if slot in self._in_place), None)
-        if total is None or step.op not in (ADD.name, ADD_PRODUCT):
+        if total is None or step.op not in (ADD, ADD_PRODUCT):
             return False
         terms = list(step.operands)
         terms.remove(total)
         given = self._given([f"v{slot}" for slot in terms], step.params)
-        self.lines.append(f"v{step.slot} = v{total}.{step.op}({given})")
+        self.lines.append(f"v{step.slot} = v{total}.{step.op.name}({given})")
         self._in_place |= {step.slot}
         return True
 
     def _fit_to_keep(self, step: Step, text: str) -> str:
         if step.slot not in self._outputs or text.startswith("asarray("):
             return text
-        if step.op not in FRESH and not isinstance(self.kernel_of(step), np.ufunc):
+        if not step.op.fresh:
             # A copy of one number costs less than to find out whether one is needed.
             return f"owned({text})" if self.shapes[step.slot] else f"array({text})"
         # NumPy returns scalars where a result has no axes.
@@ -197,7 +195,7 @@ class Writer:
         for slot in step.dying:
             if self.is_large(slot) and slot not in self._behind:
                 op = self.fragment.body[slot - len(self.fragment.dtypes)].op
-                if op.name not in VIEWS and not op.multi:
+                if not op.view and not op.multi:
                     self.lines.append(f"give(v{slot})")
         if step.dying:
             self.lines.append(f"del {', '.join(f'v{slot}' for slot in step.dying)}")
@@ -240,10 +238,6 @@ class Writer:
         shape, dtype = self.shapes[step.slot][::-1], self.dtypes[step.slot]
         self.lines.append(f"{array} = {self.name(POOL.take)}({self.name(shape)}, {self.name(dtype)})")
         return array
-
-    def kernel_of(self, step: Step) -> Any:
-        """Return the kernel of a step's op."""
-        return self.fragment.body[step.source].op.kernel
 
     def is_large(self, slot: int) -> bool:
         """Whether a slot is worth a buffer."""

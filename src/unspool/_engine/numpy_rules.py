@@ -24,31 +24,6 @@ if TYPE_CHECKING:
 
 Rule = Callable[..., str | None]
 
-# Ops besides the ufuncs whose results never share memory with anything.
-FRESH = frozenset(
-    {
-        "all",
-        "any",
-        "astype",
-        "concat",
-        "contract",
-        "cumprod",
-        "cumsum",
-        "divide_or_zero",
-        "mask",
-        "max",
-        "min",
-        "prod",
-        "relu",
-        "slice_add",
-        "slice_set",
-        "sum",
-        "unslice",
-        "where",
-    }
-)
-
-
 # --- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +50,7 @@ def _zero(writer: Writer, step: Step) -> str:
 def _divide_or_zero(writer: Writer, step: Step, x1: str, x2: str) -> str | None:
     if writer.shapes[step.operands[1]]:
         return None
-    kernel = writer.call(writer.kernel_of(step), (x1, x2), {})
+    kernel = writer.call(step.op.kernel, (x1, x2), {})
     return f"{writer.ufunc(np.divide, step, (x1, x2))} if {x2} else {kernel}"
 
 
@@ -106,7 +81,7 @@ def _norm2(writer: Writer, step: Step, x: str) -> str | None:
     if len(shape) != 1 or dtype != np.float64 or step.params["keepdims"] or step.params["axis"] != (0,):
         return None
     low, high = map(writer.name, _SAFE_SQUARES)
-    kernel = writer.call(writer.kernel_of(step), (x,), step.params)
+    kernel = writer.call(step.op.kernel, (x,), step.params)
     # An array and not a NumPy scalar, which ufuncs take longer to read.
     return f"asarray({writer.name(math.sqrt)}(t) if {low} < (t := float({x}.dot({x}))) < {high} else {kernel})"
 
@@ -264,6 +239,7 @@ def _transposed(x: str) -> str:
     return x[:-2] if x.endswith(".T") else f"{x}.T"
 
 
+# By name, so that ops which no program uses need not be loaded.
 RULES: dict[str, Rule] = {
     "all": _reduction(np.logical_and),
     "any": _reduction(np.logical_or),

@@ -1,6 +1,6 @@
 """A plan: a fragment with concrete sizes, as a linear list of instructions, and the function that runs it.
 
-A plan is data: op names, slots, parameters, last uses, buffers. Nothing in it is a Python closure, so any backend can
+A plan is data: ops, slots, parameters, last uses, buffers. Nothing in it is a Python closure, so any backend can
 run it. Running is the backend's business: here the NumPy one, which interprets a plan the first time and generates code
 for it when it is run again.
 """
@@ -14,7 +14,7 @@ from weakref import ref
 
 from unspool._engine.buffers import Assignment, assign
 from unspool._engine.numpy_backend import accumulators, generate, interpret
-from unspool._engine.planning import UNCOUNTED, VIEWS, Bound, Step, bind, lower, nbytes, slots_computed_once
+from unspool._engine.planning import Bound, Step, bind, lower, nbytes, runs_kernel, slots_computed_once
 from unspool._fragments.fragment import Fragment
 from unspool._ops.leaf import CONSTANT
 
@@ -236,9 +236,7 @@ def _recipe(fragment: Fragment, bound: Bound, slot: int) -> tuple[Op, Params, in
 def _count_kernels(fragment: Fragment, bound: Bound) -> int:
     first = len(fragment.dtypes)
     once = slots_computed_once(fragment, bound)
-    return sum(
-        op.name not in UNCOUNTED and slot not in once for slot, (op, _, _) in enumerate(fragment.body, start=first)
-    )
+    return sum(runs_kernel(op) and slot not in once for slot, (op, _, _) in enumerate(fragment.body, start=first))
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------
@@ -259,7 +257,7 @@ def _table(plan: Plan) -> list[str]:
         reads = " ".join(map(str, step.operands))
         kinds = " ".join(map(str, dtype)) if isinstance(dtype, tuple) else str(dtype)
         size = f"{nbytes(shape, dtype):,}"
-        rows.append((str(step.slot), step.op, reads, str(shape), kinds, size, where, _notes(step, home)))
+        rows.append((str(step.slot), step.op.name, reads, str(shape), kinds, size, where, _notes(step, home)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = [_aligned(row, widths) for row in rows]
     memory = lowered.memory
@@ -286,7 +284,7 @@ def _notes(step: Step, home: dict[int, int | None]) -> str:
     if step.once:
         notes.append("once")
     over = [slot for slot in step.dying if home[slot] is not None and home[slot] == home[step.slot]]
-    if over and step.op not in VIEWS:
+    if over and not step.op.view:
         notes.append(f"over {over[0]}")
     if step.dying:
         notes.append(f"last use of {' '.join(map(str, step.dying))}")

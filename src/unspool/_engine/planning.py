@@ -20,7 +20,10 @@ from unspool._engine.binding import bind_params, check_rank, solve_sizes
 from unspool._fragments.fragment import Fragment, Instruction, Origin
 from unspool._graph import NO_PARAMS, Bundle, Node, Params, source_at
 from unspool._ops.broadcasting import ENSURE_SHAPE, broadcast_shapes
+from unspool._ops.contraction.contract import CONTRACT
+from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
+from unspool._ops.op import PART, Op
 from unspool._tensor import Tensor
 from unspool.errors import KernelError, ShapeMismatchError, SizeContradictionError, UnspoolError
 
@@ -135,8 +138,7 @@ class Step(NamedTuple):
 
     Attributes
     ----------
-    op : str
-        Name of the op.
+    op : Op
     operands : tuple of int
         The slots it reads.
     params : mapping
@@ -151,7 +153,7 @@ class Step(NamedTuple):
         Slots that nobody reads after this step. Inputs, outputs and what is computed once never die.
     """
 
-    op: str
+    op: Op
     operands: tuple[int, ...]
     params: Params
     slot: int
@@ -160,46 +162,13 @@ class Step(NamedTuple):
     dying: tuple[int, ...] = ()
 
 
-# These only name a value again; what `ensure_shape` checks was checked when the sizes were bound.
-RENAMING = frozenset({"alias", "cheap", "ensure_shape", "keep", "remat", "stop_gradient"})
-
-# These have their first operands as outputs.
-PASSING = frozenset({"custom_vjp", "custom_jvp"})
-
-# What a kernel call is not: picking an output, naming a value.
-UNCOUNTED = RENAMING | PASSING | {"part", "constant"}
-
-# Ops whose results lie in the memory of their first operand.
-VIEWS = PASSING | {
-    "broadcast_to",
-    "crop",
-    "diagonal",
-    "flip",
-    "imag",
-    "part",
-    "permute_dims",
-    "real",
-    "reshape",
-    "slice",
-    "split",
-}
-
-# Elementwise ops whose results are the same, bit for bit, whatever the strides of their operands and wherever they are
-# written: they are rounded correctly or not at all. Products and quotients of complex numbers are not.
-_EXACT_ON_ALL = frozenset({"add", "conj", "negative", "subtract"})
-_EXACT_ON_REALS = frozenset({"abs", "divide", "multiply", "reciprocal", "sqrt", "square"})
-
-
-def is_exact(op: str, dtype: Any) -> bool:
-    """Whether an op is elementwise and neither the layout of its operands nor that of its result changes a bit."""
-    return op in _EXACT_ON_ALL or (op in _EXACT_ON_REALS and dtype.kind != "c")
+def runs_kernel(op: Op) -> bool:
+    """Whether an op is a kernel call: it does more than to name a value again or to pick one of several."""
+    return not (op.renames or op.passes or op is PART or op is CONSTANT)
 
 
 # Results that depend on no input are held if they are not larger than this, else computed in every run.
 MOST_HELD_BYTES = 1 << 20
-
-# Not these: every step of a loop draws with a key of its own, so each would be held by a plan of its own.
-DRAWING = frozenset({"random_integers", "random_normal", "random_permutation", "random_uniform"})
 
 
 def lower(fragment: Fragment, bound: Bound) -> tuple[tuple[Step, ...], tuple[int, ...]]:
@@ -212,23 +181,23 @@ def lower(fragment: Fragment, bound: Bound) -> tuple[tuple[Step, ...], tuple[int
     for j, (op, operands, _) in enumerate(fragment.body):
         slot, params = first + j, bound.params[j]
         read = tuple([same.get(operand, operand) for operand in operands])
-        renamed = _renamed(op.name, read, params, made)
+        renamed = _renamed(op, read, params, made)
         if renamed is None:
             # Values that were different recipes may be the same now that they are looked at without their names.
             renamed = known.setdefault((op.code, read, tuple(params.items())), slot)
         if renamed == slot:
-            made[slot] = _folded(Step(op.name, read, params, slot, j, slot in once), made, bound)
+            made[slot] = _folded(Step(op, read, params, slot, j, slot in once), made, bound)
         else:
             same[slot] = renamed
     outputs = tuple([same.get(slot, slot) for slot in fragment.outputs])
     return _with_last_uses(_needed(made, outputs), outputs, first), outputs
 
 
-def _renamed(op: str, operands: tuple[int, ...], params: Params, made: dict[int, Step]) -> int | None:
+def _renamed(op: Op, operands: tuple[int, ...], params: Params, made: dict[int, Step]) -> int | None:
     """Return the slot that holds the very value a step would give, if the step does nothing but name it."""
-    if op in RENAMING:
+    if op.renames:
         return operands[0]
-    if op == "part" and operands[0] in made and made[operands[0]].op in PASSING:
+    if op is PART and operands[0] in made and made[operands[0]].op.passes:
         return made[operands[0]].operands[params["index"]]
     return None
 
@@ -239,13 +208,9 @@ def slots_computed_once(fragment: Fragment, bound: Bound) -> set[int]:
     found: set[int] = set()
     for slot, (op, operands, _) in enumerate(fragment.body, start=first):
         if op is CONSTANT or (
-            op.name not in DRAWING
+            not op.draws  # every step of a loop draws with a key of its own: each would be held by a plan of its own
             and all(operand in found for operand in operands)
-            and (
-                op.name in VIEWS
-                or op.name in RENAMING
-                or nbytes(bound.shapes[slot], bound.dtypes[slot]) <= MOST_HELD_BYTES
-            )
+            and (op.view or op.renames or nbytes(bound.shapes[slot], bound.dtypes[slot]) <= MOST_HELD_BYTES)
         ):
             found.add(slot)
     return found
@@ -279,9 +244,9 @@ def _with_last_uses(steps: list[Step], outputs: tuple[int, ...], first: int) -> 
 
 def _folded(step: Step, made: dict[int, Step], bound: Bound) -> Step:
     """Return the step reading the sources of views where that gives the same product, or the same elements."""
-    if step.op == "contract":
+    if step.op is CONTRACT:
         return _fold_transposes(step, made)
-    if is_exact(step.op, bound.dtypes[step.slot]):
+    if bound.dtypes[step.slot] in step.op.exact:
         return _fold_broadcasts(step, made, bound)
     return step
 
@@ -295,7 +260,7 @@ def _fold_transposes(step: Step, made: dict[int, Step]) -> Step:
         return step
     for i, slot in enumerate(operands):
         view = made.get(slot)
-        while view is not None and view.op == "permute_dims":
+        while view is not None and view.op is PERMUTE:
             if view.params["axes"] == (1, 0):
                 subscripts[i] = subscripts[i][::-1]
             operands[i] = view.operands[0]
@@ -310,7 +275,7 @@ def _fold_broadcasts(step: Step, made: dict[int, Step], bound: Bound) -> Step:
     operands = list(step.operands)
     for i, slot in enumerate(operands):
         view = made.get(slot)
-        if view is None or view.op != "broadcast_to":
+        if view is None or view.op is not BROADCAST_TO:
             continue
         candidate = [*operands[:i], view.operands[0], *operands[i + 1 :]]
         if broadcast_shapes(*[bound.shapes[s] for s in candidate]) == bound.shapes[step.slot]:

@@ -223,7 +223,7 @@ class Replay:
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
         """Run a unit if what it reads is there, else begin to get it; tell whether it ran."""
-        if unit.op.name == "chain":
+        if unit.op.stepwise:
             return self._advance_chain(frame, unit)
         arguments = self._arguments(frame, unit.inputs)
         if arguments is None:

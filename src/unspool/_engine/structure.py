@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.identity import ALIAS
-from unspool._engine.planning import DRAWING
 from unspool._fragments.call import Projection
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
@@ -55,7 +54,7 @@ def is_literal(node: Node) -> bool:
     """
     if type(node) is Projection or node.inputs:
         return False
-    return node.op is not TENSOR and node.op is not PLACEHOLDER and node.op.name not in DRAWING
+    return node.op is not TENSOR and node.op is not PLACEHOLDER and not node.op.draws
 
 
 class Apart(NamedTuple):

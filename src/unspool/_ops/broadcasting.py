@@ -15,7 +15,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape, Size, equal, is_concrete
 from unspool._ops.leaf import as_shape
-from unspool._ops.op import Op, register
+from unspool._ops.op import SIZE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -128,9 +128,10 @@ ENSURE_SHAPE = register(
         kernel=_ensure_shape_kernel,
         vjp=(lambda ct, out, x, *, shape: _moved(ct, x.shape),),
         jvp=(lambda t, out, x, *, shape: _moved(t, shape),),
-        sized=("shape",),
+        params={"shape": SIZE},
         canonical=_canonical_ensure_shape,
         cheap=True,
+        renames=True,
     )
 )
 

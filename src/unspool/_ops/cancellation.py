@@ -22,7 +22,7 @@ from unspool._ops.elementwise.complex_numbers import IMAGINARY_PART, REAL_PART
 from unspool._ops.indexing.selection import UNSLICE
 from unspool._ops.layout import CONCAT, PERMUTE, RESHAPE, reshape
 from unspool._ops.layout.cropping import ZERO_PAD
-from unspool._ops.op import Op, register
+from unspool._ops.op import STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._graph import Node
@@ -75,6 +75,7 @@ SCALE = register(
         kernel=largest_modulus,
         vjp=lambda i, ct, *nodes, **params: None,
         jvp=_scale_of_tangents,
+        params={"stack": STRUCTURE},
     )
 )
 

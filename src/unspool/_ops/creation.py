@@ -18,7 +18,7 @@ from unspool._dtypes import FLOAT64, INT64, DType, as_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant, holds_tensors, stacked, tensor
-from unspool._ops.op import Op, register
+from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ EYE = register(
         "eye",
         infer=lambda *, rows, columns, k, dtype: ((rows, columns), dtype),
         kernel=lambda *, rows, columns, k, dtype: np.eye(rows, columns, k, dtype),
-        sized=("rows", "columns"),
+        params={"rows": SIZE, "columns": SIZE, "k": STRUCTURE, "dtype": STRUCTURE},
     )
 )
 
@@ -234,7 +234,7 @@ ARANGE = register(
         "arange",
         infer=lambda *, start, step, length, dtype: ((length,), dtype),
         kernel=lambda *, start, step, length, dtype: (start + step * np.arange(length)).astype(dtype),
-        sized=("start", "length"),
+        params={"start": SIZE, "step": STRUCTURE, "length": SIZE, "dtype": STRUCTURE},
     )
 )
 
@@ -330,7 +330,7 @@ SIZE_OF = register(
         "size_of",
         infer=lambda *, size, dtype: ((), dtype),
         kernel=lambda *, size, dtype: np.asarray(size, dtype),
-        sized=("size",),
+        params={"size": SIZE, "dtype": STRUCTURE},
     )
 )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unspool import _graph
 from unspool._autodiff import trees
 from unspool._graph import Node
-from unspool._ops.op import JointRule, Op, register
+from unspool._ops.op import STRUCTURE, JointRule, Op, register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,7 @@ def _identity(name: str) -> Op:
         jvp=(lambda t, out, x: t,),
         canonical=canonical,
         cheap=True,
+        renames=True,
     )
     return register(op)
 
@@ -63,6 +64,8 @@ REMAT = register(
             lambda params: [True, *[False] * params["count"]],
         ),
         jvp=lambda tangents, out, x, *sources, count: tangents[0],
+        params={"count": STRUCTURE},
+        renames=True,
     )
 )
 

@@ -7,6 +7,10 @@ The calling convention of every part is the same: data positional, static parame
 ``kernel(*arrays, **params)``
     the value, from NumPy arrays. Takes dtypes from its arrays (the tape also runs kernels on arrays of rationals) and
     never writes into them.
+``params``
+    what each parameter is: `STRUCTURE`, part of what the program is (axes, subscripts, dtypes, flags), or `SIZE`, sizes
+    that may be symbolic and belong to a plan. There is no third kind: what may be another in each step of a loop is an
+    input.
 ``vjp``
     one rule per input, ``rule(ct, out, *inputs, **params)``, or, for ops with any number of inputs, one function
     ``vjp(i, ct, out, *inputs, **params)``. Returns the cotangent for that input; ``None`` in place of a rule marks an
@@ -25,9 +29,11 @@ and ``ct`` are tuples, the latter with ``None`` for outputs that were not reache
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from inspect import CO_VARKEYWORDS
 from pkgutil import walk_packages
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool import _graph
@@ -45,6 +51,9 @@ _next_code = itertools.count().__next__
 
 INPUTS = "inputs"
 OUTPUT = "output"
+
+STRUCTURE = "structure"
+SIZE = "size"
 
 
 class JointRule:
@@ -74,7 +83,9 @@ class JointRule:
 
 
 class Op(OpBase):
-    """An operation and its rules; see the module docstring for the conventions.
+    """An operation, its rules and all that other layers have to know of it; see the module docstring for conventions.
+
+    A trait that is not given is the safe one: an op that says nothing is neither view nor fresh nor exact.
 
     Parameters
     ----------
@@ -83,22 +94,59 @@ class Op(OpBase):
     infer, kernel, vjp, jvp : callable
         As described above. ``vjp=None`` and ``jvp=None`` mean that the op has no derivative: asking for one through an
         inexact output raises `MissingRuleError`.
+    params : mapping of str to {"structure", "size"}
+        What each parameter is. They are the keyword-only parameters of ``infer`` and ``kernel``.
     needs : tuple of {"inputs", "output"}
         Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep.
-    sized : tuple of str
-        Parameters that may contain symbolic sizes.
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
-        ``None``.
+        ``None``. It follows from structure alone: it never looks at a value.
+    multi : bool
+        Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     cheap : bool
         Whether computing it again costs hardly more than reading it from memory; such values are not kept for
         derivatives.
-    multi : bool
-        Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
+    renames : bool
+        Whether it only names its first input again: the value is that very one.
+    passes : bool
+        Whether its outputs, of which there are several, are its first inputs.
+    view : bool
+        Whether its result may lie in the memory of its first input.
+    fresh : bool
+        Whether its result never shares memory with anything.
+    exact : frozenset of dtype
+        Result types for which it is elementwise and neither the layout of its operands nor where the result is written
+        changes a bit: it is rounded correctly or not at all.
+    draws : bool
+        Whether it draws random numbers, so that one that reads nothing is still another in each step of a loop.
+    stepwise : bool
+        Whether it stands for steps that an engine may run one by one.
+    users_own : bool
+        Whether its kernel is a user's, which may not give the same value each time.
     """
 
     # `OpBase` has what recording looks at: canonical, commuting, infer, result_dtypes and sized.
-    __slots__ = ("cheap", "code", "jvp", "kernel", "multi", "name", "needs", "vjp")
+    __slots__ = (
+        "cheap",
+        "code",
+        "draws",
+        "exact",
+        "fresh",
+        "jvp",
+        "kernel",
+        "multi",
+        "name",
+        "needs",
+        "params",
+        "passes",
+        "renames",
+        "stepwise",
+        "users_own",
+        "view",
+        "vjp",
+    )
+
+    name: str
 
     def __init__(
         self,
@@ -108,11 +156,20 @@ class Op(OpBase):
         kernel: Callable[..., Any],
         vjp: Rules = None,
         jvp: Rules = None,
+        params: Mapping[str, str] | None = None,
         needs: tuple[str, ...] = (),
         sized: tuple[str, ...] = (),
         canonical: Callable[..., Tensor | None] | None = None,
         multi: bool = False,
         cheap: bool = False,
+        renames: bool = False,
+        passes: bool = False,
+        view: bool = False,
+        fresh: bool = False,
+        exact: frozenset[Any] = frozenset(),
+        draws: bool = False,
+        stepwise: bool = False,
+        users_own: bool = False,
     ) -> None:
         self.name = name
         # Stands for the op where structures are compared: integers are cheap to hash.
@@ -121,11 +178,20 @@ class Op(OpBase):
         self.kernel = kernel
         self.vjp = vjp
         self.jvp = jvp
+        self.params = _declared(name, params, sized, infer, kernel)
         self.needs = needs
-        self.sized = sized
+        self.sized = tuple([parameter for parameter, kind in self.params.items() if kind == SIZE])
         self.canonical = canonical
         self.multi = multi
         self.cheap = cheap
+        self.renames = renames
+        self.passes = passes
+        self.view = view
+        self.fresh = fresh
+        self.exact = exact
+        self.draws = draws
+        self.stepwise = stepwise
+        self.users_own = users_own
         # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the
         # result, and a cache of result dtypes by input dtypes.
         self.commuting = frozenset()
@@ -136,6 +202,39 @@ class Op(OpBase):
 
     def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
         return lookup, (self.name,)
+
+
+def _declared(
+    name: str, params: Mapping[str, str] | None, sized: tuple[str, ...], infer: Any, kernel: Any
+) -> Mapping[str, str]:
+    """Return the kinds of an op's parameters, held against what its functions take."""
+    taken = [(what, *keywords_of(function)) for what, function in (("infer", infer), ("kernel", kernel))]
+    if sized and params is None:  # of ops that declare their sizes alone
+        found = dict.fromkeys(keyword for _, keywords, _ in taken for keyword in keywords)
+        params = {keyword: SIZE if keyword in sized else STRUCTURE for keyword in found}
+    params = params or {}
+    for parameter, kind in params.items():
+        if kind not in (STRUCTURE, SIZE):
+            raise OpDefinitionError(
+                f"parameter {parameter!r} of op {name!r} is of the kind {STRUCTURE!r} or {SIZE!r}, got {kind!r}"
+            )
+    for what, keywords, takes_more in taken:
+        undeclared, missing = set(keywords) - set(params), set(params) - set(keywords)
+        if undeclared or (missing and not takes_more):
+            raise OpDefinitionError(
+                f"{what} of op {name!r} takes the parameters {sorted(keywords)} by keyword, "
+                f"but {sorted(params)} are declared; params={{...}} says of each what it is"
+            )
+    return MappingProxyType(dict(params))
+
+
+def keywords_of(function: Any) -> tuple[tuple[str, ...], bool]:
+    """Return the keyword-only parameters of a function, and whether it takes, or may take, others."""
+    code = getattr(function, "__code__", None)
+    if code is None:  # not written in Python
+        return (), True
+    first = code.co_argcount
+    return code.co_varnames[first : first + code.co_kwonlyargcount], bool(code.co_flags & CO_VARKEYWORDS)
 
 
 REGISTRY: dict[str, Op] = {}
@@ -174,7 +273,9 @@ def _infer_part(bundle: Node, *, index: int) -> tuple[Any, Any]:
 
 
 # The derivative sweeps handle `part` themselves: it moves a cotangent into one slot of the bundle.
-PART = register(Op("part", infer=_infer_part, kernel=lambda values, *, index: values[index]))
+PART = register(
+    Op("part", infer=_infer_part, kernel=lambda values, *, index: values[index], params={"index": STRUCTURE}, view=True)
+)
 
 
 def parts(bundle: Bundle) -> tuple[Tensor, ...]:

@@ -109,6 +109,7 @@ NORMAL = register(
         infer=lambda *, key, shape, dtype: (shape, dtype),
         kernel=_normal_kernel,
         sized=("shape",),
+        draws=True,
     )
 )
 UNIFORM = register(
@@ -117,6 +118,7 @@ UNIFORM = register(
         infer=lambda *, key, shape, dtype: (shape, dtype),
         kernel=lambda *, key, shape, dtype: key.generator().random(shape, dtype),
         sized=("shape",),
+        draws=True,
     )
 )
 INTEGERS = register(
@@ -125,6 +127,7 @@ INTEGERS = register(
         infer=lambda *, key, shape, low, high, dtype: (shape, dtype),
         kernel=_integers_kernel,
         sized=("shape",),
+        draws=True,
     )
 )
 PERMUTATION = register(
@@ -133,6 +136,7 @@ PERMUTATION = register(
         infer=lambda *, key, size: ((size,), INT64),
         kernel=lambda *, key, size: key.generator().permutation(size),
         sized=("size",),
+        draws=True,
     )
 )
 

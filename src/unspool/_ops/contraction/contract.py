@@ -19,7 +19,7 @@ from unspool._graph import Node, find, intern
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.contraction.kernel import contract_arrays
-from unspool._ops.op import INPUTS, Op, register
+from unspool._ops.op import INPUTS, STRUCTURE, Op, register
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -231,6 +231,8 @@ CONTRACT = register(
             lambda t, out, x1, x2, *, subscripts: record(form_from(subscripts), t, x2),
             lambda t, out, x1, x2, *, subscripts: record(form_from(subscripts), x1, t),
         ),
+        params={"subscripts": STRUCTURE},
         needs=(INPUTS,),
+        fresh=True,
     )
 )

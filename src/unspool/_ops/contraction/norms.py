@@ -19,7 +19,7 @@ from unspool._graph import Node, find, intern
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -255,7 +255,15 @@ def _jvp(t: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...], keepdims: 
 
 
 NORM2 = register(
-    Op("norm2", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=(_jvp,), needs=(INPUTS, OUTPUT)),
+    Op(
+        "norm2",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=(_jvp,),
+        params={"axis": STRUCTURE, "keepdims": STRUCTURE},
+        needs=(INPUTS, OUTPUT),
+    ),
 )
 
 
@@ -287,4 +295,5 @@ DIVIDE_OR_ZERO = elementwise.elementwise(
     ),
     needs=(INPUTS, OUTPUT),
     dtype=promote,
+    fresh=True,
 )

@@ -126,5 +126,6 @@ MASK = register(
         needs=(INPUTS,),
         canonical=_canonical_mask,
         cheap=True,
+        fresh=True,
     )
 )

@@ -33,14 +33,19 @@ def _negated(ct: Tensor, out: Tensor, *inputs: Tensor) -> Tensor:
     return through_mask(ct, negative)
 
 
-ADD = elementwise("add", np.add, vjp=(_unchanged, _unchanged), jvp=(_unchanged, _unchanged), commuting=SUPPORTED)
-SUBTRACT = elementwise("subtract", np.subtract, vjp=(_unchanged, _negated), jvp=(_unchanged, _negated))
+ADD: Op = elementwise(
+    "add", np.add, vjp=(_unchanged, _unchanged), jvp=(_unchanged, _unchanged), commuting=SUPPORTED, exact=SUPPORTED
+)
+SUBTRACT: Op = elementwise(
+    "subtract", np.subtract, vjp=(_unchanged, _negated), jvp=(_unchanged, _negated), exact=SUPPORTED
+)
 NEGATIVE: Op = elementwise(
     "negative",
     np.negative,
     vjp=(_negated,),
     jvp=(_negated,),
     canonical=lambda x: x.inputs[0] if x.op is NEGATIVE else None,
+    exact=SUPPORTED,
 )
 
 
@@ -109,7 +114,7 @@ def _canonical_multiply(x1: Tensor, x2: Tensor) -> Tensor | None:
     return None
 
 
-MULTIPLY = elementwise(
+MULTIPLY: Op = elementwise(
     "multiply",
     np.multiply,
     (lambda out, x1, x2: x2, lambda out, x1, x2: x1),
@@ -117,12 +122,14 @@ MULTIPLY = elementwise(
     # Not for complex numbers, where fused multiply-adds may round the two orders differently.
     commuting=REAL | EXACT,
     canonical=_canonical_multiply,
+    exact=REAL | EXACT,
 )
-DIVIDE = elementwise(
+DIVIDE: Op = elementwise(
     "divide",
     np.divide,
     (Over(lambda out, x1, x2: x2), lambda out, x1, x2: negative(divide(out, x2))),
     needs=(INPUTS, OUTPUT),
+    exact=REAL | EXACT,
 )
 FLOOR_DIVIDE = elementwise(
     "floor_divide",
@@ -145,8 +152,10 @@ REMAINDER = elementwise(
     needs=(INPUTS,),
     dtype=real_only(ufunc_dtype(np.remainder)),
 )
-SQUARE = elementwise("square", np.square, (lambda out, x: multiply(x, 2),), needs=(INPUTS,))
-RECIPROCAL = elementwise("reciprocal", np.reciprocal, (lambda out, x: negative(square(out)),), needs=(OUTPUT,))
+SQUARE = elementwise("square", np.square, (lambda out, x: multiply(x, 2),), needs=(INPUTS,), exact=REAL | EXACT)
+RECIPROCAL = elementwise(
+    "reciprocal", np.reciprocal, (lambda out, x: negative(square(out)),), needs=(OUTPUT,), exact=REAL | EXACT
+)
 
 
 def multiply(x1: Any, x2: Any) -> Tensor:
@@ -319,6 +328,7 @@ ABS = elementwise(
     vjp=(lambda ct, out, x: scale(ct, sign(x)),),
     jvp=(lambda t, out, x: through_mask(t, lambda inner: real(multiply(inner, conj(sign(x))))),),
     needs=(INPUTS,),
+    exact=REAL | EXACT,
 )
 SIGN = elementwise("sign", np.sign, vjp=(_sign_rule,), jvp=(_sign_rule,), needs=(INPUTS, OUTPUT))
 

@@ -49,6 +49,7 @@ WHERE = elementwise(
     jvp=_WHERE_RULES,
     needs=(INPUTS,),
     dtype=lambda condition, x1, x2: promote(x1, x2),
+    fresh=True,
 )
 
 
@@ -164,6 +165,7 @@ RELU = elementwise(
     jvp=(_relu_rule,),
     needs=(OUTPUT,),
     dtype=real_only(lambda x: x),
+    fresh=True,
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._core import record
-from unspool._dtypes import COMPLEX, complex_dtype, promote, real_dtype
+from unspool._dtypes import COMPLEX, SUPPORTED, complex_dtype, promote, real_dtype
 from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs this module
 from unspool._ops.elementwise.absence import through_mask
 from unspool._ops.elementwise.build import as_inexact
@@ -39,6 +39,7 @@ CONJ: Op = elementwise(
     vjp=(_conj_rule,),
     jvp=(_conj_rule,),
     canonical=lambda x: x.inputs[0] if x.op is CONJ else None,
+    exact=SUPPORTED,
 )
 
 
@@ -67,6 +68,7 @@ REAL_PART = elementwise(
     vjp=(lambda ct, out, x: through_mask(ct, lambda inner: to_dtype(inner, x.dtype)),),
     jvp=(lambda t, out, x: through_mask(t, real),),
     dtype=real_dtype,
+    view=True,
 )
 
 
@@ -89,6 +91,7 @@ IMAGINARY_PART = elementwise(
     vjp=(lambda ct, out, x: through_mask(ct, imaginary),),
     jvp=(lambda t, out, x: through_mask(t, imag),),
     dtype=real_dtype,
+    view=True,
 )
 
 

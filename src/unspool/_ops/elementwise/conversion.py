@@ -11,7 +11,7 @@ from unspool._dtypes import BOOL, COMPLEX, DType, as_dtype
 from unspool._ops import elementwise as ops  # looked up when a rule runs: the modules with the ops import this one
 from unspool._ops.elementwise.absence import through_mask
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import Op, register
+from unspool._ops.op import STRUCTURE, Op, register
 from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ ASTYPE = register(
         kernel=_astype_kernel,
         vjp=(lambda ct, out, x, *, dtype: through_mask(ct, lambda inner: to_dtype(inner, x.dtype)),),
         jvp=(lambda t, out, x, *, dtype: through_mask(t, lambda inner: to_dtype(inner, dtype)),),
+        params={"dtype": STRUCTURE},
         cheap=True,
+        fresh=True,
     )
 )
 

@@ -7,9 +7,11 @@ undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, as_dtype
@@ -44,15 +46,20 @@ def elementwise(
     jvp: tuple[Rule | None, ...] | None = None,
     needs: tuple[str, ...] = (),
     dtype: DTypeRule | None = None,
+    params: Mapping[str, str] | None = None,
     commuting: frozenset[Any] = frozenset(),
+    exact: frozenset[Any] = frozenset(),
     canonical: Callable[..., Any] | None = None,
+    view: bool = False,
+    fresh: bool = False,
 ) -> Op:
     """Declare and register an elementwise op.
 
     Either ``partials`` (of a function that is holomorphic where it takes complex input; ``None`` for an input through
     which nothing is differentiated) or ``vjp`` and ``jvp`` rules; the latter need not undo broadcasting. ``dtype`` maps
     input dtypes to the result's and raises `DTypeError` where there is none; by default NumPy's ufunc says.
-    ``commuting`` lists the dtypes for which swapping the two operands changes no bit of the result.
+    ``commuting`` lists the dtypes for which swapping the two operands changes no bit of the result. The results of
+    ufuncs are ``fresh`` without saying so; other traits are those of `Op`.
     """
     if partials is not None:
         vjp = tuple(None if p is None else _rule_from_partial(p, adjoint=True) for p in partials)
@@ -61,11 +68,15 @@ def elementwise(
         name,
         infer=lambda *inputs, **params: _infer(op, *inputs),
         kernel=kernel,
+        params=params,
         vjp=None if vjp is None else tuple(None if r is None else _unbroadcast(r, i) for i, r in enumerate(vjp)),
         jvp=None if jvp is None else tuple(None if r is None else _rebroadcast(r) for r in jvp),
         needs=needs,
         canonical=canonical,
         cheap=True,
+        view=view,
+        fresh=fresh or isinstance(kernel, np.ufunc),
+        exact=exact,
     )
     op.commuting = commuting
     op.result_dtypes = _ResultDTypes(name, dtype or ufunc_dtype(kernel))

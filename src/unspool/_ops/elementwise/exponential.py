@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unspool._dtypes import EXACT, REAL
 from unspool._ops.elementwise.arithmetic import add, multiply, square, subtract
 from unspool._ops.elementwise.build import binary_inexact, unary_inexact
 from unspool._ops.elementwise.choosing import where
@@ -122,7 +123,7 @@ def log1p(x: Any) -> Tensor:
 
 # --- roots -----------------------------------------------------------------------------------------------------------
 
-SQRT = elementwise("sqrt", np.sqrt, (Over(lambda out, x: multiply(out, 2)),), needs=(OUTPUT,))
+SQRT = elementwise("sqrt", np.sqrt, (Over(lambda out, x: multiply(out, 2)),), needs=(OUTPUT,), exact=REAL | EXACT)
 CBRT = elementwise(
     "cbrt", np.cbrt, (Over(lambda out, x: multiply(square(out), 3)),), needs=(OUTPUT,), dtype=real_only(lambda x: x)
 )

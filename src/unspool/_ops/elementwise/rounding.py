@@ -13,7 +13,7 @@ from unspool._ops.elementwise.arithmetic import multiply, sign
 from unspool._ops.elementwise.build import binary_inexact, unary
 from unspool._ops.elementwise.declare import elementwise
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import INPUTS, Op
+from unspool._ops.op import INPUTS, STRUCTURE, Op
 from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ ROUND = elementwise(
     vjp=(no_slope,),
     jvp=(no_slope,),
     dtype=lambda x: x,
+    params={"decimals": STRUCTURE},
 )
 
 

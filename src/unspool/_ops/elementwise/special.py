@@ -13,7 +13,7 @@ from unspool._ops.elementwise.build import as_inexact, binary_inexact, nary, una
 from unspool._ops.elementwise.comparison import logical_or, not_equal
 from unspool._ops.elementwise.declare import elementwise, real_only
 from unspool._ops.elementwise.exponential import exp, log
-from unspool._ops.op import INPUTS
+from unspool._ops.op import INPUTS, STRUCTURE
 from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ POLYGAMMA = elementwise(
     (lambda out, x, *, n: polygamma(n + 1, x),),
     needs=(INPUTS,),
     dtype=real_only(lambda x: x),
+    params={"n": STRUCTURE},
 )
 
 

@@ -13,7 +13,7 @@ from unspool._ops.elementwise.build import as_inexact, binary_inexact, nary, una
 from unspool._ops.elementwise.comparison import not_equal
 from unspool._ops.elementwise.declare import Over, elementwise
 from unspool._ops.elementwise.exponential import sqrt
-from unspool._ops.op import INPUTS, OUTPUT, Op, Rule
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, Rule
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -292,6 +292,7 @@ SINC: Op = elementwise(
     (lambda out, x, *, order: nary(SINC, x, order=order + 1),),
     needs=(INPUTS,),
     dtype=lambda x: x,
+    params={"order": STRUCTURE},
 )
 
 

@@ -25,7 +25,7 @@ from unspool._ops.indexing.selection import infer_selection, pick, put
 from unspool._ops.indexing.sorting import argsort
 from unspool._ops.indexing.template import flat_positions
 from unspool._ops.layout import reshape
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -74,7 +74,9 @@ def _edges(groups: Any, *, last: bool) -> Any:
     return edges
 
 
-IS_EDGE = register(Op("is_edge", infer=lambda groups, *, last: (groups.shape, BOOL), kernel=_edges))
+IS_EDGE = register(
+    Op("is_edge", infer=lambda groups, *, last: (groups.shape, BOOL), kernel=_edges, params={"last": STRUCTURE})
+)
 
 
 def _is_edge(groups: Tensor, *, last: bool) -> Tensor:
@@ -144,6 +146,7 @@ RECURRENCE = register(
         kernel=_recurrence_kernel,
         vjp=(_by_term, _by_factor, None),
         jvp=(_from_term, _from_factor, None),
+        params={"reverse": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

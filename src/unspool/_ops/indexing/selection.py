@@ -108,6 +108,7 @@ SLICE = register(
         sized=("index",),
         canonical=_canonical_slice,
         cheap=True,
+        view=True,
     )
 )
 
@@ -126,6 +127,7 @@ UNSLICE = register(
         vjp=(lambda ct, out, values, *, index, shape: pick_present(ct, index),),
         jvp=(lambda t, out, values, *, index, shape: put_present(t, shape, index),),
         sized=("index", "shape"),
+        fresh=True,
     )
 )
 

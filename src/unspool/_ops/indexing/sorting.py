@@ -17,7 +17,7 @@ from unspool._graph import Node
 from unspool._ops.indexing.selection import pick
 from unspool._ops.layout import normalize_axis, rearrange, reshape
 from unspool._ops.leaf import as_operands, as_tensor
-from unspool._ops.op import INPUTS, Op, register
+from unspool._ops.op import INPUTS, STRUCTURE, Op, register
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ SORT = register(
         kernel=_sort_kernel,
         vjp=(_sort_vjp,),
         jvp=(_sort_jvp,),
+        params={"axis": STRUCTURE, "descending": STRUCTURE},
         needs=(INPUTS,),
     )
 )
@@ -95,7 +96,14 @@ def _argsort_kernel(x: Any, *, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(order, axis)
 
 
-ARGSORT = register(Op("argsort", infer=lambda x, *, axis, descending: (x.shape, INT64), kernel=_argsort_kernel))
+ARGSORT = register(
+    Op(
+        "argsort",
+        infer=lambda x, *, axis, descending: (x.shape, INT64),
+        kernel=_argsort_kernel,
+        params={"axis": STRUCTURE, "descending": STRUCTURE},
+    )
+)
 
 
 def argsort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
@@ -129,6 +137,7 @@ SEARCHSORTED = register(
         "searchsorted",
         infer=_infer_searchsorted,
         kernel=lambda x1, x2, *, side: np.searchsorted(x1, x2, side=side),
+        params={"side": STRUCTURE},
     )
 )
 

@@ -50,6 +50,7 @@ SLICE_SET = register(
             lambda t, out, x, values, *, index: put_present(t, x.shape, index),
         ),
         sized=("index",),
+        fresh=True,
     )
 )
 
@@ -75,6 +76,7 @@ SLICE_ADD = register(
             lambda t, out, x, values, *, index: put_present(t, x.shape, index),
         ),
         sized=("index",),
+        fresh=True,
     )
 )
 

@@ -14,7 +14,7 @@ from unspool import _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._graph import Node
 from unspool._ops.layout.reshaping import embed, rearrange, replaced, source_to_read
-from unspool._ops.op import Op, register
+from unspool._ops.op import SIZE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ CROP = register(
         kernel=_crop_kernel,
         vjp=(_crop_vjp,),
         jvp=(lambda t, out, x, *, start, shape: rearrange(t, lambda inner: crop(inner, start, shape)),),
-        sized=("start", "shape"),
+        params={"start": SIZE, "shape": SIZE},
         canonical=_canonical_crop,
+        view=True,
     )
 )
 
@@ -130,7 +131,7 @@ ZERO_PAD = register(
         kernel=_zero_pad_kernel,
         vjp=(lambda ct, out, x, *, before, after: rearrange(ct, lambda inner: crop(inner, before, x.shape)),),
         jvp=(lambda t, out, x, *, before, after: _pad_absent(t, before, after),),
-        sized=("before", "after"),
+        params={"before": SIZE, "after": SIZE},
         canonical=_canonical_zero_pad,
     )
 )

@@ -20,7 +20,7 @@ from unspool._ops.elementwise import where
 from unspool._ops.layout.axes import moveaxis, ravel
 from unspool._ops.layout.reshaping import embed, normalize_axis, rearrange, source_to_read
 from unspool._ops.leaf import as_tensor, constant
-from unspool._ops.op import Op, register
+from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ DIAGONAL = register(
         kernel=lambda x, *, offset: np.diagonal(x, offset, -2, -1),
         vjp=(_diagonal_vjp,),
         jvp=(lambda t, out, x, *, offset: rearrange(t, lambda inner: _read_diagonal(inner, offset)),),
+        params={"offset": STRUCTURE},
         canonical=_canonical_diagonal,
+        view=True,
     )
 )
 
@@ -103,7 +105,7 @@ EMBED_DIAGONAL = register(
         kernel=_embed_diagonal_kernel,
         vjp=(_embed_diagonal_vjp,),
         jvp=(lambda t, out, x, *, rows, columns, offset: _embed_absent(t, rows, columns, offset),),
-        sized=("rows", "columns"),
+        params={"rows": SIZE, "columns": SIZE, "offset": STRUCTURE},
     )
 )
 
@@ -204,7 +206,7 @@ TRI_MASK = register(
         "tri_mask",
         infer=lambda *, rows, columns, k, upper: ((rows, columns), BOOL),
         kernel=_tri_mask_kernel,
-        sized=("rows", "columns"),
+        params={"rows": SIZE, "columns": SIZE, "k": STRUCTURE, "upper": STRUCTURE},
     )
 )
 

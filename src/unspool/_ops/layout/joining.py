@@ -23,7 +23,7 @@ from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, expand_
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
-from unspool._ops.op import JointRule, Op, parts, register
+from unspool._ops.op import SIZE, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError, SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ CONCAT = register(
         kernel=lambda *arrays, axis: np.concatenate(arrays, axis),
         vjp=JointRule(_concat_vjp),
         jvp=_concat_jvp,
+        params={"axis": STRUCTURE},
         canonical=lambda *inputs, axis: inputs[0] if len(inputs) == 1 else None,
+        fresh=True,
     )
 )
 
@@ -242,8 +244,9 @@ SPLIT = register(
         kernel=_split_kernel,
         vjp=(_split_vjp,),
         jvp=_split_jvp,  # type: ignore[arg-type]
-        sized=("sizes",),
+        params={"sizes": SIZE, "axis": STRUCTURE},
         multi=True,
+        view=True,
     )
 )
 

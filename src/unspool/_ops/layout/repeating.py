@@ -22,7 +22,7 @@ from unspool._ops.layout.axes import ravel
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import broadcast_to, embed, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_shape, as_tensor
-from unspool._ops.op import Op, register
+from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ COPY_ALONG = register(
         kernel=_copy_along_kernel,
         vjp=(lambda ct, out, x, *, axis, **copies: _sum_present(ct, axis, size=x.shape[axis], **copies),),
         jvp=(lambda t, out, x, **copies: _copy_present(t, **copies),),
-        sized=("amounts",),
+        params={"axis": STRUCTURE, "pattern": STRUCTURE, "amounts": SIZE},
     )
 )
 
@@ -114,7 +114,7 @@ SUM_COPIES = register(
         kernel=_sum_copies_kernel,
         vjp=(lambda ct, out, x, *, size, **copies: _copy_present(ct, **copies),),
         jvp=(lambda t, out, x, **copies: _sum_present(t, **copies),),
-        sized=("amounts", "size"),
+        params={"axis": STRUCTURE, "pattern": STRUCTURE, "amounts": SIZE, "size": SIZE},
     )
 )
 

@@ -19,7 +19,7 @@ from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.elementwise import MASK, fold_to_shape, mask
 from unspool._ops.leaf import as_shape, as_tensor, constant
-from unspool._ops.op import Op, register
+from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -139,9 +139,10 @@ RESHAPE = register(
         kernel=_reshape_kernel,
         vjp=(lambda ct, out, x, *, shape: rearrange(ct, lambda inner: reshape(inner, x.shape)),),
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: reshape(inner, shape)),),
-        sized=("shape",),
+        params={"shape": SIZE},
         canonical=_canonical_reshape,
         cheap=True,
+        view=True,
     )
 )
 
@@ -189,8 +190,10 @@ PERMUTE = register(
         kernel=lambda x, *, axes: x.transpose(axes),
         vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: permute_dims(inner, _inverse(axes))),),
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: permute_dims(inner, axes)),),
+        params={"axes": STRUCTURE},
         canonical=_canonical_permute,
         cheap=True,
+        view=True,
     )
 )
 
@@ -243,9 +246,10 @@ BROADCAST_TO = register(
         kernel=lambda x, *, shape: np.broadcast_to(x, shape),
         vjp=(lambda ct, out, x, *, shape: fold_to_shape(ct, x.shape),),
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: broadcast_to(inner, shape)),),
-        sized=("shape",),
+        params={"shape": SIZE},
         canonical=_canonical_broadcast,
         cheap=True,
+        view=True,
     )
 )
 

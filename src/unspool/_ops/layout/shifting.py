@@ -20,7 +20,7 @@ from unspool._ops.layout.reshaping import (
     source_to_read,
 )
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import Op, register
+from unspool._ops.op import STRUCTURE, Op, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ FLIP = register(
         kernel=lambda x, *, axes: np.flip(x, axes),
         vjp=(lambda ct, out, x, *, axes: rearrange(ct, lambda inner: flip(inner, axes)),),
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: flip(inner, axes)),),
+        params={"axes": STRUCTURE},
         canonical=_canonical_flip,
         cheap=True,
+        view=True,
     )
 )
 
@@ -146,6 +148,7 @@ ROLL = register(
             ),
         ),
         jvp=(lambda t, out, x, *, shifts, axes: rearrange(t, lambda inner: roll(inner, shifts, axes)),),
+        params={"shifts": STRUCTURE, "axes": STRUCTURE},
         canonical=_canonical_roll,
     )
 )

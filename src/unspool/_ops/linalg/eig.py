@@ -24,7 +24,7 @@ from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gauge import Tolerances, as_tolerance, tolerances_for
 from unspool._ops.linalg.matrices import adjoint, as_square
 from unspool._ops.linalg.solving import solve
-from unspool._ops.op import OUTPUT, Op, parts, register
+from unspool._ops.op import OUTPUT, STRUCTURE, Op, parts, register
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -160,7 +160,18 @@ def _jvp(
     return layout.diagonal(t, 0, -2, -1), elementwise.subtract(moved, elementwise.multiply(v, along))
 
 
-EIG = register(Op("eig", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
+EIG = register(
+    Op(
+        "eig",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        params={"degeneracy": STRUCTURE, "gauge": STRUCTURE, "broaden": STRUCTURE},
+        needs=(OUTPUT,),
+        multi=True,
+    )
+)
 
 
 # --- gaps ------------------------------------------------------------------------------------------------------------
@@ -206,6 +217,7 @@ INVERSE_GAPS = register(
         kernel=_inverse_gaps_kernel,
         vjp=(_pull_gaps,),
         jvp=(_push_gaps,),
+        params={"degeneracy": STRUCTURE},
         needs=(OUTPUT,),
     )
 )

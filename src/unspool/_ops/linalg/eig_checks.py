@@ -20,7 +20,7 @@ from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.cancellation import scale_of
 from unspool._ops.linalg.gauge import Tolerances, refusal
-from unspool._ops.op import Op, register
+from unspool._ops.op import STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -107,6 +107,7 @@ EIG_COTANGENT = register(
         kernel=_cotangent_kernel,
         vjp=lambda i, ct, *nodes, **params: ct if i == 0 else None,
         jvp=lambda tangents, *nodes, **params: tangents[0],
+        params={"names": STRUCTURE, "degeneracy": STRUCTURE, "gauge": STRUCTURE, "blocks": STRUCTURE},
     )
 )
 EIG_TANGENT = register(
@@ -116,6 +117,7 @@ EIG_TANGENT = register(
         kernel=_tangent_kernel,
         vjp=(lambda ct, *nodes, **params: ct, None, None),
         jvp=(lambda t, *nodes, **params: t, None, None),
+        params={"degeneracy": STRUCTURE, "gauge": STRUCTURE, "blocks": STRUCTURE},
     )
 )
 

@@ -27,7 +27,7 @@ from unspool._ops.linalg.hermitian import as_hermitian, hermitian_array
 from unspool._ops.linalg.matrices import adjoint, hermitian_part, skew_part
 from unspool._ops.linalg.null_spaces import generic_null_eigenvectors
 from unspool._ops.linalg.svd import column_phases
-from unspool._ops.op import OUTPUT, Op, parts, register
+from unspool._ops.op import OUTPUT, STRUCTURE, Op, parts, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -168,4 +168,21 @@ def _in_basis(t: Tensor, vectors: Tensor) -> Tensor:
     return hermitian_part(matmul(matmul(adjoint(vectors), t), vectors))
 
 
-EIGH_OP = register(Op("eigh", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
+EIGH_OP = register(
+    Op(
+        "eigh",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        params={
+            "lower": STRUCTURE,
+            "degeneracy": STRUCTURE,
+            "gauge": STRUCTURE,
+            "phase": STRUCTURE,
+            "broaden": STRUCTURE,
+        },
+        needs=(OUTPUT,),
+        multi=True,
+    )
+)

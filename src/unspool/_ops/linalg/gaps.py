@@ -36,7 +36,7 @@ from unspool._ops import elementwise, layout, reduction
 from unspool._ops.broadcasting import sum_to_shape
 from unspool._ops.cancellation import largest_modulus, scale_of
 from unspool._ops.linalg.gauge import refusal
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -143,6 +143,7 @@ GAP_QUOTIENT = register(
         kernel=_quotient_kernel,
         vjp=(_pull_numerator, _pull_left, _pull_right),
         jvp=(_push_numerator, _push_left, _push_right),
+        params={"sign": STRUCTURE, "degeneracy": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )
@@ -237,6 +238,13 @@ GAUGE_CHECK = register(
         kernel=_check_kernel,
         vjp=lambda i, ct, *nodes, **params: ct if i == 0 else None,
         jvp=_push_check,
+        params={
+            "what": STRUCTURE,
+            "sign": STRUCTURE,
+            "degeneracy": STRUCTURE,
+            "gauge": STRUCTURE,
+            "diagonal": STRUCTURE,
+        },
     )
 )
 
@@ -334,6 +342,7 @@ SETTLED_VALUES = register(
         kernel=_settled_kernel,
         vjp=lambda i, ct, *nodes, **params: ct if i == 0 else None,
         jvp=lambda tangents, *nodes, **params: tangents[0],
+        params={"what": STRUCTURE, "degeneracy": STRUCTURE, "gauge": STRUCTURE, "zeros": STRUCTURE},
     )
 )
 

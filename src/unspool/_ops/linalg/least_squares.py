@@ -24,7 +24,7 @@ from unspool._ops.linalg import gauge
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.solving import matrix_and_columns
-from unspool._ops.op import INPUTS, OUTPUT, Op, parts, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, parts, register
 from unspool.errors import ArgumentError, RankError
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ PINV = register(
         kernel=_pinv_kernel,
         vjp=(_vjp_pinv,),
         jvp=_jvp_pinv,
+        params={"rtol": STRUCTURE, "hermitian": STRUCTURE},
         needs=(INPUTS, OUTPUT),
         multi=True,
     )
@@ -312,6 +313,7 @@ LSTSQ = register(
         kernel=lambda p, ranks, a, b, *, constant_rank: np.matmul(p, b),
         vjp=(None, None, _vjp_lstsq_a, _vjp_lstsq_b),
         jvp=(None, None, _jvp_lstsq_a, _jvp_lstsq_b),
+        params={"constant_rank": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

@@ -25,7 +25,7 @@ from unspool._ops.linalg.gauge import Tolerances
 from unspool._ops.linalg.matrices import adjoint, as_matrix, smaller_side
 from unspool._ops.linalg.qr_checks import divide_full_rank, tolerances_of_call
 from unspool._ops.linalg.triangular import solve_triangular
-from unspool._ops.op import OUTPUT, Op, parts, register
+from unspool._ops.op import OUTPUT, STRUCTURE, Op, parts, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -157,4 +157,15 @@ def _jvp(tangents: Any, out: Any, x: Tensor, *, tol: Tolerances) -> Any:
     return None, None, lower_t, upper_t
 
 
-LU = register(Op("lu", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
+LU = register(
+    Op(
+        "lu",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        params={"tol": STRUCTURE},
+        needs=(OUTPUT,),
+        multi=True,
+    )
+)

@@ -23,7 +23,7 @@ from unspool._ops.linalg.matrices import adjoint, as_matrix, hermitian_part
 from unspool._ops.linalg.qr import lq, qr
 from unspool._ops.linalg.qr_checks import tolerances_of_call
 from unspool._ops.linalg.solving import solve
-from unspool._ops.op import INPUTS, OUTPUT, Op, parts, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, parts, register
 from unspool.errors import ArgumentError, RankError
 
 if TYPE_CHECKING:
@@ -157,7 +157,18 @@ def _jvp(tangents: Any, out: Any, x: Tensor, *, rank: float) -> Any:
     return u_t, p_t
 
 
-POLAR = register(Op("polar", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
+POLAR = register(
+    Op(
+        "polar",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        params={"rank": STRUCTURE},
+        needs=(OUTPUT,),
+        multi=True,
+    )
+)
 
 
 # --- the Lyapunov equation -------------------------------------------------------------------------------------------
@@ -205,6 +216,7 @@ LYAPUNOV = register(
         kernel=_lyapunov_kernel,
         vjp=(_lyapunov_p_vjp, _lyapunov_c_rule),
         jvp=(_lyapunov_p_jvp, _lyapunov_c_rule),
+        params={"rank": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

@@ -35,7 +35,7 @@ from unspool._ops.linalg.qr_checks import (
     tolerances_of_call,
 )
 from unspool._ops.linalg.triangular import lower_half
-from unspool._ops.op import OUTPUT, Op, parts, register
+from unspool._ops.op import OUTPUT, STRUCTURE, Op, parts, register
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -293,4 +293,15 @@ def _reduced_jvp(t: Tensor, q: Tensor, r: Tensor, tol: Tolerances) -> tuple[Tens
     return q_t, r_t
 
 
-QR = register(Op("qr", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
+QR = register(
+    Op(
+        "qr",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        params={"complete": STRUCTURE, "positive": STRUCTURE, "checked": STRUCTURE, "tol": STRUCTURE},
+        needs=(OUTPUT,),
+        multi=True,
+    )
+)

@@ -27,7 +27,7 @@ from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gauge import Tolerances, as_tolerance, refusal, tolerances_for
 from unspool._ops.linalg.matrices import adjoint
 from unspool._ops.linalg.triangular import divide_triangular, keep_triangle, solve_triangular_kernel
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool.errors import RankError
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ CHECK_PHASES = register(
         kernel=_check_phases_kernel,
         vjp=lambda i, ct, out, *inputs, tol: ct if i == 0 else None,
         jvp=lambda tangents, out, *inputs, tol: tangents[0],
+        params={"tol": STRUCTURE},
     )
 )
 
@@ -129,6 +130,7 @@ CHECK_BASIS = register(
         kernel=_check_basis_kernel,
         vjp=(lambda ct, out, rest_ct, rest, *, tol: ct, None),
         jvp=(lambda t, out, rest_ct, rest, *, tol: t, None),
+        params={"tol": STRUCTURE},
     )
 )
 
@@ -181,6 +183,7 @@ FULL_RANK = register(
         kernel=_full_rank_kernel,
         vjp=(lambda ct, out, u, b, *, rank, what: ct, None),
         jvp=(lambda t, out, u, b, *, rank, what: t, None),
+        params={"rank": STRUCTURE, "what": STRUCTURE},
     )
 )
 
@@ -271,6 +274,7 @@ DIVIDE_COTANGENT = register(
         kernel=_divide_cotangent_kernel,
         vjp=_divide_cotangent_vjp,
         jvp=_divide_cotangent_jvp,
+        params={"tol": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

@@ -25,7 +25,7 @@ from unspool._ops.linalg.factoring import is_factored, lapack, lu_factors, refus
 from unspool._ops.linalg.finite import nan_to_nan
 from unspool._ops.linalg.matrices import adjoint as adjoint_of
 from unspool._ops.linalg.matrices import as_square
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -253,6 +253,7 @@ SOLVE = register(
         kernel=_solve_kernel,
         vjp=(None, None, _vjp_solve_a, _vjp_solve_b),
         jvp=(None, None, _jvp_solve_a, _jvp_solve_b),
+        params={"adjoint": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )
@@ -315,6 +316,7 @@ INV = register(
         kernel=inverse_kernel,
         vjp=(None, None, _vjp_inv),
         jvp=(None, None, _jvp_inv),
+        params={"strict": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

@@ -34,7 +34,7 @@ from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add, negative, subtract
 from unspool._ops.linalg.gauge import refusal
 from unspool._ops.linalg.matrices import adjoint
-from unspool._ops.op import INPUTS, OUTPUT, JointRule, Op, parts, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op, parts, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -285,6 +285,13 @@ MOTION = register(
         kernel=_motion_kernel,
         vjp=JointRule(_motion_vjp, lambda params: [True] * 5 + [False] * (5 if params["check"] else 3)),
         jvp=_motion_jvp,
+        params={
+            "degeneracy": STRUCTURE,
+            "gauge": STRUCTURE,
+            "check": STRUCTURE,
+            "protected": STRUCTURE,
+            "trusted": STRUCTURE,
+        },
         needs=(INPUTS, OUTPUT),
         multi=True,
     )

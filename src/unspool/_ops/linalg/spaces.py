@@ -26,7 +26,7 @@ from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, smaller_
 from unspool._ops.linalg.space_motion import conjugated, equal_within, motion
 from unspool._ops.linalg.svd import SVDResult, decompose
 from unspool._ops.linalg.truncated import between_multiplets, chosen_rank
-from unspool._ops.op import INPUTS, OUTPUT, Op, parts, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -259,7 +259,9 @@ def _factors_kernel(x: Any, *, hermitian: bool) -> Any:
     return vectors, np.abs(values), np.where(values < 0, -1, 1).astype(values.dtype)[..., None] * conjugated(vectors)
 
 
-FACTORS = register(Op("space_factors", infer=_infer_factors, kernel=_factors_kernel, multi=True))
+FACTORS = register(
+    Op("space_factors", infer=_infer_factors, kernel=_factors_kernel, params={"hermitian": STRUCTURE}, multi=True)
+)
 
 
 # --- the op ----------------------------------------------------------------------------------------------------------
@@ -299,6 +301,13 @@ SPACE = register(
         kernel=_kernel,
         vjp=(_vjp, None, None, None),
         jvp=_jvp,
+        params={
+            "rank": STRUCTURE,
+            "degeneracy": STRUCTURE,
+            "gauge": STRUCTURE,
+            "protected": STRUCTURE,
+            "trusted": STRUCTURE,
+        },
         needs=(INPUTS, OUTPUT),
         multi=True,
     )

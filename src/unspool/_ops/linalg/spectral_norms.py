@@ -18,7 +18,7 @@ from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.least_squares import chosen_tolerance, large, relative_tolerance
 from unspool._ops.linalg.matrices import as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.solving import inverse
-from unspool._ops.op import Op, register
+from unspool._ops.op import STRUCTURE, Op, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -146,4 +146,11 @@ def _rank_kernel(a: Any, *, tol: float | None, rtol: float | None, hermitian: bo
     return np.count_nonzero(kept, axis=-1)
 
 
-MATRIX_RANK = register(Op("matrix_rank", infer=_infer_rank, kernel=_rank_kernel))
+MATRIX_RANK = register(
+    Op(
+        "matrix_rank",
+        infer=_infer_rank,
+        kernel=_rank_kernel,
+        params={"tol": STRUCTURE, "rtol": STRUCTURE, "hermitian": STRUCTURE},
+    )
+)

@@ -30,7 +30,7 @@ from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.gaps import SVD, TANGENT
 from unspool._ops.linalg.matrices import adjoint, as_matrix, hermitian_part, skew_part, smaller_side
 from unspool._ops.linalg.null_spaces import generic_null_vectors
-from unspool._ops.op import OUTPUT, Op, parts, register
+from unspool._ops.op import OUTPUT, STRUCTURE, Op, parts, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -309,7 +309,24 @@ def _full_jvp(out: Any, shape: Shape, inner: Tensor, scale: Tensor, rule: Divisi
     return u_t, _values_jvp(_crop(inner, k, k), s, scale, rule), vh_t
 
 
-SVD_OP = register(Op("svd", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=_jvp, needs=(OUTPUT,), multi=True))
+SVD_OP = register(
+    Op(
+        "svd",
+        infer=_infer,
+        kernel=_kernel,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        params={
+            "full": STRUCTURE,
+            "degeneracy": STRUCTURE,
+            "gauge": STRUCTURE,
+            "phase": STRUCTURE,
+            "broaden": STRUCTURE,
+        },
+        needs=(OUTPUT,),
+        multi=True,
+    )
+)
 
 
 # --- phases ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from unspool._ops import elementwise
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg import schur
 from unspool._ops.linalg.matrices import adjoint
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -78,6 +78,7 @@ SYLVESTER = register(
         kernel=_kernel,
         vjp=(_vjp_a, _vjp_b, _vjp_c),
         jvp=(_jvp_a, _jvp_b, _jvp_c),
+        params={"rtol": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

@@ -23,7 +23,7 @@ from unspool._ops.layout.diagonals import TRI_MASK
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.matrices import adjoint as adjoint_of
 from unspool._ops.linalg.matrices import as_square
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool.errors import RankError, ShapeError
 
 if TYPE_CHECKING:
@@ -242,6 +242,7 @@ SOLVE_TRIANGULAR = register(
         kernel=solve_triangular_kernel,
         vjp=(_matrix_vjp, _right_side_vjp),
         jvp=(_matrix_jvp, _right_side_jvp),
+        params={"lower": STRUCTURE, "adjoint": STRUCTURE, "unit_diagonal": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

@@ -14,7 +14,7 @@ from unspool import _graph
 from unspool._dtypes import inexact_dtype
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, expand_like, reduced_shape, spread
 from unspool._ops.reduction.logic import any
 from unspool._ops.reduction.sums import sum
@@ -66,6 +66,7 @@ LOGSUMEXP = register(
         kernel=_logsumexp_kernel,
         vjp=(_logsumexp_vjp,),
         jvp=(_logsumexp_jvp,),
+        params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )
@@ -128,6 +129,7 @@ SOFTMAX = register(
         kernel=_softmax_kernel,
         vjp=(_softmax_vjp,),
         jvp=(_softmax_jvp,),
+        params={"axis": STRUCTURE},
         needs=(OUTPUT,),
     )
 )
@@ -161,6 +163,7 @@ LOG_SOFTMAX = register(
         kernel=_log_softmax_kernel,
         vjp=(_log_softmax_vjp,),
         jvp=(lambda t, out, x, *, axis: t - sum(t * elementwise.exp(out), axis=axis, keepdims=True),),
+        params={"axis": STRUCTURE},
         needs=(OUTPUT,),
     )
 )

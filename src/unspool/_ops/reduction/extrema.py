@@ -16,7 +16,7 @@ from unspool._dtypes import BOOL, INT64, REAL, DType
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor, constant
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import (
     Axis,
     expand_like,
@@ -80,8 +80,10 @@ def _extremum_op(name: str, ufunc: np.ufunc, neutral: Any, beaten: Any) -> Op:
             kernel=kernel,
             vjp=(vjp,),
             jvp=(jvp,),
+            params={"axis": STRUCTURE, "keepdims": STRUCTURE, "or_neutral": STRUCTURE},
             needs=(INPUTS, OUTPUT),
             canonical=lambda x, *, axis, keepdims, or_neutral: None if axis else x,
+            fresh=True,
         )
     )
 
@@ -183,7 +185,7 @@ def _position_op(name: str, kernel: Any) -> Op:
         refuse_empty(x.shape, axes, name)
         return reduced_shape(x.shape, axes, keepdims), INT64
 
-    return register(Op(name, infer=infer, kernel=kernel))
+    return register(Op(name, infer=infer, kernel=kernel, params={"axis": STRUCTURE, "keepdims": STRUCTURE}))
 
 
 ARGMAX = _position_op("argmax", lambda x, *, axis, keepdims: np.argmax(x, axis=axis, keepdims=keepdims))

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import INPUTS, Op, register
+from unspool._ops.op import INPUTS, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, reduced_shape, reduced_size, selection, spread, widened
 from unspool._ops.reduction.recurrence import shift
 from unspool._ops.reduction.scan import cumprod
@@ -53,8 +53,10 @@ PROD = register(
         kernel=lambda x, *, axis, keepdims: np.multiply.reduce(x, axis=axis, keepdims=keepdims),
         vjp=(_prod_vjp,),
         jvp=(_prod_jvp,),
+        params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         needs=(INPUTS,),
         canonical=lambda x, *, axis, keepdims: None if axis else x,
+        fresh=True,
     )
 )
 

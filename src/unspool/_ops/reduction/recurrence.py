@@ -18,7 +18,7 @@ from unspool._dtypes import BOOL, INT64, promote
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import constant
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -83,6 +83,7 @@ SHIFT = register(
         kernel=_shift_kernel,
         vjp=(_shift_vjp,),
         jvp=(lambda t, out, x, *, axis, fill, back: shift(t, axis=axis, fill=0, back=back),),
+        params={"axis": STRUCTURE, "fill": STRUCTURE, "back": STRUCTURE},
     )
 )
 
@@ -158,6 +159,7 @@ RECURRENCE = register(
             _jvp_of_factors,
             lambda t, out, a, b, *, axis, adjoint: recurrence(a, t, axis=axis, adjoint=adjoint),
         ),
+        params={"axis": STRUCTURE, "adjoint": STRUCTURE},
         needs=(INPUTS, OUTPUT),
     )
 )

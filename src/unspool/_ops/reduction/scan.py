@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor, constant
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import widened
 from unspool._ops.reduction.recurrence import recurrence, shift, through_scan
 from unspool.errors import ShapeError
@@ -37,6 +37,8 @@ CUMSUM = register(
             ),
         ),
         jvp=(lambda t, out, x, *, axis: cumsum(t, axis=axis),),
+        params={"axis": STRUCTURE},
+        fresh=True,
     )
 )
 
@@ -78,7 +80,9 @@ CUMPROD = register(
         kernel=lambda x, *, axis: np.multiply.accumulate(x, axis=axis),
         vjp=(_cumprod_vjp,),
         jvp=(_cumprod_jvp,),
+        params={"axis": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        fresh=True,
     )
 )
 

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import Op, register
+from unspool._ops.op import STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, reduced_shape, selection, spread, widened
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ SUM = register(
         kernel=lambda x, *, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
         vjp=(lambda ct, out, x, *, axis, keepdims: spread(ct, x, axis),),
         jvp=(lambda t, out, x, *, axis, keepdims: sum(t, axis=axis, keepdims=keepdims),),
+        params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         canonical=lambda x, *, axis, keepdims: None if axis else x,
+        fresh=True,
     )
 )
 
