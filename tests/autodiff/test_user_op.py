@@ -193,6 +193,11 @@ def test_a_rule_with_a_wrong_shape_names_its_op() -> None:
         ("bad", {"kernel": np.abs, "jvp": 3}, "jvp of op 'bad'"),
         ("bad", {"kernel": np.abs, "needs": ("input",)}, "needs of op 'bad'"),
         ("bad", {"kernel": np.abs, "multi": True}, "needs an infer function"),
+        ("bad", {"kernel": np.abs, "params": ("axis",)}, "params of op 'bad'"),
+        ("bad", {"kernel": np.abs, "params": {"axis": "axis"}}, "parameter 'axis' of op 'bad'"),
+        ("bad", {"kernel": lambda x: x, "params": {"axis": "size"}}, r"kernel of op 'bad' has .* \[\], but \['axis'\]"),
+        ("bad", {"kernel": lambda x, *, n: x, "params": {}}, r"kernel of op 'bad' has .* \['n'\], but \[\]"),
+        ("bad", {"kernel": lambda x, *, n: x, "infer": lambda x: (x.shape, x.dtype)}, r"infer of op 'bad' has"),
     ],
 )
 def test_definitions_that_contradict_themselves_are_refused(name: str, parts: Any, message: str) -> None:
@@ -208,3 +213,38 @@ def test_calls_that_do_not_fit_the_definition_are_refused() -> None:
         f()
     with pytest.raises(OpDefinitionError, match=r"infer of op 'strange' must return \(shape, dtype\)"):
         define("strange", kernel=np.abs, infer=lambda x: 3)(X)
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_the_keyword_only_ones_of_the_kernel() -> None:
+    scaled = define("scaled", kernel=lambda x, *, by, shift=0.0: x * by + shift)
+    np.testing.assert_array_equal(scaled(X, by=2.0).eval(), X * 2.0)
+    assert scaled(X, by=2.0) is scaled(X, shift=0.0, by=2.0)
+    with pytest.raises(
+        OpDefinitionError, match=r"'user:scaled' was given 'times' but has the parameters \['by', 'shift'\]"
+    ):
+        scaled(X, times=2.0)
+    with pytest.raises(OpDefinitionError, match="'user:scaled' was not given its parameter 'by'"):
+        scaled(X)
+
+
+def test_what_a_kernel_would_take_without_naming_it_is_declared_or_refused() -> None:
+    def kernel(x: Any, **options: Any) -> Any:
+        return np.round(x, **options)
+
+    with pytest.raises(OpDefinitionError, match="was given 'decimals' but has"):
+        define("rounded", kernel=kernel)(X, decimals=1)
+    rounded = define("rounded", kernel=kernel, params={"decimals": "structure"})
+    np.testing.assert_array_equal(rounded(X, decimals=1).eval(), np.round(X, 1))
+
+
+def test_a_parameter_that_is_a_size_may_be_symbolic() -> None:
+    def infer(x: Any, *, length: Any) -> Any:
+        return (length,), x.dtype
+
+    first = define("first", kernel=lambda x, *, length: x[:length], infer=infer, params={"length": "size"})
+    n = us.dims("n")
+    x = us.placeholder((n,))
+    np.testing.assert_array_equal(first(x, length=n // 2).eval({x: np.arange(6.0)}), [0.0, 1.0, 2.0])

@@ -62,11 +62,11 @@ def test_an_op_is_recorded_with_the_parameters_it_declares(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"infer": lambda x, *, axis: same(x), "kernel": np.abs}, r"infer of op 'odd' takes .*'axis'.* but \[\] are"),
-        ({"infer": same, "kernel": lambda x, *, axis: x}, r"kernel of op 'odd' takes .*'axis'"),
+        ({"infer": lambda x, *, axis: same(x), "kernel": np.abs}, r"infer of op 'odd' has .*'axis'.* but \[\] are"),
+        ({"infer": same, "kernel": lambda x, *, axis: x}, r"kernel of op 'odd' has .*'axis'"),
         (
             {"infer": same, "kernel": np.abs, "params": {"axis": STRUCTURE}},
-            r"infer of op 'odd' takes the parameters \[\]",
+            r"infer of op 'odd' has the keyword-only parameters \[\]",
         ),
         ({"infer": lambda x, **_: same(x), "kernel": np.abs, "params": {"n": "number"}}, "'n' of op 'odd' .*'number'"),
     ],

@@ -6,8 +6,9 @@ declared, and the arrays it gets are read-only, so that a mistake shows up where
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,19 @@ from unspool._ops.broadcasting import align, broadcast_shapes
 from unspool._ops.elementwise import fold_to_shape
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import as_operands, as_shape, as_tensor
-from unspool._ops.op import INPUTS, OUTPUT, REGISTRY, Op, Rules, parts, register
+from unspool._ops.op import (
+    INPUTS,
+    OUTPUT,
+    REGISTRY,
+    SIZE,
+    STRUCTURE,
+    Op,
+    Rules,
+    check_params,
+    keywords_of,
+    parts,
+    register,
+)
 from unspool.errors import OpDefinitionError
 
 if TYPE_CHECKING:
@@ -52,6 +65,7 @@ def op(
     infer: Callable[..., Any] | Literal["elementwise"] | None = None,
     vjp: Rules = None,
     jvp: Rules = None,
+    params: Mapping[str, str] | None = None,
     needs: Sequence[str] = (INPUTS, OUTPUT),
     multi: bool = False,
     replace: bool = False,
@@ -76,6 +90,10 @@ def op(
         One rule per input, ``rule(t, out, *inputs, **params)``, whose results are summed, or one function
         ``jvp(tangents, out, *inputs, **params)`` with ``None`` for inputs that do not move. If only one of ``vjp`` and
         ``jvp`` is given, the other is its transpose.
+    params : mapping of str to {"structure", "size"}, optional
+        What the parameters are, which are keyword-only in ``kernel`` and ``infer``: part of what the program is (an
+        axis, a degree, a flag), or a size, which may be symbolic. By default the keyword-only parameters of the kernel
+        are structure. What changes from step to step of a loop is better an input.
     needs : sequence of {"inputs", "output"}
         Which values the vjp rules look at.
     multi : bool
@@ -89,6 +107,11 @@ def op(
     -------
     callable
         Takes tensors and arrays by position and static, hashable parameters by keyword.
+
+    Raises
+    ------
+    OpDefinitionError
+        If the parts do not fit together; when it is called, if inputs or parameters do not fit what was declared.
 
     Examples
     --------
@@ -105,12 +128,14 @@ def op(
     _check_definition(name, kernel, infer, vjp, jvp, needs, multi)
     rule = _infer_rule(infer, multi)
     elementwise = infer == "elementwise"
+    declared = _declared_params(name, params, kernel, infer)
     made = Op(
         PREFIX + name,
         infer=lambda *inputs, **params: _declared(name, rule, inputs, params, multi),
         kernel=_checked_kernel(name, kernel, rule, multi),
         vjp=_finish_vjp(vjp, _fold if elementwise else _as_given),
         jvp=_finish_jvp(jvp, _spread if elementwise else _as_given),
+        params=declared,
         needs=tuple(needs),
         multi=multi,
         users_own=True,
@@ -119,9 +144,11 @@ def op(
         if replace:
             REGISTRY.pop(made.name, None)
         register(made)
+    defaults = getattr(inspect.unwrap(kernel), "__kwdefaults__", None) or {}
 
-    def apply(*operands: Any, **params: Any) -> Any:
+    def apply(*operands: Any, **given: Any) -> Any:
         inputs = as_operands(*operands)
+        params = _with_defaults(made, given, defaults)
         _check_call(made, inputs, params)
         if elementwise:
             inputs, _ = align(*inputs)
@@ -132,6 +159,41 @@ def op(
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = kernel.__doc__
     return apply
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+def _declared_params(name: str, params: Mapping[str, str] | None, kernel: Any, infer: Any) -> Mapping[str, str]:
+    """Return what the parameters of an op are, held against what its functions take."""
+    functions = {"kernel": inspect.unwrap(kernel)}
+    if callable(infer):
+        functions["infer"] = inspect.unwrap(infer)
+    if params is None:
+        params = dict.fromkeys(keywords_of(functions["kernel"])[0], STRUCTURE)
+    elif not isinstance(params, Mapping):
+        raise OpDefinitionError(f"params of op {name!r} maps names to {STRUCTURE!r} or {SIZE!r}, got {params!r}")
+    check_params(name, params, functions)
+    return params
+
+
+def _with_defaults(made: Op, given: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a call in the order in which they are declared, those of the kernel that are not given.
+
+    So two ways to write one call are one node.
+    """
+    if not given and not made.params:
+        return given
+    undeclared = [key for key in given if key not in made.params]
+    if undeclared:
+        raise OpDefinitionError(
+            f"op {made.name!r} was given {undeclared[0]!r} but has the parameters {sorted(made.params)}; they are the "
+            "keyword-only ones of its kernel, or what params={...} of us.op declares"
+        )
+    missing = [key for key in made.params if key not in given and key not in defaults]
+    if missing:
+        raise OpDefinitionError(f"op {made.name!r} was not given its parameter {missing[0]!r}")
+    return {key: given[key] if key in given else defaults[key] for key in made.params}
 
 
 # --- shapes and values -----------------------------------------------------------------------------------------------

@@ -178,7 +178,9 @@ class Op(OpBase):
         self.kernel = kernel
         self.vjp = vjp
         self.jvp = jvp
-        self.params = _declared(name, params, sized, infer, kernel)
+        declared = _from_sizes(sized, infer, kernel) if params is None else params
+        check_params(name, declared, {"infer": infer, "kernel": kernel})
+        self.params = MappingProxyType(dict(declared))
         self.needs = needs
         self.sized = tuple([parameter for parameter, kind in self.params.items() if kind == SIZE])
         self.canonical = canonical
@@ -204,28 +206,27 @@ class Op(OpBase):
         return lookup, (self.name,)
 
 
-def _declared(
-    name: str, params: Mapping[str, str] | None, sized: tuple[str, ...], infer: Any, kernel: Any
-) -> Mapping[str, str]:
-    """Return the kinds of an op's parameters, held against what its functions take."""
-    taken = [(what, *keywords_of(function)) for what, function in (("infer", infer), ("kernel", kernel))]
-    if sized and params is None:  # of ops that declare their sizes alone
-        found = dict.fromkeys(keyword for _, keywords, _ in taken for keyword in keywords)
-        params = {keyword: SIZE if keyword in sized else STRUCTURE for keyword in found}
-    params = params or {}
+def _from_sizes(sized: tuple[str, ...], infer: Any, kernel: Any) -> Mapping[str, str]:
+    """Return the kinds of the parameters of an op that declares its sizes alone."""
+    found = dict.fromkeys([*keywords_of(infer)[0], *keywords_of(kernel)[0]]) if sized else {}
+    return {keyword: SIZE if keyword in sized else STRUCTURE for keyword in found}
+
+
+def check_params(name: str, params: Mapping[str, str], functions: Mapping[str, Any]) -> None:
+    """Hold the parameters that an op declares against what its functions, by what they are, take by keyword."""
     for parameter, kind in params.items():
         if kind not in (STRUCTURE, SIZE):
             raise OpDefinitionError(
                 f"parameter {parameter!r} of op {name!r} is of the kind {STRUCTURE!r} or {SIZE!r}, got {kind!r}"
             )
-    for what, keywords, takes_more in taken:
+    for what, function in functions.items():
+        keywords, takes_more = keywords_of(function)
         undeclared, missing = set(keywords) - set(params), set(params) - set(keywords)
         if undeclared or (missing and not takes_more):
             raise OpDefinitionError(
-                f"{what} of op {name!r} takes the parameters {sorted(keywords)} by keyword, "
-                f"but {sorted(params)} are declared; params={{...}} says of each what it is"
+                f"{what} of op {name!r} has the keyword-only parameters {sorted(keywords)}, but {sorted(params)} are "
+                "declared; params={...} says of each what it is"
             )
-    return MappingProxyType(dict(params))
 
 
 def keywords_of(function: Any) -> tuple[tuple[str, ...], bool]:
