@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import unspool as us
+from unspool._autodiff.loop import apply_fragment
+from unspool._fragments.fragment import capture
+from unspool._graph import ancestors
 from unspool._ops import elementwise
 
 REAL = us.tensor([1.0, -2.0]), us.tensor([3.0, 0.5])
@@ -60,19 +64,94 @@ def test_conjugating_twice_or_a_real_tensor_is_nothing() -> None:
     assert us.positive(REAL[0]) is REAL[0]
 
 
-@pytest.mark.parametrize("x", [REAL[0], INTEGERS[0], us.tensor(np.float32([1.0]))], ids=["float64", "int64", "float32"])
-def test_multiplying_by_one_is_nothing(x: us.Tensor) -> None:
-    assert x * 1 is x
-    assert 1 * x is x
+SPECIAL = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 5e-324, 1.7e308]
 
 
-def test_multiplying_by_one_is_something_where_it_changes_the_type_or_a_bit() -> None:
-    assert (INTEGERS[0] * 1.0).dtype == np.float64
-    assert (us.tensor(np.float32([1.0])) * us.constant(1.0)).dtype == np.float64
-    z = us.tensor([complex(0.0, np.inf)])
-    assert (z * 1.0) is not z
-    with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal((z * 1.0).eval(), z.eval() * 1.0)
+def steps(number: float) -> list[Callable[[us.Tensor], us.Tensor]]:
+    return [
+        lambda x: x * number,
+        lambda x: number * x,
+        lambda x: x / number,
+        lambda x: x + (number - 1.0),
+        lambda x: us.sum(number * us.sin(x)),
+        lambda x: us.sum(number * us.sin(x)).grad(x),
+        lambda x: us.sum(us.sin(number * x) / number).grad(x),
+        lambda x: us.sum(us.sum(number * us.sin(x)).grad(x)).grad(x),
+        lambda x: us.jvp(lambda v: number * us.sin(v), (x,), (x,))[1],
+    ]
+
+
+def written(out: us.Tensor) -> str:
+    """Write a graph down without its numbers; the order of operands that commute is that of their texts."""
+    texts: dict[int, str] = {}
+    for node in ancestors([out]):
+        operands = [texts[i.id] for i in node.inputs]
+        ordered = sorted(operands) if node.op.commuting else operands
+        texts[node.id] = f"{node.op.name}({', '.join(ordered)}; {dict(node.params)})"
+    return texts[out.id]
+
+
+@pytest.mark.parametrize("position", range(len(steps(1.0))))
+def test_a_number_that_comes_by_one_changes_no_program(position: int) -> None:
+    x = us.tensor([0.3, -2.0])
+    texts = {written(steps(number)[position](x)) for number in (1.5, 1.0, 2.0)}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("one", [1, 1.0, np.float32(1), np.int32(1), np.float64(1), 1 + 0j])
+def test_a_product_with_one_has_the_type_and_bits_of_numpys(dtype: str, one: Any) -> None:
+    kind = np.dtype(dtype).kind
+    values = np.arange(-4, 4) if kind == "i" else np.array(SPECIAL)
+    with np.errstate(all="ignore"):
+        x = (values + 1j * values[::-1]).astype(dtype) if kind == "c" else values.astype(dtype)
+        for found, expected in [
+            (us.tensor(x) * one, x * one),
+            (one * us.tensor(x), one * x),
+            (us.tensor(x) / one, x / one),
+        ]:
+            assert found.op.name != "tensor"
+            assert found.dtype == expected.dtype
+            assert found.eval().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 1.0, lambda x: 1 * x, lambda x: x / 1.0], ids=["x*1", "1*x", "x/1"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_cotangent_passes_a_product_with_one_bit_for_bit(function: Any, dtype: str) -> None:
+    x = us.tensor(np.ones(len(SPECIAL), dtype))
+    with np.errstate(all="ignore"):
+        ct = np.array(SPECIAL).astype(dtype)
+        pulled = us.vjp(function, x)[1](us.tensor(ct))[0]
+        pushed = us.jvp(function, (x,), (us.tensor(ct),))[1]
+        assert pulled.dtype == pushed.dtype == ct.dtype
+        assert pulled.eval().tobytes() == pushed.eval().tobytes() == ct.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_one_that_a_backward_pass_starts_from_is_left_out(dtype: str) -> None:
+    x = us.tensor(np.array(0.3, dtype))
+    assert us.sin(x).grad(x) is us.cos(x)
+    assert us.cotangents(us.sin(x), [x])[0] is us.cos(x)
+    assert (us.sin(x) * 1.0).grad(x).op.name == "multiply"
+
+
+def test_it_is_no_number_of_a_users() -> None:
+    x = us.tensor(0.3)
+    one = x.grad(x)
+    assert one.eval() == 1.0
+    assert one is not us.constant(1.0)
+    assert x * one is x
+    assert x * us.constant(1.0) is not x
+    assert x * one.item() is not x
+
+
+def test_it_is_still_itself_in_a_graph_that_is_rebuilt() -> None:
+    x = us.tensor([0.3, 0.7])
+    slope = us.sum(us.sin(x)).grad(x)
+    captured = capture([x], [slope])
+    literals = [i.params["literal"] for i in captured.fragment.body if "literal" in i.params]
+    assert [literal.is_seed for literal in literals] == [True]
+    assert apply_fragment(captured.fragment, [x]) == [slope]
 
 
 def test_adding_zero_is_something_because_it_turns_the_sign_of_a_zero() -> None:

@@ -9,7 +9,7 @@ from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._graph import Node, describe, source_of
 from unspool._leaving import note_derivatives
-from unspool._ops.leaf import as_tensor, constant
+from unspool._ops.leaf import as_tensor, unit_seed
 from unspool.errors import ComplexLossError, DTypeError, NonScalarLossError, SeedShapeError, StructureError
 
 if TYPE_CHECKING:
@@ -72,4 +72,4 @@ def _seed(loss: Tensor, seed: Any) -> Tensor:
         )
     if loss.dtype in COMPLEX:
         raise ComplexLossError(f"{describe(loss)}, made at {source_of(loss)}, is complex: give a seed, or take .real")
-    return constant(1, loss.dtype)
+    return unit_seed(loss.dtype)

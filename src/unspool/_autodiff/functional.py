@@ -29,7 +29,7 @@ from unspool._fragments.asking import check_callable
 from unspool._graph import Node, describe, source_of
 from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import conj
-from unspool._ops.leaf import CONSTANT, constant
+from unspool._ops.leaf import CONSTANT, unit_seed
 from unspool.errors import (
     ComplexLossError,
     DTypeError,
@@ -204,7 +204,7 @@ def _gradient(
 
 
 def _pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
-    return pullback([loss], [constant(1, loss.dtype)], variables)
+    return pullback([loss], [unit_seed(loss.dtype)], variables)
 
 
 def _check_loss(loss: Tensor, holomorphic: bool) -> None:

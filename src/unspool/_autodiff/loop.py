@@ -19,7 +19,7 @@ from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node, origin_scope
-from unspool._ops.leaf import CONSTANT, constant, placeholder
+from unspool._ops.leaf import CONSTANT, placeholder
 from unspool._ops.op import INPUTS, OUTPUT, PART, STRUCTURE, JointRule, Op
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def apply_fragment(fragment: Fragment, inputs: Sequence[Node]) -> list[Tensor]:
         for position, (op, operands, params) in enumerate(fragment.body):
             origin.code, origin.lasti = fragment.origins[position]
             if op is CONSTANT:
-                nodes.append(constant(params["literal"].array))
+                nodes.append(params["literal"].node())
                 continue
             if plan is not None:
                 params = plan.params[position]

@@ -178,7 +178,7 @@ def _replay(fragment: Fragment, inputs: Sequence[Node]) -> list[Any]:
     sizes = _renaming(fragment, inputs)
     for op, operands, params in fragment.body:
         if op is CONSTANT:
-            nodes.append(constant(params["literal"].array))
+            nodes.append(params["literal"].node())
             continue
         if sizes and type(params) is SizedParams:
             params = {name: _renamed(value, sizes) if name in op.sized else value for name, value in params.items()}

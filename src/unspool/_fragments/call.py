@@ -25,7 +25,7 @@ from unspool._graph import (
     origin_scope,
     with_sizes,
 )
-from unspool._ops.leaf import CONSTANT, constant
+from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import Op
 from unspool._tensor import Tensor
 
@@ -143,7 +143,8 @@ def _plain_output(call: Call, index: int) -> Tensor:
     position = fragment.outputs[index] - len(call.inputs)
     if position < 0:
         return call.inputs[position]  # type: ignore[return-value]
-    return constant(fragment.body[position].params["literal"].array)
+    node: Tensor = fragment.body[position].params["literal"].node()
+    return node
 
 
 _core.bind(plain_output=_plain_output)
@@ -179,7 +180,7 @@ def is_inside(call: Call, wanted: Container[int]) -> bool:
         if node is None:
             operands: Any = tuple([nodes[i] for i in instruction.operands])
             if instruction.op is CONSTANT:
-                node = constant(instruction.params["literal"].array)
+                node = instruction.params["literal"].node()
             elif all(operand is not None for operand in operands):
                 # A node that there is has inputs that there are.
                 node = find(instruction.op, operands, tuple(plan.params[position].items()))
@@ -205,7 +206,7 @@ def expand(
             origin.code, origin.lasti = origins[position]
             op = instruction.op
             if op is CONSTANT:
-                nodes.append(constant(instruction.params["literal"].array))
+                nodes.append(instruction.params["literal"].node())
                 continue
             params = plan.params[position]
             operands = tuple([nodes[i] for i in instruction.operands])

@@ -23,23 +23,33 @@ from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Projection, call_of
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
-from unspool._ops.leaf import CONSTANT, LEAF_OPS, identify
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, constant, identify, is_seed, unit_seed
 from unspool._ops.op import Op
 
 if TYPE_CHECKING:
     from types import CodeType
 
+    from unspool._tensor import Tensor
+
 Origin = tuple["CodeType", int]
 
 
 class Literal:
-    """A constant array inside a fragment; literals with equal contents are equal."""
+    """A constant array inside a fragment; literals with equal contents are equal.
 
-    __slots__ = ("array", "key")
+    The seed of a backward pass is another one than a 1 of a user's, as it is among nodes.
+    """
 
-    def __init__(self, array: Any) -> None:
+    __slots__ = ("array", "is_seed", "key")
+
+    def __init__(self, array: Any, is_seed: bool = False) -> None:
         self.array = array
-        self.key = (array.dtype, array.shape, identify(array.tobytes()))
+        self.is_seed = is_seed
+        self.key = (array.dtype, array.shape, identify(array.tobytes()), is_seed)
+
+    def node(self) -> Tensor:
+        """Return the constant that it stands for."""
+        return unit_seed(self.array.dtype) if self.is_seed else constant(self.array)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.key == other.key
@@ -169,7 +179,7 @@ def seal(
             return
         if literals and node.op is CONSTANT:
             slots[node.id] = len(steps)
-            steps.append((CONSTANT, (), {"literal": Literal(node.value)}))
+            steps.append((CONSTANT, (), {"literal": Literal(node.value, is_seed(node))}))
             made.append(node)
         else:
             slots[node.id] = ~len(entering)

@@ -272,7 +272,19 @@ def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
         raise DTypeError(f"data of dtype {have} does not fit {want}: take .real or abs() first")
 
 
-def is_constant_one(node: Node) -> bool:
-    """Whether a node is the scalar constant 1, of a real type."""
-    # The key of a real scalar constant ends in its number; looking there costs less than a comparison of arrays.
-    return node.op is CONSTANT and not node.shape and node.key[-1] == 1
+# Stands in the key of a constant where others have their contents.
+_SEED = "seed"
+
+
+def unit_seed(dtype: np.dtype[Any]) -> Tensor:
+    """Return the 1 that a backward pass starts from.
+
+    It is a constant that no number of a user's is, so products with it can be left out without looking at a value: what
+    a program is must not depend on whether one of its numbers is 1.
+    """
+    return _constant(np.ones((), dtype), (dtype, (), _SEED))
+
+
+def is_seed(node: Node) -> bool:
+    """Whether a node is the 1 that a backward pass starts from."""
+    return node.op is CONSTANT and node.key[-1] is _SEED

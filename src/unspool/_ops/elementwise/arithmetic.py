@@ -14,7 +14,7 @@ from unspool._ops.elementwise.build import binary, unary, unary_inexact
 from unspool._ops.elementwise.complex_numbers import conj, imag, imaginary, real
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.elementwise.declare import Over, elementwise, real_only, ufunc_dtype
-from unspool._ops.leaf import CONSTANT, as_operands, as_tensor, is_constant_one
+from unspool._ops.leaf import CONSTANT, as_operands, as_tensor, is_seed
 from unspool._ops.op import INPUTS, OUTPUT, Op
 from unspool.errors import DTypeError
 
@@ -106,10 +106,11 @@ def positive(x: Any) -> Tensor:
 def _canonical_multiply(x1: Tensor, x2: Tensor) -> Tensor | None:
     if x1.op is not CONSTANT and x2.op is not CONSTANT:  # nearly always, in the hot path of recording
         return None
-    # Not for complex numbers: there (1 + 0j) * x makes NaN of an infinite part, and may turn the sign of a zero.
-    if is_constant_one(x2) and x1.dtype not in COMPLEX and promote(x1.dtype, x2.dtype) == x1.dtype:
+    # The 1 of a backward pass, and no 1 of a user's: a schedule that comes by 1.0 must not change a step's program. And
+    # not for complex numbers: there (1 + 0j) * x makes NaN of an infinite part, and may turn the sign of a zero.
+    if is_seed(x2) and x1.dtype not in COMPLEX and promote(x1.dtype, x2.dtype) == x1.dtype:
         return x1
-    if is_constant_one(x1) and x2.dtype not in COMPLEX and promote(x1.dtype, x2.dtype) == x2.dtype:
+    if is_seed(x1) and x2.dtype not in COMPLEX and promote(x1.dtype, x2.dtype) == x2.dtype:
         return x2
     return None
 

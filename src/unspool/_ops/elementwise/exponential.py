@@ -203,10 +203,11 @@ SOFTPLUS = elementwise(
 )
 
 
-def _share(mine: Tensor, other: Tensor, unit: float = 1.0) -> Tensor:
+def _share(mine: Tensor, other: Tensor, unit: float | None = None) -> Tensor:
     """Return what part of a sum of two exponentials is in one of them; half if both are 0 or both infinite."""
     level = logical_and(equal(mine, other), isinf(mine))
-    return sigmoid(multiply(where(level, 0, subtract(mine, other)), unit))
+    distance = where(level, 0, subtract(mine, other))
+    return sigmoid(distance if unit is None else multiply(distance, unit))
 
 
 LOGADDEXP = elementwise(
