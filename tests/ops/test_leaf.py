@@ -7,7 +7,7 @@ import pytest
 
 import unspool as us
 from unspool import _graph
-from unspool._ops.leaf import as_operands, as_shape, as_tensor, is_constant_one
+from unspool._ops.leaf import as_operands, as_shape, as_tensor, is_seed, unit_seed
 from unspool.errors import ArgumentError, DTypeError, ShapeError
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
@@ -210,10 +210,14 @@ def test_constants_are_freed_when_nobody_uses_them():
     assert _graph.live_node_count() == before
 
 
-@pytest.mark.parametrize(("value", "answer"), [(1.0, True), (1, True), (True, True), (2.0, False), ([1.0], False)])
-def test_the_constant_one_is_recognised(value, answer):
-    assert is_constant_one(us.constant(value)) is answer
-    assert not is_constant_one(us.tensor(value))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_the_seed_of_a_backward_pass_is_a_one_of_its_own(dtype):
+    seed = unit_seed(np.dtype(dtype))
+    assert seed is unit_seed(np.dtype(dtype))
+    assert is_seed(seed)
+    assert (seed.shape, seed.dtype, seed.eval()) == ((), dtype, 1)
+    for one in (us.constant(1, dtype), us.tensor(1, dtype), us.constant(seed.eval())):
+        assert not is_seed(one)
 
 
 # --- operands ---------------------------------------------------------------------------------------------------------

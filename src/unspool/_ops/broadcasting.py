@@ -131,7 +131,7 @@ ENSURE_SHAPE = register(
         params={"shape": SIZE},
         canonical=_canonical_ensure_shape,
         cheap=True,
-        renames=True,
+        renames=True,  # in a plan: what it checks was checked when the sizes were bound
     )
 )
 

@@ -98,6 +98,8 @@ class Op(OpBase):
         What each parameter is. They are the keyword-only parameters of ``infer`` and ``kernel``.
     needs : tuple of {"inputs", "output"}
         Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep.
+    sized : tuple of str
+        In place of ``params``: the parameters that are sizes, where all others are structure.
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
         ``None``. It follows from structure alone: it never looks at a value.

@@ -120,10 +120,10 @@ MULTIPLY: Op = elementwise(
     np.multiply,
     (lambda out, x1, x2: x2, lambda out, x1, x2: x1),
     needs=(INPUTS,),
-    # Not for complex numbers, where fused multiply-adds may round the two orders differently.
+    # Not for complex numbers, where fused multiply-adds may round the two orders, or layouts, differently.
     commuting=REAL | EXACT,
-    canonical=_canonical_multiply,
     exact=REAL | EXACT,
+    canonical=_canonical_multiply,
 )
 DIVIDE: Op = elementwise(
     "divide",
