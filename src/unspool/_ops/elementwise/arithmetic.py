@@ -329,6 +329,7 @@ ABS = elementwise(
     vjp=(lambda ct, out, x: scale(ct, sign(x)),),
     jvp=(lambda t, out, x: through_mask(t, lambda inner: real(multiply(inner, conj(sign(x))))),),
     needs=(INPUTS,),
+    # That of complex numbers, which is real, is not: but no real result is written over those, or follows their layout.
     exact=REAL | EXACT,
 )
 SIGN = elementwise("sign", np.sign, vjp=(_sign_rule,), jvp=(_sign_rule,), needs=(INPUTS, OUTPUT))
