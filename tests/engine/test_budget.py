@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ from unspool._engine.default import default_engine
 from unspool._engine.memory import available_bytes
 from unspool._fragments.call import Projection
 from unspool.errors import ArgumentError, BudgetError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -414,6 +418,7 @@ def test_a_plan_says_no_less_than_the_report_and_no_more_than_the_budget(share: 
 
 COUNTED_TWICE = pytest.mark.xfail(
     strict=True,
+    raises=AssertionError,
     reason="a plan counts what a step makes as state, as result and as residual, a fifth of so little; goes with the "
     "redesign of loops, in which what a step reserves is what it takes",
 )
@@ -421,9 +426,16 @@ COUNTED_TWICE = pytest.mark.xfail(
 
 @pytest.mark.parametrize("share", [pytest.param(1, marks=COUNTED_TWICE), 2, 4])
 def test_a_plan_predicts_what_the_report_says(share: int) -> None:
-    plan, report = plan_and_report(share)
-    assert plan.predicted_peak <= report.peak / 0.9
-    assert report.factor == pytest.approx(plan.factor, rel=0.15)
+    # In a process of its own: what is near the least budget also depends on what the engine has seen of other programs.
+    program = (
+        "from tests.engine.test_budget import plan_and_report\n"
+        f"plan, report = plan_and_report({share})\n"
+        "print(plan.predicted_peak, report.peak, plan.factor, report.factor)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    predicted, peak, factor, found = map(float, done.stdout.split())
+    assert predicted <= peak / 0.9
+    assert found == pytest.approx(factor, rel=0.15)
 
 
 @pytest.mark.parametrize(
