@@ -1,0 +1,1 @@
+"""Programs and loops: what a piece of recorded graph does, without nodes, ids and values."""
