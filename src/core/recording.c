@@ -93,9 +93,9 @@ record_aligned(OpObject *op, PyObject *x1, PyObject *x2, PyObject *dtype)
     return node;
 }
 
-/* Record an op of two tensors in the order that they have in the recipe. */
+/* Record an op of two tensors whose result has a dtype. */
 static PyObject *
-record_ordered(OpObject *op, PyObject *const *operands, PyObject *dtype)
+record_with(OpObject *op, PyObject *const *operands, PyObject *dtype)
 {
     Py_uhash_t hash;
     if (hash_recipe((PyObject *)op, operands, 2, empty, &hash) < 0) {
@@ -127,17 +127,9 @@ record_two(OpObject *op, NodeObject *x1, NodeObject *x2)
     if (look_up_dtypes(op, x1->dtype, x2->dtype) < 0) {
         return NULL;
     }
-    if (op->commutes && PyLong_AsLongLong(x1->id) > PyLong_AsLongLong(x2->id)) {
-        NodeObject *first = x2;
-        x2 = x1;
-        x1 = first;
-        if (look_up_dtypes(op, x1->dtype, x2->dtype) < 0) {
-            return NULL;
-        }
-    }
     PyObject *dtype = Py_NewRef(op->result); /* what follows may record other nodes of this op */
     PyObject *operands[] = {(PyObject *)x1, (PyObject *)x2};
-    PyObject *node = record_ordered(op, operands, dtype);
+    PyObject *node = record_with(op, operands, dtype);
     Py_DECREF(dtype);
     return node;
 }
@@ -232,6 +224,83 @@ keep_params(OpObject *op, PyObject *names, PyObject *const *values)
     return kept;
 }
 
+/* What an op inferred is remembered for so many recipes. */
+#define MOST_INFERRED 1024
+
+/* Whether a value is a size, a word, or nothing: what can be kept in a key without keeping anything else alive. */
+static int
+is_plain(PyObject *value)
+{
+    return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBool_Check(value) || value == Py_None ||
+           Py_TYPE(Py_TYPE(value)) == Py_TYPE(Py_TYPE(float64)); /* a dtype */
+}
+
+static int
+is_plain_tuple(PyObject *values)
+{
+    if (!PyTuple_CheckExact(values)) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++) {
+        if (!is_plain(PyTuple_GET_ITEM(values, i))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Return shapes, dtypes and parameters, from which an op infers the shape and dtype of its result; None if sizes are
+   symbolic, or if a parameter is something else than sizes and words. */
+static PyObject *
+inference_key(PyObject *const *inputs, Py_ssize_t count, Py_ssize_t params)
+{
+    for (Py_ssize_t i = 0; i < params; i++) {
+        if (!is_plain(inputs[count + i]) && !is_plain_tuple(inputs[count + i])) {
+            Py_RETURN_NONE;
+        }
+    }
+    PyObject *key = PyTuple_New(2 * count + params);
+    for (Py_ssize_t i = 0; key != NULL && i < count; i++) {
+        NodeObject *input = (NodeObject *)inputs[i];
+        if (!is_plain_tuple(input->shape)) {
+            Py_DECREF(key);
+            Py_RETURN_NONE;
+        }
+        PyTuple_SET_ITEM(key, 2 * i, Py_NewRef(input->shape));
+        PyTuple_SET_ITEM(key, 2 * i + 1, Py_NewRef(input->dtype));
+    }
+    for (Py_ssize_t i = 0; key != NULL && i < params; i++) {
+        PyTuple_SET_ITEM(key, 2 * count + i, Py_NewRef(inputs[count + i]));
+    }
+    return key;
+}
+
+/* Return the shape and dtype that an op infers, a new reference; remembered where they follow from plain things. */
+static PyObject *
+infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
+{
+    PyObject *known = op->inferred, *key = NULL;
+    if (known != NULL && PyDict_CheckExact(known)) {
+        key = inference_key(inputs, count, names == NULL ? 0 : PyTuple_GET_SIZE(names));
+        PyObject *found = key == NULL || key == Py_None ? NULL : PyDict_GetItemWithError(known, key);
+        if (key == NULL || found != NULL || PyErr_Occurred()) {
+            Py_XDECREF(key);
+            return Py_XNewRef(found);
+        }
+    }
+    PyObject *inferred = PyObject_Vectorcall(op->infer, inputs, count, names);
+    if (inferred != NULL && key != NULL && key != Py_None && op->inferred == known) {
+        if (PyDict_GET_SIZE(known) >= MOST_INFERRED) {
+            PyDict_Clear(known);
+        }
+        if (PyDict_SetItem(known, key, inferred) < 0) {
+            Py_CLEAR(inferred);
+        }
+    }
+    Py_XDECREF(key);
+    return inferred;
+}
+
 /* Record an op that is not alive: in its canonical form, or with the shape and dtype that it infers. */
 static PyObject *
 record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key, Py_uhash_t hash)
@@ -240,7 +309,7 @@ record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObjec
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
-    PyObject *inferred = PyObject_Vectorcall(op->infer, inputs, count, names);
+    PyObject *inferred = infer(op, inputs, count, names);
     PyObject *shape, *dtype, *node = NULL;
     if (inferred == NULL) {
         return NULL;

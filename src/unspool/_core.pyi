@@ -23,6 +23,7 @@ class OpBase:
     canonical: Callable[..., Tensor | None] | None
     commuting: frozenset[Any]
     infer: Callable[..., Any]
+    inferred: dict[Any, Any] | None
     result_dtypes: Mapping[Any, Any]
     sized: tuple[str, ...]
 
@@ -101,6 +102,8 @@ def bind(
     scalar: Callable[..., Tensor] = ...,
     constant: Op = ...,
     float64: np.dtype[Any] = ...,
+    int64: np.dtype[Any] = ...,
+    integer: Callable[[int], Tensor] = ...,
     call: Op = ...,
     projection: type[Node] = ...,
     lost: Any = ...,
@@ -111,6 +114,7 @@ def bind(
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
+def plain_index(x: Node, index: Any, /) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[Tensor, ...]] | None: ...
 def record(op: Op, x1: Node, x2: Node, /) -> Tensor: ...
 def record_one(op: Op, x: Node, /) -> Tensor: ...
 def find(op: Op, inputs: tuple[Node, ...], key: Any, /) -> Node | None: ...

@@ -245,6 +245,10 @@ class Writer:
         """Return the kernel of a step's op."""
         return self.fragment.body[step.source].op.kernel
 
+    def held(self, slot: int) -> Any:
+        """Return the value of a slot that depends on no input, else ``None``."""
+        return self._names.get(f"v{slot}")
+
     def is_large(self, slot: int) -> bool:
         """Whether a slot is worth a buffer."""
         return nbytes(self.shapes[slot], self.dtypes[slot]) >= LARGE

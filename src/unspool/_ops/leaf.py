@@ -187,7 +187,16 @@ def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     return constant(value, dtype)
 
 
-_core.bind(scalar=scalar)
+def integer(value: int) -> Tensor:
+    """Return the constant for an integer: a position, the start of a slice."""
+    key = (INT64, (), value)
+    node: Any = _graph.find(CONSTANT, (), key)
+    if node is None or node.value is None:
+        return _constant(np.array(value, INT64), key)
+    return node  # type: ignore[no-any-return]
+
+
+_core.bind(scalar=scalar, integer=integer, int64=INT64)
 
 
 def _content_key(value: np.ndarray[Any, Any]) -> object:
@@ -195,7 +204,7 @@ def _content_key(value: np.ndarray[Any, Any]) -> object:
     if value.ndim == 0 and value.dtype.kind != "c":
         number = value.item()
         # -0.0 equals 0.0 and NaN equals nothing: those go by their bits, as complex numbers do, which hold two of them.
-        if number == number and number != 0:
+        if number == number and (number != 0 or value.dtype.kind == "i"):
             return number
     return identify(value.tobytes())
 

@@ -45,6 +45,7 @@ _next_code = itertools.count().__next__
 
 INPUTS = "inputs"
 OUTPUT = "output"
+POSITIONS = "positions"
 
 
 class JointRule:
@@ -83,8 +84,9 @@ class Op(OpBase):
     infer, kernel, vjp, jvp : callable
         As described above. ``vjp=None`` and ``jvp=None`` mean that the op has no derivative: asking for one through an
         inexact output raises `MissingRuleError`.
-    needs : tuple of {"inputs", "output"}
-        Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep.
+    needs : tuple of {"inputs", "output", "positions"}
+        Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep. Positions are the
+        inputs of integers.
     sized : tuple of str
         Parameters that may contain symbolic sizes.
     canonical : callable, optional
@@ -97,7 +99,7 @@ class Op(OpBase):
         Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     """
 
-    # `OpBase` has what recording looks at: canonical, commuting, infer, result_dtypes and sized.
+    # `OpBase` has what recording looks at: canonical, commuting, infer, inferred, result_dtypes and sized.
     __slots__ = ("cheap", "code", "jvp", "kernel", "multi", "name", "needs", "vjp")
 
     def __init__(
@@ -126,6 +128,8 @@ class Op(OpBase):
         self.canonical = canonical
         self.multi = multi
         self.cheap = cheap
+        # What it inferred before, by shapes, dtypes and parameters.
+        self.inferred = {}
         # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the
         # result, and a cache of result dtypes by input dtypes.
         self.commuting = frozenset()

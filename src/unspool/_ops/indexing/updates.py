@@ -192,16 +192,19 @@ def _fitted(values: Any, dtype: Any, shape: Shape) -> Tensor:
 # --- the updates -----------------------------------------------------------------------------------------------------
 
 
+def _apply_at(op: Op, parsed: ParsedIndex, values: Tensor) -> Tensor:
+    x, (index, lengths, at) = parsed
+    return _graph.apply(op, x, values, *at, index=index, lengths=lengths)
+
+
 def set_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
     """Return the indexed tensor with its selected elements replaced."""
-    x, index, arrays = parsed
-    return _graph.apply(SCATTER_SET if arrays else SLICE_SET, x, values, *arrays, index=index)
+    return _apply_at(SCATTER_SET if parsed.where.has_arrays else SLICE_SET, parsed, values)
 
 
 def add_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
     """Return the indexed tensor with values added to its selected elements."""
-    x, index, arrays = parsed
-    return _graph.apply(SCATTER_ADD if arrays else SLICE_ADD, x, values, *arrays, index=index)
+    return _apply_at(SCATTER_ADD if parsed.where.has_arrays else SLICE_ADD, parsed, values)
 
 
 def multiply_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
@@ -219,5 +222,5 @@ def _divide_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
 
 def _extremum_at(op: Op, function: Callable[[Any, Any], Tensor], parsed: ParsedIndex, values: Tensor) -> Tensor:
     if parsed.is_repetitive():
-        return _graph.apply(op, parsed.base, values, *parsed.arrays, index=parsed.template)
+        return _apply_at(op, parsed, values)
     return set_at(parsed, function(select(parsed), values))

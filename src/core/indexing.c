@@ -1,0 +1,199 @@
+/* Reading index expressions of integers and slices, what the steps of loops are full of: see `_ops/indexing/template`. */
+
+#include "core.h"
+
+/* Of more axes than this, the general way makes the template. */
+#define MOST_AXES 16
+
+static PyObject *kind_int, *kind_whole, *kind_slice, *kind_from;
+
+/* Make the words of templates; returns -1 with an exception. */
+int
+indexing_start(void)
+{
+    kind_int = PyUnicode_InternFromString("int");
+    kind_whole = PyUnicode_InternFromString("whole");
+    kind_slice = PyUnicode_InternFromString("slice");
+    kind_from = PyUnicode_InternFromString("from");
+    return kind_int != NULL && kind_whole != NULL && kind_slice != NULL && kind_from != NULL ? 0 : -1;
+}
+
+/* A template in the making. It owns what it holds. */
+typedef struct {
+    PyObject *index[2 * MOST_AXES], *lengths[MOST_AXES], *at[MOST_AXES];
+    Py_ssize_t entries, slices, operands;
+    int covers; /* whether every element is selected so far: then it may be a reshape, or nothing at all */
+} Template;
+
+static void
+release(Template *template)
+{
+    for (Py_ssize_t i = 0; i < template->entries; i++) {
+        Py_DECREF(template->index[i]);
+    }
+    for (Py_ssize_t i = 0; i < template->slices; i++) {
+        Py_DECREF(template->lengths[i]);
+    }
+    for (Py_ssize_t i = 0; i < template->operands; i++) {
+        Py_DECREF(template->at[i]);
+    }
+}
+
+/* Return the constant of an integer: the one that is alive, or a new one. */
+static PyObject *
+find_integer(Py_ssize_t value)
+{
+    PyObject *number = PyLong_FromSsize_t(value);
+    PyObject *key = number == NULL ? NULL : PyTuple_Pack(3, int64, empty, number);
+    NodeObject *found = NULL;
+    Py_uhash_t hash;
+    if (key != NULL && hash_recipe(constant_op, NULL, 0, key, &hash) == 0) {
+        found = table_find(constant_op, NULL, 0, key, hash);
+    }
+    if (found != NULL && (found->value == NULL || found->value == Py_None)) {
+        Py_CLEAR(found); /* another thread is making it */
+    }
+    if (found == NULL && !PyErr_Occurred()) {
+        found = (NodeObject *)PyObject_CallOneArg(integer, number);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(number);
+    return (PyObject *)found;
+}
+
+/* The functions below return 1 if they understood an item, 0 if it is for the general way, -1 with an exception. */
+
+static int
+add_operand(Template *template, Py_ssize_t value)
+{
+    PyObject *operand = find_integer(value);
+    if (operand == NULL) {
+        return -1;
+    }
+    template->at[template->operands++] = operand;
+    return 1;
+}
+
+static int
+add_position(Template *template, PyObject *item, Py_ssize_t size)
+{
+    Py_ssize_t position = PyLong_AsSsize_t(item);
+    if (position == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (position < -size || position >= size) {
+        return 0;
+    }
+    template->covers &= size == 1;
+    template->index[template->entries++] = Py_NewRef(kind_int);
+    return add_operand(template, position < 0 ? position + size : position);
+}
+
+static int
+is_bound(PyObject *bound)
+{
+    return bound == Py_None || PyLong_CheckExact(bound);
+}
+
+static int
+add_slice(Template *template, PySliceObject *item, Py_ssize_t size)
+{
+    Py_ssize_t start, stop, step;
+    if (!is_bound(item->start) || !is_bound(item->stop) || !is_bound(item->step)) {
+        return 0;
+    }
+    if (PySlice_Unpack((PyObject *)item, &start, &stop, &step) < 0) {
+        PyErr_Clear(); /* a step of 0 */
+        return 0;
+    }
+    Py_ssize_t length = PySlice_AdjustIndices(size, &start, &stop, step);
+    if (length == size && (step > 0 || size <= 1)) {
+        template->index[template->entries++] = Py_NewRef(kind_whole);
+        return 1;
+    }
+    PyObject *count = PyLong_FromSsize_t(length), *stride = PyLong_FromSsize_t(step);
+    if (count == NULL || stride == NULL) {
+        Py_XDECREF(count);
+        Py_XDECREF(stride);
+        return -1;
+    }
+    template->covers = 0;
+    template->lengths[template->slices++] = count;
+    template->index[template->entries++] = Py_NewRef(item->start == Py_None ? kind_slice : kind_from);
+    template->index[template->entries++] = stride;
+    return item->start == Py_None ? 1 : add_operand(template, length == 0 ? 0 : start);
+}
+
+static PyObject *
+as_tuple(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
+    }
+    return tuple;
+}
+
+static PyObject *
+finish(Template *template)
+{
+    while (template->entries > 0 && template->index[template->entries - 1] == kind_whole) {
+        Py_DECREF(template->index[--template->entries]);
+    }
+    PyObject *index = as_tuple(template->index, template->entries);
+    PyObject *lengths = as_tuple(template->lengths, template->slices);
+    PyObject *at = as_tuple(template->at, template->operands);
+    PyObject *whole = index == NULL || lengths == NULL || at == NULL ? NULL : PyTuple_Pack(3, index, lengths, at);
+    Py_XDECREF(index);
+    Py_XDECREF(lengths);
+    Py_XDECREF(at);
+    return whole;
+}
+
+PyDoc_STRVAR(plain_index_doc,
+"plain_index(x, index, /)\n--\n\n"
+"Return template, lengths and operands of an index made of integers and slices; None where the general way has a say:\n"
+"other items, symbolic sizes, what is out of range, and what selects all there is.");
+
+static PyObject *
+plain_index(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("plain_index", nargs, 2) < 0 || check_nodes(NULL, args, 1) < 0) {
+        return NULL;
+    }
+    PyObject *shape = ((NodeObject *)args[0])->shape;
+    PyObject *const *items = PyTuple_CheckExact(args[1]) ? &PyTuple_GET_ITEM(args[1], 0) : &args[1];
+    Py_ssize_t count = PyTuple_CheckExact(args[1]) ? PyTuple_GET_SIZE(args[1]) : 1;
+    if (!PyTuple_Check(shape) || count > PyTuple_GET_SIZE(shape) || count > MOST_AXES) {
+        Py_RETURN_NONE;
+    }
+    Template template = {.covers = 1};
+    int understood = 1;
+    for (Py_ssize_t axis = 0; understood == 1 && axis < count; axis++) {
+        PyObject *item = items[axis];
+        PyObject *number = PyTuple_GET_ITEM(shape, axis);
+        Py_ssize_t size = PyLong_CheckExact(number) ? PyLong_AsSsize_t(number) : -1;
+        if (size < 0) {
+            PyErr_Clear();
+            understood = 0;
+        } else if (PyLong_CheckExact(item)) {
+            understood = add_position(&template, item, size);
+        } else {
+            understood = PySlice_Check(item) ? add_slice(&template, (PySliceObject *)item, size) : 0;
+        }
+    }
+    PyObject *found = NULL;
+    if (understood == 1 && !template.covers) {
+        found = finish(&template);
+    } else if (understood >= 0) {
+        found = Py_NewRef(Py_None);
+    }
+    release(&template);
+    return found;
+}
+
+PyMethodDef indexing_methods[] = {
+    {"plain_index", FAST(plain_index), METH_FASTCALL, plain_index_doc},
+    {NULL},
+};
