@@ -2,8 +2,8 @@
 
 The one idea: Python's clamping of slice bounds is ``min`` and ``max`` of sizes, so the start and the length of a slice
 of an axis of size ``n`` are expressions in ``n`` that equal NumPy's for every ``n``, 0 included. What programs write
-(``x[1:]``, ``x[:-1]``, ``x[-2:]``) gets the shortest expressions, so that ``x[1:]`` and ``x[:-1]`` are known to have one
-size.
+(``x[1:]``, ``x[:-1]``, ``x[-2:]``) gets the shortest expressions, so that ``x[1:]`` and ``x[:-1]`` are known to have
+one size.
 """
 
 from __future__ import annotations
