@@ -56,6 +56,8 @@ def test_nodes_are_not_made_by_calling_their_class(cls):
         (lambda x: _core.all_hold(x, (({}, "w"),), (), (), ()), "a place is a tuple of 3 things"),
         (lambda x: _core.all_hold(x, (), ((len, None, None, None),), (), ()), "only functions have defaults"),
         (lambda x: _core.all_hold(x, (), (), ((x, x),), ()), "only cells hold variables"),
+        (lambda x: _core.plain_index(x), "plain_index takes 2 arguments, got 1"),
+        (lambda x: _core.plain_index([x], 0), "expected a node"),
         (lambda x: _core.find(EXP, [x], ()), "inputs of <op exp> as a tuple"),
         (lambda x: _core.find("exp", (x,), ()), "expected an op, got 'exp'"),
         (lambda x: _core.intern(EXP, (x, 1), NO_PARAMS, (), x.dtype, ()), "takes tensors, got 1"),
@@ -248,6 +250,94 @@ def test_a_node_that_left_is_not_found_and_dies_in_peace():
     assert again is not node
     del node
     assert _core.find(EXP, (x,), ()) is again
+
+
+# --- operands that commute --------------------------------------------------------------------------------------------
+
+
+def test_operands_that_commute_are_found_in_either_order_and_kept_as_written():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+    product, total = y * x, y + x
+    assert product.inputs == (y, x) and total.inputs == (y, x)
+    assert x * y is product and x + y is total
+    assert _core.apply(ADD, x, y) is total and _core.record(ADD, x, y) is total
+    assert _core.find(ADD, (x, y), ()) is total
+    del total
+    assert (x + y).inputs == (x, y)
+
+
+def test_operands_that_do_not_commute_stay_apart_though_their_hashes_are_equal():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+    assert x - y is not y - x and x / y is not y / x
+    z, w = us.tensor([1.0j]), us.tensor([2.0j])
+    assert z * w is not w * z and z + w is w + z
+    number = us.tensor([2])
+    assert number * number is number * number and (x - x).inputs == (x, x)
+
+
+def test_numbers_stand_where_they_are_written_in_every_step_of_a_loop():
+    x = us.tensor([1.0, 2.0])
+    places = []
+    for _ in range(3):
+        x = x - 0.01 * (x * x)
+        places.append([operand.op.name for operand in x.inputs[1].inputs])
+    assert places == [["constant", "multiply"]] * 3
+
+
+# --- what ops infer ---------------------------------------------------------------------------------------------------
+
+
+def test_an_op_is_asked_once_for_each_combination_of_shapes_dtypes_and_parameters():
+    asked: list[Any] = []
+
+    def infer(x: Any, **params: Any) -> Any:
+        asked.append((x.shape, x.dtype, *params.values()))
+        return x.shape, x.dtype
+
+    op = Op("asked", infer=infer, kernel=lambda x, **params: x)
+    single, double = us.tensor([1.0], dtype="float32"), us.tensor([1.0])
+    for x in (single, double, us.tensor([2.0]), us.tensor([1.0, 2.0])):
+        for by in (1, (2, "a"), None):
+            y = _core.apply(op, x, by=by)
+            assert (y.shape, y.dtype) == (x.shape, x.dtype)
+            assert _core.apply(op, y, by=by).shape == x.shape
+    assert len(asked) == len(set(asked)) == 9
+
+
+def test_what_an_op_infers_from_sizes_without_numbers_or_other_objects_is_asked_every_time():
+    asked: list[Any] = []
+
+    def infer(x: Any, **params: Any) -> Any:
+        asked.append(x)
+        return x.shape, x.dtype
+
+    op = Op("asked again", infer=infer, kernel=lambda x, **params: x)
+    for _ in range(2):
+        _core.apply(op, us.placeholder((us.dims("n"),)))
+        _core.apply(op, us.tensor(1.0), by=(1.5,))
+        _core.apply(op, us.tensor(1.0), by=ADD)
+    assert len(asked) == 6
+    op.inferred = None
+    for _ in range(2):
+        _core.apply(op, us.tensor(1.0))
+    assert len(asked) == 8
+
+
+def test_what_ops_inferred_does_not_pile_up_and_keeps_nothing_alive():
+    op = declared("piled up")
+    x = us.tensor([1.0, 2.0])
+    for step in range(3000):
+        _core.apply(op, x, step=step)
+    assert 0 < len(op.inferred or ()) <= 1024
+
+    class Word(str):
+        """A word that can be watched."""
+
+    word = Word("by")
+    end = weakref.ref(word)
+    _core.apply(op, x, by=word)
+    del word
+    assert end() is None
 
 
 # --- dying ------------------------------------------------------------------------------------------------------------
