@@ -193,7 +193,38 @@ plain_index(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return found;
 }
 
+PyDoc_STRVAR(are_positions_doc,
+"are_positions(array, size, /)\n--\n\n"
+"Return whether an array of 64-bit integers, without gaps in memory, has nothing but positions of an axis, counted from\n"
+"the left. False also where only somebody else can tell.");
+
+static PyObject *
+are_positions(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("are_positions", nargs, 2) < 0) {
+        return NULL;
+    }
+    long long size = PyLong_AsLongLong(args[1]);
+    Py_buffer buffer;
+    if (size == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyErr_Clear();
+        Py_RETURN_FALSE;
+    }
+    int fit = buffer.itemsize == sizeof(long long) && buffer.format != NULL &&
+              (strcmp(buffer.format, "l") == 0 || strcmp(buffer.format, "q") == 0);
+    const long long *positions = buffer.buf;
+    for (Py_ssize_t i = 0; fit && i < buffer.len / (Py_ssize_t)sizeof(long long); i++) {
+        fit = positions[i] >= 0 && positions[i] < size;
+    }
+    PyBuffer_Release(&buffer);
+    return PyBool_FromLong(fit);
+}
+
 PyMethodDef indexing_methods[] = {
+    {"are_positions", FAST(are_positions), METH_FASTCALL, are_positions_doc},
     {"plain_index", FAST(plain_index), METH_FASTCALL, plain_index_doc},
     {NULL},
 };

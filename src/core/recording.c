@@ -203,30 +203,6 @@ pair_up(PyObject *names, PyObject *const *values)
     return pairs;
 }
 
-/* Return the parameters of a call as a node keeps them. */
-static PyObject *
-keep_params(OpObject *op, PyObject *names, PyObject *const *values)
-{
-    if (names == NULL) {
-        return Py_NewRef(no_params);
-    }
-    PyObject *params = PyDict_New();
-    for (Py_ssize_t i = 0; params != NULL && i < PyTuple_GET_SIZE(names); i++) {
-        if (PyDict_SetItem(params, PyTuple_GET_ITEM(names, i), values[i]) < 0) {
-            Py_CLEAR(params);
-        }
-    }
-    if (params == NULL || op->sized == NULL || PyObject_Size(op->sized) == 0) {
-        return params;
-    }
-    PyObject *kept = PyObject_CallFunctionObjArgs(with_sizes, params, op->sized, NULL);
-    Py_DECREF(params);
-    return kept;
-}
-
-/* What an op inferred is remembered for so many recipes. */
-#define MOST_INFERRED 1024
-
 /* Whether a value is a size, a word, or nothing: what can be kept in a key without keeping anything else alive. */
 static int
 is_plain(PyObject *value)
@@ -248,6 +224,32 @@ is_plain_tuple(PyObject *values)
     }
     return 1;
 }
+
+/* Return the parameters of a call as a node keeps them. */
+static PyObject *
+keep_params(OpObject *op, PyObject *names, PyObject *const *values)
+{
+    if (names == NULL) {
+        return Py_NewRef(no_params);
+    }
+    PyObject *params = PyDict_New();
+    int plain = 1; /* no symbolic size is among them */
+    for (Py_ssize_t i = 0; params != NULL && i < PyTuple_GET_SIZE(names); i++) {
+        plain &= is_plain(values[i]) || is_plain_tuple(values[i]);
+        if (PyDict_SetItem(params, PyTuple_GET_ITEM(names, i), values[i]) < 0) {
+            Py_CLEAR(params);
+        }
+    }
+    if (params == NULL || plain || op->sized == NULL || PyObject_Size(op->sized) == 0) {
+        return params;
+    }
+    PyObject *kept = PyObject_CallFunctionObjArgs(with_sizes, params, op->sized, NULL);
+    Py_DECREF(params);
+    return kept;
+}
+
+/* What an op inferred is remembered for so many recipes. */
+#define MOST_INFERRED 1024
 
 /* Return shapes, dtypes and parameters, from which an op infers the shape and dtype of its result; None if sizes are
    symbolic, or if a parameter is something else than sizes and words. */
@@ -366,7 +368,22 @@ apply(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names
     return node;
 }
 
+PyDoc_STRVAR(are_known_doc,
+"are_known(*values)\n--\n\nReturn whether all of the values are tensors whose sizes are numbers: nothing has to be made of them first.");
+
+static PyObject *
+are_known(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        if (!PyObject_TypeCheck(args[i], &TensorType) || !is_plain_tuple(((NodeObject *)args[i])->shape)) {
+            Py_RETURN_FALSE;
+        }
+    }
+    Py_RETURN_TRUE;
+}
+
 PyMethodDef recording_methods[] = {
+    {"are_known", FAST(are_known), METH_FASTCALL, are_known_doc},
     {"apply", FAST(apply), METH_FASTCALL | METH_KEYWORDS, apply_doc},
     {"intern", FAST(intern), METH_FASTCALL, intern_doc},
     {"record", FAST(record), METH_FASTCALL, record_doc},

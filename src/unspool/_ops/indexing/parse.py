@@ -30,6 +30,7 @@ from unspool._ops.indexing.template import (
     has_dims,
     indexed_shape,
     out_of_range,
+    sliced_shape,
 )
 from unspool._ops.leaf import CONSTANT, constant, integer
 from unspool.errors import DTypeError, IndexRangeError, ShapeError
@@ -65,6 +66,8 @@ class ParsedIndex(NamedTuple):
     def shape(self) -> Shape:
         """The shape of the selection."""
         index, lengths, at = self.where
+        if not has_arrays(index):
+            return sliced_shape(self.base.shape, index, lengths)
         return indexed_shape(self.base.shape, index, lengths, [operand.shape for operand in at])
 
     def is_repetitive(self) -> bool:
@@ -125,6 +128,8 @@ def parse_index(x: Tensor, index: Any) -> ParsedIndex:
     plain = _core.plain_index(x, index)
     if plain is not None:
         return ParsedIndex(x, Where(*plain))
+    if x.shape and _is_array(index):
+        return ParsedIndex(x, Where(("array",), (), (_index_tensor(index, x.shape[0], 0),)))
     items = index if type(index) is tuple else (index,)
     template = _Template()
     parts = [_classify(item) for item in items]
@@ -152,6 +157,13 @@ def parse_index(x: Tensor, index: Any) -> ParsedIndex:
         for place, array in zip(arrays, _aligned([template.at[place] for place in arrays]), strict=True):
             template.at[place] = array
     return ParsedIndex(ensure_shape(x, tuple(sizes)), template.finish())
+
+
+def _is_array(index: Any) -> bool:
+    """Whether an index is one array of integers, as an array or as a tensor that stays part of the graph."""
+    if type(index) is np.ndarray:
+        return index.dtype is INT64 and index.ndim > 0
+    return isinstance(index, Node) and index.dtype is INT64 and bool(index.shape) and index.op is not CONSTANT
 
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -277,7 +289,7 @@ def _index_tensor(content: Any, size: Size, axis: int) -> Tensor:
     """Return the input for an index array; constants are checked, and counted from the left, where that is possible."""
     if isinstance(content, Node):
         return content  # type: ignore[return-value]
-    if isinstance(size, int):
+    if isinstance(size, int) and not _core.are_positions(content, size):
         check_range(content, axis, size)
         content = np.where(content < 0, content + size, content)
     return constant(content)

@@ -11,7 +11,7 @@ from unspool._dims import Dim
 from unspool._dtypes import COMPLEX, DType, inexact_dtype, real_dtype
 from unspool._ops import elementwise, layout
 from unspool._ops.creation import size_tensor
-from unspool._ops.leaf import as_tensor, constant
+from unspool._ops.leaf import as_tensor, scalar
 from unspool._ops.reduction.axes import Axis, reduced_size, selection
 from unspool._ops.reduction.sums import sum
 from unspool.errors import ArgumentError
@@ -151,6 +151,6 @@ def _count(x: Tensor, axis: Axis, keepdims: bool, where: Any, dtype: DType, remo
         size = reduced_size(x.shape, axes)
         if not isinstance(size, Dim):
             left = size - removed
-            return constant(left if left > 0 else 0, dtype)
+            return scalar(left if left > 0 else 0, dtype)
         count = size_tensor(size, dtype)
     return elementwise.maximum(count - removed, 0) if removed else count
