@@ -464,3 +464,37 @@ def test_a_node_remembers_the_line_of_the_user_not_ours():
     assert _graph.source_of(y).startswith("test_core.py") and "us.mean(x)" in _graph.source_of(y)
     code, lasti = _core.current_origin()
     assert code is test_a_node_remembers_the_line_of_the_user_not_ours.__code__ and lasti > 0
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_knows_the_line_that_made_it():
+    first = sys._getframe().f_lineno
+    x = us.tensor([1.0, 2.0])
+    y, z = (
+        us.exp(x),
+        us.sin(x),
+    )
+    assert [node.line - first for node in (x, y, z)] == [1, 3, 4]
+    made = [us.exp(x * float(k)) for k in range(2, 1000)]  # more often than it takes Python to specialise the call
+    assert {node.line for node in made} == {made[0].line}
+    with pytest.raises(AttributeError):
+        x.line = 1  # type: ignore[misc]
+
+
+def test_lines_of_many_places_are_told_apart():
+    x = us.tensor([1.0, 2.0])
+    sources = ["\n" * k + f"y = us.exp(x * {k + 2}.0)" for k in range(1000)]
+    made = []
+    for source in sources:
+        scope: dict[str, Any] = {"us": us, "x": x}
+        exec(compile(source, "<a program>", "exec"), scope)
+        made.append(scope["y"])
+    for _ in range(2):
+        assert [node.line for node in made] == list(range(1, 1001))
+
+
+def test_a_node_made_nowhere_has_no_line():
+    node = _core.new(us.Tensor, EXP, (), NO_PARAMS, (), us.tensor(1.0).dtype, (), None, 0)
+    assert node.line == 0

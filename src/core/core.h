@@ -106,6 +106,7 @@ int check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted);
 int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);
+int find_line(PyObject *code, int lasti);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
 PyObject *enter(PyObject *module, PyObject *object);

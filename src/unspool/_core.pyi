@@ -42,6 +42,8 @@ class Node:
     value: Any
     code: CodeType
     lasti: int
+    @property
+    def line(self) -> int: ...
     piece: Any
     output: int
     _name: str
