@@ -505,7 +505,14 @@ def _batch(D: Any, x: Any, k: int) -> Any:
     return 0.5 * x + us.sum(us.cos(D[np.array([k, 2 * k % 60, k + 1])]), axis=0)
 
 
-@pytest.mark.parametrize("step", [_row, _column, _window, _backwards, _entry, _added, _batch], ids=lambda f: f.__name__)
+def _noise(D: Any, x: Any, k: int) -> Any:
+    return 0.9 * x + us.random.normal(us.random.fold_in(us.random.key(5), k), 3) * us.sin(x * D[k])
+
+
+STEPS = [_row, _column, _window, _backwards, _entry, _added, _batch, _noise]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda f: f.__name__)
 def test_steps_that_read_other_places_are_one_program(step: Callable[..., Any]) -> None:
     rows = np.random.default_rng(0).uniform(-1, 1, (64, 3))
     if step is _column:

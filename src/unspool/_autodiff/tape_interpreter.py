@@ -18,6 +18,7 @@ from unspool._autodiff.reverse import vjp_of
 from unspool._autodiff.tape_arithmetic import Arithmetic, frozen
 from unspool._dtypes import BOOL
 from unspool._engine.binding import bind_params
+from unspool._engine.planning import DRAWING
 from unspool._graph import NO_PARAMS, Bundle, Node, describe, in_order, origin_scope, source_of
 from unspool._ops.elementwise import MASK, mask
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
@@ -91,7 +92,7 @@ class Interpreter:
         try:
             params = bind_params(node.op, node.params, self.sizes)
             value = node.op.kernel(*self.arithmetic.arguments(node, values), **params)
-            is_data = not node.inputs
+            is_data = not node.inputs or node.op.name in DRAWING
             if type(node) is Bundle:
                 return tuple(
                     self.arithmetic.result(dtype, part, is_data)
