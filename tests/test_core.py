@@ -58,6 +58,10 @@ def test_nodes_are_not_made_by_calling_their_class(cls):
         (lambda x: _core.all_hold(x, (), (), ((x, x),), ()), "only cells hold variables"),
         (lambda x: _core.plain_index(x), "plain_index takes 2 arguments, got 1"),
         (lambda x: _core.plain_index([x], 0), "expected a node"),
+        (lambda x: _core.pick_plain(EXP, x), "pick_plain takes 3 arguments, got 2"),
+        (lambda x: _core.pick_plain(x, x, 0), "expected an op"),
+        (lambda x: _core.pick_plain(EXP, [x], 0), "<op exp> takes tensors"),
+        (lambda x: _core.are_positions([0], "a"), "integer"),
         (lambda x: _core.find(EXP, [x], ()), "inputs of <op exp> as a tuple"),
         (lambda x: _core.find("exp", (x,), ()), "expected an op, got 'exp'"),
         (lambda x: _core.intern(EXP, (x, 1), NO_PARAMS, (), x.dtype, ()), "takes tensors, got 1"),
@@ -415,6 +419,8 @@ def test_recording_gives_back_every_reference_it_takes():
         us.exp(z) + us.sum(us.reshape(z, (4,)))
         us.linalg.qr(z)
         _core.find(ADD, (x, y), ())
+        y[0, 0] + us.sum(y[-1, :0].at[:].add(1.0)) + y[1:, 0] + x[::-1] + us.where(x > 1.0, us.concat([x[:1], x[1:]]), 0.0)
+        _core.plain_index(y, (0, slice(0, 1))), _core.plain_index(y, (0, 5)), _core.plain_index(y, (0, None))
 
     everything()
     watched = [x, y, x.shape, x.dtype, ADD, EXP, NO_PARAMS, (), us.Tensor, everything.__code__]

@@ -110,6 +110,7 @@ int find_line(PyObject *code, int lasti);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
 PyObject *enter(PyObject *module, PyObject *object);
+PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
 
 /* --- calls (calls.c) --- */

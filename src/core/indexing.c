@@ -6,6 +6,7 @@
 #define MOST_AXES 16
 
 static PyObject *kind_int, *kind_whole, *kind_slice, *kind_from;
+static PyObject *names; /* of the parameters: structure and lengths */
 
 /* Make the words of templates; returns -1 with an exception. */
 int
@@ -15,7 +16,8 @@ indexing_start(void)
     kind_whole = PyUnicode_InternFromString("whole");
     kind_slice = PyUnicode_InternFromString("slice");
     kind_from = PyUnicode_InternFromString("from");
-    return kind_int != NULL && kind_whole != NULL && kind_slice != NULL && kind_from != NULL ? 0 : -1;
+    names = Py_BuildValue("(ss)", "index", "lengths");
+    return kind_int != NULL && kind_whole != NULL && kind_slice != NULL && kind_from != NULL && names != NULL ? 0 : -1;
 }
 
 /* A template in the making. It owns what it holds. */
@@ -135,20 +137,43 @@ as_tuple(PyObject *const *items, Py_ssize_t count)
     return tuple;
 }
 
-static PyObject *
-finish(Template *template)
+/* Leave out whole axes at the end, where they go without saying. */
+static void
+trim(Template *template)
 {
     while (template->entries > 0 && template->index[template->entries - 1] == kind_whole) {
         Py_DECREF(template->index[--template->entries]);
     }
-    PyObject *index = as_tuple(template->index, template->entries);
-    PyObject *lengths = as_tuple(template->lengths, template->slices);
-    PyObject *at = as_tuple(template->at, template->operands);
-    PyObject *whole = index == NULL || lengths == NULL || at == NULL ? NULL : PyTuple_Pack(3, index, lengths, at);
-    Py_XDECREF(index);
-    Py_XDECREF(lengths);
-    Py_XDECREF(at);
-    return whole;
+}
+
+/* Read an index made of integers and slices. Returns 1 if it is understood, 0 if the general way has a say (other items,
+   symbolic sizes, what is out of range, and what selects all there is), -1 with an exception. */
+static int
+read_index(Template *template, PyObject *x, PyObject *index)
+{
+    PyObject *shape = ((NodeObject *)x)->shape;
+    Py_ssize_t count = PyTuple_CheckExact(index) ? PyTuple_GET_SIZE(index) : 1;
+    if (!PyTuple_Check(shape) || count > PyTuple_GET_SIZE(shape) || count > MOST_AXES) {
+        return 0;
+    }
+    int understood = 1;
+    for (Py_ssize_t axis = 0; understood == 1 && axis < count; axis++) {
+        PyObject *item = PyTuple_CheckExact(index) ? PyTuple_GET_ITEM(index, axis) : index;
+        PyObject *number = PyTuple_GET_ITEM(shape, axis);
+        Py_ssize_t size = PyLong_CheckExact(number) ? PyLong_AsSsize_t(number) : -1;
+        if (size < 0) {
+            PyErr_Clear();
+            understood = 0;
+        } else if (PyLong_CheckExact(item)) {
+            understood = add_position(template, item, size);
+        } else {
+            understood = PySlice_Check(item) ? add_slice(template, (PySliceObject *)item, size) : 0;
+        }
+    }
+    if (understood == 1) {
+        trim(template);
+    }
+    return understood == 1 && template->covers ? 0 : understood;
 }
 
 PyDoc_STRVAR(plain_index_doc,
@@ -162,31 +187,56 @@ plain_index(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (check_count("plain_index", nargs, 2) < 0 || check_nodes(NULL, args, 1) < 0) {
         return NULL;
     }
-    PyObject *shape = ((NodeObject *)args[0])->shape;
-    PyObject *const *items = PyTuple_CheckExact(args[1]) ? &PyTuple_GET_ITEM(args[1], 0) : &args[1];
-    Py_ssize_t count = PyTuple_CheckExact(args[1]) ? PyTuple_GET_SIZE(args[1]) : 1;
-    if (!PyTuple_Check(shape) || count > PyTuple_GET_SIZE(shape) || count > MOST_AXES) {
-        Py_RETURN_NONE;
+    Template template = {.covers = 1};
+    PyObject *found = NULL;
+    int understood = read_index(&template, args[0], args[1]);
+    if (understood == 1) {
+        PyObject *index = as_tuple(template.index, template.entries);
+        PyObject *lengths = as_tuple(template.lengths, template.slices);
+        PyObject *at = as_tuple(template.at, template.operands);
+        found = index == NULL || lengths == NULL || at == NULL ? NULL : PyTuple_Pack(3, index, lengths, at);
+        Py_XDECREF(index);
+        Py_XDECREF(lengths);
+        Py_XDECREF(at);
+    } else if (understood == 0) {
+        found = Py_NewRef(Py_None);
+    }
+    release(&template);
+    return found;
+}
+
+PyDoc_STRVAR(pick_plain_doc,
+"pick_plain(op, x, index, /)\n--\n\n"
+"Return the node for what an index made of integers and slices selects from a tensor; None where `plain_index` has none.");
+
+static PyObject *
+pick_plain(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("pick_plain", nargs, 3) < 0) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(args[0], &OpType)) {
+        return PyErr_Format(PyExc_TypeError, "expected an op, got %R", args[0]);
+    }
+    if (check_nodes(args[0], args + 1, 1) < 0) {
+        return NULL;
     }
     Template template = {.covers = 1};
-    int understood = 1;
-    for (Py_ssize_t axis = 0; understood == 1 && axis < count; axis++) {
-        PyObject *item = items[axis];
-        PyObject *number = PyTuple_GET_ITEM(shape, axis);
-        Py_ssize_t size = PyLong_CheckExact(number) ? PyLong_AsSsize_t(number) : -1;
-        if (size < 0) {
-            PyErr_Clear();
-            understood = 0;
-        } else if (PyLong_CheckExact(item)) {
-            understood = add_position(&template, item, size);
-        } else {
-            understood = PySlice_Check(item) ? add_slice(&template, (PySliceObject *)item, size) : 0;
-        }
-    }
     PyObject *found = NULL;
-    if (understood == 1 && !template.covers) {
-        found = finish(&template);
-    } else if (understood >= 0) {
+    int understood = read_index(&template, args[1], args[2]);
+    if (understood == 1) {
+        PyObject *given[MOST_AXES + 3];
+        Py_ssize_t count = 1 + template.operands;
+        given[0] = args[1];
+        memcpy(given + 1, template.at, (size_t)template.operands * sizeof(PyObject *));
+        given[count] = as_tuple(template.index, template.entries);
+        given[count + 1] = as_tuple(template.lengths, template.slices);
+        if (given[count] != NULL && given[count + 1] != NULL) {
+            found = record_any((OpObject *)args[0], given, count, names);
+        }
+        Py_XDECREF(given[count]);
+        Py_XDECREF(given[count + 1]);
+    } else if (understood == 0) {
         found = Py_NewRef(Py_None);
     }
     release(&template);
@@ -225,6 +275,7 @@ are_positions(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 PyMethodDef indexing_methods[] = {
     {"are_positions", FAST(are_positions), METH_FASTCALL, are_positions_doc},
+    {"pick_plain", FAST(pick_plain), METH_FASTCALL, pick_plain_doc},
     {"plain_index", FAST(plain_index), METH_FASTCALL, plain_index_doc},
     {NULL},
 };

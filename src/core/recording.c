@@ -333,6 +333,26 @@ record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObjec
     return node;
 }
 
+/* Return the node of an op: `inputs` are so many inputs, then the values of the parameters whose `names` there are. */
+PyObject *
+record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
+{
+    PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
+    if (key == NULL) {
+        return NULL;
+    }
+    PyObject *node = NULL;
+    Py_uhash_t hash;
+    if (hash_recipe((PyObject *)op, inputs, count, key, &hash) == 0) {
+        node = (PyObject *)table_find((PyObject *)op, inputs, count, key, hash);
+        if (node == NULL && !PyErr_Occurred()) {
+            node = record_inferred(op, inputs, count, names, key, hash);
+        }
+    }
+    Py_DECREF(key);
+    return node;
+}
+
 PyDoc_STRVAR(apply_doc,
 "apply(op, /, *inputs, **params)\n--\n\n"
 "Return the node for ``op(*inputs, **params)``: the interned one if it is alive, else a new one.");
@@ -343,29 +363,13 @@ apply(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names
     if (nargs < 1 || !PyObject_TypeCheck(args[0], &OpType)) {
         return PyErr_Format(PyExc_TypeError, "apply takes an op and its inputs");
     }
-    OpObject *op = (OpObject *)args[0];
-    PyObject *const *inputs = args + 1;
-    Py_ssize_t count = nargs - 1;
-    if (check_nodes(args[0], inputs, count) < 0) {
+    if (check_nodes(args[0], args + 1, nargs - 1) < 0) {
         return NULL;
     }
     if (names != NULL && PyTuple_GET_SIZE(names) == 0) {
         names = NULL;
     }
-    PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
-    if (key == NULL) {
-        return NULL;
-    }
-    PyObject *node = NULL;
-    Py_uhash_t hash;
-    if (hash_recipe(args[0], inputs, count, key, &hash) == 0) {
-        node = (PyObject *)table_find(args[0], inputs, count, key, hash);
-        if (node == NULL && !PyErr_Occurred()) {
-            node = record_inferred(op, inputs, count, names, key, hash);
-        }
-    }
-    Py_DECREF(key);
-    return node;
+    return record_any((OpObject *)args[0], args + 1, nargs - 1, names);
 }
 
 PyDoc_STRVAR(are_known_doc,

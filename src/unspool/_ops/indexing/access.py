@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._core import plain_index
+from unspool._core import pick_plain
 from unspool._dims import equal
 from unspool._dtypes import INT64
-from unspool._graph import Node, apply
+from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.indexing.parse import ParsedIndex, parse_index
 from unspool._ops.indexing.selection import SLICE, select
@@ -43,11 +43,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     >>> x[x > 2].eval()
     array([3., 4.])
     """
-    plain = plain_index(x, index)
-    if plain is None:
-        return select(parse_index(x, index))
-    template, lengths, at = plain
-    return apply(SLICE, x, *at, index=template, lengths=lengths)
+    found = pick_plain(SLICE, x, index)
+    return select(parse_index(x, index)) if found is None else found
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
