@@ -419,7 +419,8 @@ def test_recording_gives_back_every_reference_it_takes():
         us.exp(z) + us.sum(us.reshape(z, (4,)))
         us.linalg.qr(z)
         _core.find(ADD, (x, y), ())
-        y[0, 0] + us.sum(y[-1, :0].at[:].add(1.0)) + y[1:, 0] + x[::-1] + us.where(x > 1.0, us.concat([x[:1], x[1:]]), 0.0)
+        us.sum(y[-1, :0].at[:].add(1.0)) + y[0, 0] + y[1:, 0] + x[::-1]
+        us.where(x > 1.0, us.concat([x[:1], x[1:]]), 0.0)
         _core.plain_index(y, (0, slice(0, 1))), _core.plain_index(y, (0, 5)), _core.plain_index(y, (0, None))
 
     everything()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._dims import Shape, is_concrete
+from unspool._core import are_known
+from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._ops import elementwise
 from unspool._ops.elementwise import astype
@@ -169,6 +170,8 @@ class IndexedUpdate:
     def _update(self, rule: Callable[[ParsedIndex, Tensor], Tensor], values: Any) -> Tensor:
         parsed = self._parsed
         updated = rule(parsed, _fitted(values, parsed.base.dtype, parsed.shape))
+        if parsed.base is self._tensor:
+            return updated
         # A mask without axes gave the tensor one (see `parse`).
         return updated if len(updated.shape) == len(self._tensor.shape) else reshape(updated, self._tensor.shape)
 
@@ -176,7 +179,7 @@ class IndexedUpdate:
 def _fitted(values: Any, dtype: Any, shape: Shape) -> Tensor:
     """Return the values in the dtype and shape of a selection."""
     fitted = scalar(values, dtype) if type(values) in (bool, int, float, complex) else as_tensor(values)
-    if fitted.dtype is dtype and fitted.shape == shape and is_concrete(shape):
+    if fitted.dtype is dtype and fitted.shape == shape and are_known(fitted):
         return fitted
     if not np.can_cast(fitted.dtype, dtype, "same_kind"):
         raise DTypeError(f"values of dtype {fitted.dtype} do not fit a tensor of dtype {dtype}; convert them first")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool._dims import Dim
-from unspool._dtypes import COMPLEX, DType, inexact_dtype, real_dtype
+from unspool._dtypes import COMPLEX, INEXACT, DType, inexact_dtype, real_dtype
 from unspool._ops import elementwise, layout
 from unspool._ops.creation import size_tensor
 from unspool._ops.leaf import as_tensor, scalar
@@ -48,7 +48,8 @@ def mean(
     array([0. , 0.5])
     """
     x = as_tensor(x)
-    x = elementwise.astype(x, inexact_dtype(x.dtype) if dtype is None else dtype)
+    if dtype is not None or x.dtype not in INEXACT:
+        x = elementwise.astype(x, inexact_dtype(x.dtype) if dtype is None else dtype)
     total = sum(x, axis=axis, keepdims=keepdims, where=where)
     # An integer dtype that was asked for averages in float64, as division of integers does.
     return total / _count(x, axis, keepdims, where, real_dtype(inexact_dtype(total.dtype)))
