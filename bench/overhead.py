@@ -109,6 +109,26 @@ def record_scalar(count: int) -> float:
     return (time.perf_counter() - begin) / count
 
 
+def recorded(operate: Callable[[Any, Any, Any, Any, int], Any]) -> Callable[[int], float]:
+    """Return a measurement of recording an op of a vector that is new every time, a matrix, a mask and a number."""
+
+    def measure(count: int) -> float:
+        import numpy as np
+
+        import unspool as us
+
+        vectors = [us.tensor(START) * float(k + 2) for k in range(count)]
+        matrix = us.tensor(np.ones((len(START), count)))
+        mask = us.tensor(START) > 0.4
+        kept: list[Any] = [None] * count
+        begin = time.perf_counter()
+        for k, vector in enumerate(vectors):
+            kept[k] = operate(us, vector, matrix, mask, k)
+        return (time.perf_counter() - begin) / count
+
+    return measure
+
+
 def cached(read: Callable[[Any], Any]) -> Callable[[int], float]:
     """Return a measurement of reading a value that the store has."""
 
@@ -140,6 +160,19 @@ OPERATIONS = (
     Operation("record an op, graph of 1 000", record_tensors, 1000, bar=2.5),
     Operation("record an op, graph of 100 000", record_tensors, 100_000),
     Operation("record an op with a number, graph of 1 000", record_scalar, 1000),
+    # What loops do most beside arithmetic. Those that are within the bar are held to it.
+    Operation("record x[3]", recorded(lambda us, x, m, mask, k: x[3]), 200, bar=2.0),
+    Operation("record x[2:6]", recorded(lambda us, x, m, mask, k: x[2:6]), 200, bar=2.0),
+    Operation("record m[:, k], another k every time", recorded(lambda us, x, m, mask, k: m[:, k]), 200),
+    Operation("record x.at[3].set(1.0)", recorded(lambda us, x, m, mask, k: x.at[3].set(1.0)), 200),
+    Operation("record where(mask, x, x)", recorded(lambda us, x, m, mask, k: us.where(mask, x, x)), 200, bar=2.0),
+    Operation("record stack([x, x])", recorded(lambda us, x, m, mask, k: us.stack([x, x])), 200),
+    Operation("record concat([x, x])", recorded(lambda us, x, m, mask, k: us.concat([x, x])), 200, bar=2.0),
+    Operation("record reshape(x, (2, 4))", recorded(lambda us, x, m, mask, k: us.reshape(x, (2, 4))), 200, bar=2.0),
+    Operation("record norm(x)", recorded(lambda us, x, m, mask, k: us.linalg.norm(x)), 200, bar=2.0),
+    Operation("record sum(x)", recorded(lambda us, x, m, mask, k: us.sum(x)), 200, bar=2.0),
+    Operation("record max(x)", recorded(lambda us, x, m, mask, k: us.max(x)), 200, bar=2.0),
+    Operation("record mean(x)", recorded(lambda us, x, m, mask, k: us.mean(x)), 200),
     Operation("read a cached value, float(t)", cached(float), 1000),
     Operation("read a cached value, t.eval()", cached(lambda t: t.eval()), 1000),
 )

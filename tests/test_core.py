@@ -56,6 +56,12 @@ def test_nodes_are_not_made_by_calling_their_class(cls):
         (lambda x: _core.all_hold(x, (({}, "w"),), (), (), ()), "a place is a tuple of 3 things"),
         (lambda x: _core.all_hold(x, (), ((len, None, None, None),), (), ()), "only functions have defaults"),
         (lambda x: _core.all_hold(x, (), (), ((x, x),), ()), "only cells hold variables"),
+        (lambda x: _core.plain_index(x), "plain_index takes 2 arguments, got 1"),
+        (lambda x: _core.plain_index([x], 0), "expected a node"),
+        (lambda x: _core.pick_plain(EXP, x), "pick_plain takes 3 arguments, got 2"),
+        (lambda x: _core.pick_plain(x, x, 0), "expected an op"),
+        (lambda x: _core.pick_plain(EXP, [x], 0), "<op exp> takes tensors"),
+        (lambda x: _core.are_positions([0], "a"), "integer"),
         (lambda x: _core.find(EXP, [x], ()), "inputs of <op exp> as a tuple"),
         (lambda x: _core.find("exp", (x,), ()), "expected an op, got 'exp'"),
         (lambda x: _core.intern(EXP, (x, 1), NO_PARAMS, (), x.dtype, ()), "takes tensors, got 1"),
@@ -250,6 +256,94 @@ def test_a_node_that_left_is_not_found_and_dies_in_peace():
     assert _core.find(EXP, (x,), ()) is again
 
 
+# --- operands that commute --------------------------------------------------------------------------------------------
+
+
+def test_operands_that_commute_are_found_in_either_order_and_kept_as_written():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+    product, total = y * x, y + x
+    assert product.inputs == (y, x) and total.inputs == (y, x)
+    assert x * y is product and x + y is total
+    assert _core.apply(ADD, x, y) is total and _core.record(ADD, x, y) is total
+    assert _core.find(ADD, (x, y), ()) is total
+    del total
+    assert (x + y).inputs == (x, y)
+
+
+def test_operands_that_do_not_commute_stay_apart_though_their_hashes_are_equal():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+    assert x - y is not y - x and x / y is not y / x
+    z, w = us.tensor([1.0j]), us.tensor([2.0j])
+    assert z * w is not w * z and z + w is w + z
+    number = us.tensor([2])
+    assert number * number is number * number and (x - x).inputs == (x, x)
+
+
+def test_numbers_stand_where_they_are_written_in_every_step_of_a_loop():
+    x = us.tensor([1.0, 2.0])
+    places = []
+    for _ in range(3):
+        x = x - 0.01 * (x * x)
+        places.append([operand.op.name for operand in x.inputs[1].inputs])
+    assert places == [["constant", "multiply"]] * 3
+
+
+# --- what ops infer ---------------------------------------------------------------------------------------------------
+
+
+def test_an_op_is_asked_once_for_each_combination_of_shapes_dtypes_and_parameters():
+    asked: list[Any] = []
+
+    def infer(x: Any, **params: Any) -> Any:
+        asked.append((x.shape, x.dtype, *params.values()))
+        return x.shape, x.dtype
+
+    op = Op("asked", infer=infer, kernel=lambda x, **params: x)
+    single, double = us.tensor([1.0], dtype="float32"), us.tensor([1.0])
+    for x in (single, double, us.tensor([2.0]), us.tensor([1.0, 2.0])):
+        for by in (1, (2, "a"), None):
+            y = _core.apply(op, x, by=by)
+            assert (y.shape, y.dtype) == (x.shape, x.dtype)
+            assert _core.apply(op, y, by=by).shape == x.shape
+    assert len(asked) == len(set(asked)) == 9
+
+
+def test_what_an_op_infers_from_sizes_without_numbers_or_other_objects_is_asked_every_time():
+    asked: list[Any] = []
+
+    def infer(x: Any, **params: Any) -> Any:
+        asked.append(x)
+        return x.shape, x.dtype
+
+    op = Op("asked again", infer=infer, kernel=lambda x, **params: x)
+    for _ in range(2):
+        _core.apply(op, us.placeholder((us.dims("n"),)))
+        _core.apply(op, us.tensor(1.0), by=(1.5,))
+        _core.apply(op, us.tensor(1.0), by=ADD)
+    assert len(asked) == 6
+    op.inferred = None
+    for _ in range(2):
+        _core.apply(op, us.tensor(1.0))
+    assert len(asked) == 8
+
+
+def test_what_ops_inferred_does_not_pile_up_and_keeps_nothing_alive():
+    op = declared("piled up")
+    x = us.tensor([1.0, 2.0])
+    for step in range(3000):
+        _core.apply(op, x, step=step)
+    assert 0 < len(op.inferred or ()) <= 1024
+
+    class Word(str):
+        """A word that can be watched."""
+
+    word = Word("by")
+    end = weakref.ref(word)
+    _core.apply(op, x, by=word)
+    del word
+    assert end() is None
+
+
 # --- dying ------------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +419,9 @@ def test_recording_gives_back_every_reference_it_takes():
         us.exp(z) + us.sum(us.reshape(z, (4,)))
         us.linalg.qr(z)
         _core.find(ADD, (x, y), ())
+        us.sum(y[-1, :0].at[:].add(1.0)) + y[0, 0] + y[1:, 0] + x[::-1]
+        us.where(x > 1.0, us.concat([x[:1], x[1:]]), 0.0)
+        _core.plain_index(y, (0, slice(0, 1))), _core.plain_index(y, (0, 5)), _core.plain_index(y, (0, None))
 
     everything()
     watched = [x, y, x.shape, x.dtype, ADD, EXP, NO_PARAMS, (), us.Tensor, everything.__code__]
@@ -374,3 +471,37 @@ def test_a_node_remembers_the_line_of_the_user_not_ours():
     assert _graph.source_of(y).startswith("test_core.py") and "us.mean(x)" in _graph.source_of(y)
     code, lasti = _core.current_origin()
     assert code is test_a_node_remembers_the_line_of_the_user_not_ours.__code__ and lasti > 0
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_knows_the_line_that_made_it():
+    first = sys._getframe().f_lineno
+    x = us.tensor([1.0, 2.0])
+    y, z = (
+        us.exp(x),
+        us.sin(x),
+    )
+    assert [node.line - first for node in (x, y, z)] == [1, 3, 4]
+    made = [us.exp(x * float(k)) for k in range(2, 1000)]  # more often than it takes Python to specialise the call
+    assert {node.line for node in made} == {made[0].line}
+    with pytest.raises(AttributeError):
+        x.line = 1  # type: ignore[misc]
+
+
+def test_lines_of_many_places_are_told_apart():
+    x = us.tensor([1.0, 2.0])
+    sources = ["\n" * k + f"y = us.exp(x * {k + 2}.0)" for k in range(1000)]
+    made = []
+    for source in sources:
+        scope: dict[str, Any] = {"us": us, "x": x}
+        exec(compile(source, "<a program>", "exec"), scope)
+        made.append(scope["y"])
+    for _ in range(2):
+        assert [node.line for node in made] == list(range(1, 1001))
+
+
+def test_a_node_made_nowhere_has_no_line():
+    node = _core.new(us.Tensor, EXP, (), NO_PARAMS, (), us.tensor(1.0).dtype, (), None, 0)
+    assert node.line == 0

@@ -151,7 +151,7 @@ def test_rules_are_exact_on_rationals(sample: Sample) -> None:
 
 
 def _looked_at(node: Node) -> set[str]:
-    """Return which values ("inputs", "output") the vjp rules of a node refer to."""
+    """Return which values ("inputs", "positions", "output") the vjp rules of a node refer to."""
     found: set[str] = set()
     if node.op.vjp is None or not is_differentiable(node):
         return found
@@ -169,6 +169,8 @@ def _looked_at(node: Node) -> set[str]:
 
 def _reach(contribution: Node, node: Node) -> set[str]:
     inputs = {i.id for i in node.inputs if i.op.name != "constant" or i.shape}
+    # Who declares inputs declares the positions among them.
+    positions = {i.id for i in node.inputs if i.dtype.kind == "i"} if "inputs" not in node.op.needs else set()
     seen: set[int] = set()
     found: set[str] = set()
     stack = [contribution]
@@ -177,6 +179,9 @@ def _reach(contribution: Node, node: Node) -> set[str]:
         if current.id in seen:
             continue
         seen.add(current.id)
+        if current.id in positions:
+            found.add("positions")
+            continue
         if current is node:
             found.add("output")
         elif current.id in inputs:

@@ -21,6 +21,7 @@ typedef struct {
     PyObject *canonical;
     PyObject *commuting;
     PyObject *infer;
+    PyObject *inferred; /* what it inferred, by shapes, dtypes and parameters; None: it is asked every time */
     PyObject *result_dtypes;
     PyObject *sized;
     /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
@@ -71,6 +72,7 @@ PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* --- the table (table.c) --- */
 
 int table_start(void);
+int indexing_start(void);
 int table_insert(NodeObject *node);
 void table_remove(NodeObject *node);
 int hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash);
@@ -92,7 +94,8 @@ extern PyObject *step_class, *pending_class; /* the records of a derivative swee
 extern PyObject *call_op;
 extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-extern PyObject *float64;
+extern PyObject *float64, *int64;
+extern PyObject *integer; /* the constant of an integer */
 extern PyObject *plain_output;
 
 /* --- making nodes (origins.c, interning.c, recording.c) --- */
@@ -103,9 +106,11 @@ int check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted);
 int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);
+int find_line(PyObject *code, int lasti);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
 PyObject *enter(PyObject *module, PyObject *object);
+PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
 
 /* --- calls (calls.c) --- */
@@ -137,6 +142,6 @@ extern PyTypeObject PieceType, StepType, PendingType;
 
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
-    operator_methods[], place_methods[];
+    operator_methods[], place_methods[], indexing_methods[];
 
 #endif

@@ -16,7 +16,8 @@ PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 PyObject *call_op;
 PyObject *projection_class; /* the class of tensors that are outputs of calls */
 PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-PyObject *float64;
+PyObject *float64, *int64;
+PyObject *integer;      /* the constant of an integer */
 PyObject *plain_output; /* an output of a call that is one of its inputs, or a constant */
 
 static const struct {
@@ -27,7 +28,7 @@ static const struct {
     {"origin", &origin_var},         {"with_sizes", &with_sizes}, {"align", &align},
     {"scalar", &scalar},             {"constant", &constant_op}, {"float64", &float64},
     {"call", &call_op},              {"projection", &projection_class}, {"lost", &lost},
-    {"plain_output", &plain_output},
+    {"plain_output", &plain_output}, {"int64", &int64},           {"integer", &integer},
     {"leaves", &leaf_ops},           {"step", &step_class},   {"pending", &pending_class},
     {NULL, NULL},
 };

@@ -35,6 +35,18 @@ static PyMemberDef node_members[] = {
     {NULL},
 };
 
+/* The line where a node was made. Decisions go by it: Python moves `lasti` within the line when it specialises code. */
+static PyObject *
+node_line(NodeObject *self, void *unused)
+{
+    return PyLong_FromLong(find_line(self->code, self->lasti));
+}
+
+static PyGetSetDef node_properties[] = {
+    {"line", (getter)node_line, NULL, "The number of the line where the node was made; 0 if there is none.", NULL},
+    {NULL},
+};
+
 int
 node_traverse(NodeObject *self, visitproc visit, void *arg)
 {
@@ -119,6 +131,7 @@ PyTypeObject NodeType = {
     .tp_traverse = (traverseproc)node_traverse,
     .tp_clear = (inquiry)node_clear,
     .tp_members = node_members,
+    .tp_getset = node_properties,
 };
 
 PyDoc_STRVAR(bundle_doc,

@@ -97,6 +97,35 @@ find_origin(int *lasti)
     return code;
 }
 
+/* Lines that were looked up; a place in the user's program has its own slot among so many, a power of two. */
+#define MOST_LINES 256
+
+static struct {
+    PyObject *code;
+    int lasti, line;
+} lines[MOST_LINES];
+
+/* Return the number of the line of a position; 0 if the code has no such thing. Python looks it up from the beginning of
+   the function, so it is remembered. */
+int
+find_line(PyObject *code, int lasti)
+{
+    if (code == NULL || !PyCode_Check(code)) {
+        return 0;
+    }
+    size_t slot = (((size_t)code >> 5) + (size_t)lasti / 2) & (MOST_LINES - 1);
+    if (lines[slot].code != code || lines[slot].lasti != lasti) {
+        int line = PyCode_Addr2Line((PyCodeObject *)code, lasti);
+        PyObject *before = lines[slot].code;
+        lines[slot].code = Py_NewRef(code); /* its address must not become that of another one */
+        lines[slot].lasti = lasti;
+        lines[slot].line = line < 0 ? 0 : line;
+        Py_XDECREF(before); /* may run anything: the slot is not looked at again */
+        return line < 0 ? 0 : line;
+    }
+    return lines[slot].line;
+}
+
 PyDoc_STRVAR(current_origin_doc, "Return the source position that a new node would get: the code object, and the offset.");
 
 static PyObject *

@@ -93,9 +93,9 @@ record_aligned(OpObject *op, PyObject *x1, PyObject *x2, PyObject *dtype)
     return node;
 }
 
-/* Record an op of two tensors in the order that they have in the recipe. */
+/* Record an op of two tensors whose result has a dtype. */
 static PyObject *
-record_ordered(OpObject *op, PyObject *const *operands, PyObject *dtype)
+record_with(OpObject *op, PyObject *const *operands, PyObject *dtype)
 {
     Py_uhash_t hash;
     if (hash_recipe((PyObject *)op, operands, 2, empty, &hash) < 0) {
@@ -127,17 +127,9 @@ record_two(OpObject *op, NodeObject *x1, NodeObject *x2)
     if (look_up_dtypes(op, x1->dtype, x2->dtype) < 0) {
         return NULL;
     }
-    if (op->commutes && PyLong_AsLongLong(x1->id) > PyLong_AsLongLong(x2->id)) {
-        NodeObject *first = x2;
-        x2 = x1;
-        x1 = first;
-        if (look_up_dtypes(op, x1->dtype, x2->dtype) < 0) {
-            return NULL;
-        }
-    }
     PyObject *dtype = Py_NewRef(op->result); /* what follows may record other nodes of this op */
     PyObject *operands[] = {(PyObject *)x1, (PyObject *)x2};
-    PyObject *node = record_ordered(op, operands, dtype);
+    PyObject *node = record_with(op, operands, dtype);
     Py_DECREF(dtype);
     return node;
 }
@@ -211,6 +203,28 @@ pair_up(PyObject *names, PyObject *const *values)
     return pairs;
 }
 
+/* Whether a value is a size, a word, or nothing: what can be kept in a key without keeping anything else alive. */
+static int
+is_plain(PyObject *value)
+{
+    return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBool_Check(value) || value == Py_None ||
+           Py_TYPE(Py_TYPE(value)) == Py_TYPE(Py_TYPE(float64)); /* a dtype */
+}
+
+static int
+is_plain_tuple(PyObject *values)
+{
+    if (!PyTuple_CheckExact(values)) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++) {
+        if (!is_plain(PyTuple_GET_ITEM(values, i))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Return the parameters of a call as a node keeps them. */
 static PyObject *
 keep_params(OpObject *op, PyObject *names, PyObject *const *values)
@@ -219,17 +233,74 @@ keep_params(OpObject *op, PyObject *names, PyObject *const *values)
         return Py_NewRef(no_params);
     }
     PyObject *params = PyDict_New();
+    int plain = 1; /* no symbolic size is among them */
     for (Py_ssize_t i = 0; params != NULL && i < PyTuple_GET_SIZE(names); i++) {
+        plain &= is_plain(values[i]) || is_plain_tuple(values[i]);
         if (PyDict_SetItem(params, PyTuple_GET_ITEM(names, i), values[i]) < 0) {
             Py_CLEAR(params);
         }
     }
-    if (params == NULL || op->sized == NULL || PyObject_Size(op->sized) == 0) {
+    if (params == NULL || plain || op->sized == NULL || PyObject_Size(op->sized) == 0) {
         return params;
     }
     PyObject *kept = PyObject_CallFunctionObjArgs(with_sizes, params, op->sized, NULL);
     Py_DECREF(params);
     return kept;
+}
+
+/* What an op inferred is remembered for so many recipes. */
+#define MOST_INFERRED 1024
+
+/* Return shapes, dtypes and parameters, from which an op infers the shape and dtype of its result; None if sizes are
+   symbolic, or if a parameter is something else than sizes and words. */
+static PyObject *
+inference_key(PyObject *const *inputs, Py_ssize_t count, Py_ssize_t params)
+{
+    for (Py_ssize_t i = 0; i < params; i++) {
+        if (!is_plain(inputs[count + i]) && !is_plain_tuple(inputs[count + i])) {
+            Py_RETURN_NONE;
+        }
+    }
+    PyObject *key = PyTuple_New(2 * count + params);
+    for (Py_ssize_t i = 0; key != NULL && i < count; i++) {
+        NodeObject *input = (NodeObject *)inputs[i];
+        if (!is_plain_tuple(input->shape)) {
+            Py_DECREF(key);
+            Py_RETURN_NONE;
+        }
+        PyTuple_SET_ITEM(key, 2 * i, Py_NewRef(input->shape));
+        PyTuple_SET_ITEM(key, 2 * i + 1, Py_NewRef(input->dtype));
+    }
+    for (Py_ssize_t i = 0; key != NULL && i < params; i++) {
+        PyTuple_SET_ITEM(key, 2 * count + i, Py_NewRef(inputs[count + i]));
+    }
+    return key;
+}
+
+/* Return the shape and dtype that an op infers, a new reference; remembered where they follow from plain things. */
+static PyObject *
+infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
+{
+    PyObject *known = op->inferred, *key = NULL;
+    if (known != NULL && PyDict_CheckExact(known)) {
+        key = inference_key(inputs, count, names == NULL ? 0 : PyTuple_GET_SIZE(names));
+        PyObject *found = key == NULL || key == Py_None ? NULL : PyDict_GetItemWithError(known, key);
+        if (key == NULL || found != NULL || PyErr_Occurred()) {
+            Py_XDECREF(key);
+            return Py_XNewRef(found);
+        }
+    }
+    PyObject *inferred = PyObject_Vectorcall(op->infer, inputs, count, names);
+    if (inferred != NULL && key != NULL && key != Py_None && op->inferred == known) {
+        if (PyDict_GET_SIZE(known) >= MOST_INFERRED) {
+            PyDict_Clear(known);
+        }
+        if (PyDict_SetItem(known, key, inferred) < 0) {
+            Py_CLEAR(inferred);
+        }
+    }
+    Py_XDECREF(key);
+    return inferred;
 }
 
 /* Record an op that is not alive: in its canonical form, or with the shape and dtype that it infers. */
@@ -240,7 +311,7 @@ record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObjec
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
-    PyObject *inferred = PyObject_Vectorcall(op->infer, inputs, count, names);
+    PyObject *inferred = infer(op, inputs, count, names);
     PyObject *shape, *dtype, *node = NULL;
     if (inferred == NULL) {
         return NULL;
@@ -262,6 +333,26 @@ record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObjec
     return node;
 }
 
+/* Return the node of an op: `inputs` are so many inputs, then the values of the parameters whose `names` there are. */
+PyObject *
+record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
+{
+    PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
+    if (key == NULL) {
+        return NULL;
+    }
+    PyObject *node = NULL;
+    Py_uhash_t hash;
+    if (hash_recipe((PyObject *)op, inputs, count, key, &hash) == 0) {
+        node = (PyObject *)table_find((PyObject *)op, inputs, count, key, hash);
+        if (node == NULL && !PyErr_Occurred()) {
+            node = record_inferred(op, inputs, count, names, key, hash);
+        }
+    }
+    Py_DECREF(key);
+    return node;
+}
+
 PyDoc_STRVAR(apply_doc,
 "apply(op, /, *inputs, **params)\n--\n\n"
 "Return the node for ``op(*inputs, **params)``: the interned one if it is alive, else a new one.");
@@ -272,32 +363,31 @@ apply(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names
     if (nargs < 1 || !PyObject_TypeCheck(args[0], &OpType)) {
         return PyErr_Format(PyExc_TypeError, "apply takes an op and its inputs");
     }
-    OpObject *op = (OpObject *)args[0];
-    PyObject *const *inputs = args + 1;
-    Py_ssize_t count = nargs - 1;
-    if (check_nodes(args[0], inputs, count) < 0) {
+    if (check_nodes(args[0], args + 1, nargs - 1) < 0) {
         return NULL;
     }
     if (names != NULL && PyTuple_GET_SIZE(names) == 0) {
         names = NULL;
     }
-    PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
-    if (key == NULL) {
-        return NULL;
-    }
-    PyObject *node = NULL;
-    Py_uhash_t hash;
-    if (hash_recipe(args[0], inputs, count, key, &hash) == 0) {
-        node = (PyObject *)table_find(args[0], inputs, count, key, hash);
-        if (node == NULL && !PyErr_Occurred()) {
-            node = record_inferred(op, inputs, count, names, key, hash);
+    return record_any((OpObject *)args[0], args + 1, nargs - 1, names);
+}
+
+PyDoc_STRVAR(are_known_doc,
+"are_known(*values)\n--\n\nReturn whether all of the values are tensors whose sizes are numbers: nothing has to be made of them first.");
+
+static PyObject *
+are_known(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        if (!PyObject_TypeCheck(args[i], &TensorType) || !is_plain_tuple(((NodeObject *)args[i])->shape)) {
+            Py_RETURN_FALSE;
         }
     }
-    Py_DECREF(key);
-    return node;
+    Py_RETURN_TRUE;
 }
 
 PyMethodDef recording_methods[] = {
+    {"are_known", FAST(are_known), METH_FASTCALL, are_known_doc},
     {"apply", FAST(apply), METH_FASTCALL | METH_KEYWORDS, apply_doc},
     {"intern", FAST(intern), METH_FASTCALL, intern_doc},
     {"record", FAST(record), METH_FASTCALL, record_doc},

@@ -1,7 +1,8 @@
 /* The table in which equal recipes are one node.
 
    It has no keys of its own. A node is its own key: the op, the identities of its inputs, and an object that tells
-   apart nodes which have those in common (`key`: parameters, or the content of a constant). Nodes with the same hash
+   apart nodes which have those in common (`key`: parameters, or the content of a constant). Where the order of two
+   inputs changes no bit of the result, either order is the recipe; the node keeps the one it was written in first. Nodes with the same hash
    stand in one chain, linked through the nodes themselves. The table does not own them: a node leaves when it dies,
    before its memory is anybody else's. All of this happens under the interpreter's lock; where a comparison runs Python
    code that changes the table, the search begins again, without the node whose comparison that was: so it ends. */
@@ -77,13 +78,24 @@ table_remove(NodeObject *node)
     }
 }
 
+static Py_uhash_t
+mix(Py_uhash_t h)
+{
+    h *= (Py_uhash_t)0x9E3779B97F4A7C15ULL;
+    return h ^ (h >> 29);
+}
+
 int
 hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash)
 {
     Py_uhash_t h = (Py_uhash_t)op >> 4;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        h = (h ^ ((Py_uhash_t)inputs[i] >> 4)) * (Py_uhash_t)0x9E3779B97F4A7C15ULL;
-        h ^= h >> 29;
+    if (count == 2) {
+        /* The same in either order: the inputs may commute. */
+        h = mix(h ^ (mix((Py_uhash_t)inputs[0] >> 4) + mix((Py_uhash_t)inputs[1] >> 4)));
+    } else {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            h = mix(h ^ ((Py_uhash_t)inputs[i] >> 4));
+        }
     }
     if (key != empty) {
         Py_hash_t of_key = PyObject_Hash(key);
@@ -111,12 +123,28 @@ same_inputs(NodeObject *node, PyObject *const *inputs, Py_ssize_t count)
     return 1;
 }
 
+/* Whether a node has two inputs in the other order, and that order changes no bit of its value. */
+static int
+same_swapped(NodeObject *node, PyObject *const *inputs, Py_ssize_t count)
+{
+    PyObject *own = node->inputs, *commuting = ((OpObject *)node->op)->commuting;
+    if (count != 2 || own == NULL || !PyTuple_Check(own) || PyTuple_GET_SIZE(own) != 2 ||
+        PyTuple_GET_ITEM(own, 0) != inputs[1] || PyTuple_GET_ITEM(own, 1) != inputs[0] || commuting == NULL ||
+        !PyFrozenSet_CheckExact(commuting)) {
+        return 0;
+    }
+    /* Its elements are dtypes, whose comparison runs no Python code. */
+    return PySet_Contains(commuting, ((NodeObject *)inputs[0])->dtype) == 1 &&
+           PySet_Contains(commuting, ((NodeObject *)inputs[1])->dtype) == 1;
+}
+
 /* Whether a node that is in the table is of a recipe, but for its key. One whose last reference is gone may still be
    there: its end is put off if many die at once. */
 static int
 is_candidate(NodeObject *node, PyObject *op, PyObject *const *inputs, Py_ssize_t count, Py_uhash_t hash)
 {
-    return node->hash == hash && node->op == op && Py_REFCNT(node) > 0 && same_inputs(node, inputs, count);
+    return node->hash == hash && node->op == op && Py_REFCNT(node) > 0 &&
+           (same_inputs(node, inputs, count) || same_swapped(node, inputs, count));
 }
 
 /* Note that a node is not compared again. Returns -1 with an exception if that failed. */

@@ -23,6 +23,7 @@ class OpBase:
     canonical: Callable[..., Tensor | None] | None
     commuting: frozenset[Any]
     infer: Callable[..., Any]
+    inferred: dict[Any, Any] | None
     result_dtypes: Mapping[Any, Any]
     sized: tuple[str, ...]
 
@@ -41,6 +42,8 @@ class Node:
     value: Any
     code: CodeType
     lasti: int
+    @property
+    def line(self) -> int: ...
     piece: Any
     output: int
     _name: str
@@ -101,6 +104,8 @@ def bind(
     scalar: Callable[..., Tensor] = ...,
     constant: Op = ...,
     float64: np.dtype[Any] = ...,
+    int64: np.dtype[Any] = ...,
+    integer: Callable[[int], Tensor] = ...,
     call: Op = ...,
     projection: type[Node] = ...,
     lost: Any = ...,
@@ -111,6 +116,10 @@ def bind(
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
+def are_known(*values: Any) -> bool: ...
+def are_positions(array: Any, size: int, /) -> bool: ...
+def pick_plain(op: Op, x: Node, index: Any, /) -> Tensor | None: ...
+def plain_index(x: Node, index: Any, /) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[Tensor, ...]] | None: ...
 def record(op: Op, x1: Node, x2: Node, /) -> Tensor: ...
 def record_one(op: Op, x: Node, /) -> Tensor: ...
 def find(op: Op, inputs: tuple[Node, ...], key: Any, /) -> Node | None: ...

@@ -437,11 +437,11 @@ def test_a_small_view_that_stays_does_not_hold_the_array_that_was_dropped():
     rows = us.sin(x)
     few = rows[3:5]
     loss = us.sum(us.exp(few))
-    # 0 x, 1 sin, 2 getitem, 3 exp, 4 sum
-    for options in ({"checkpoint": config((1, 2))}, {}):
+    # 0 x, 1 sin, 2 the position, 3 getitem, 4 exp, 5 sum
+    for options in ({"checkpoint": config((1, 3))}, {}):
         tape, events = watched(loss, **options)
-        found = tape.backward_scalar(loss, checkpoint=config((1, 2)))
-        assert events[-1][2] == 1 + 2 * 20 / SIZE + 1 / SIZE  # x, few, exp, and the loss
+        found = tape.backward_scalar(loss, checkpoint=config((1, 3)))
+        assert events[-1][2] == (SIZE + 2 * 20 + 2) / SIZE  # x, few, exp, the loss and the position
         assert bits(found) == bits(us.Tape(loss).backward_scalar(loss))
 
 

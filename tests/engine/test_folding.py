@@ -471,3 +471,68 @@ def test_a_state_that_is_a_view_lies_in_memory_as_it_did_in_the_first_run() -> N
     probe = us.op("layout_probe", kernel=kernel, vjp=(lambda ct, out, x: ct,), replace=True)
     us.clear_caches()
     assert run() == run() == run()
+
+
+# --- steps that read other places ------------------------------------------------------------------------------------
+
+
+def _row(D: Any, x: Any, k: int) -> Any:
+    return x + 0.1 * D[k] * x
+
+
+def _column(D: Any, x: Any, k: int) -> Any:
+    return 0.9 * us.tanh(x) + D[:3, k]
+
+
+def _window(D: Any, x: Any, k: int) -> Any:
+    return 0.5 * x + us.sum(D[k : k + 4], axis=0)
+
+
+def _backwards(D: Any, x: Any, k: int) -> Any:
+    return 0.5 * x + us.sum(us.sin(D[k + 3 : k : -2]), axis=0)
+
+
+def _entry(D: Any, x: Any, k: int) -> Any:
+    i = k % 3
+    return x.at[i].set(us.sin(x[i]) + D[k, i])
+
+
+def _added(D: Any, x: Any, k: int) -> Any:
+    return x.at[k % 2 : k % 2 + 2].add(0.1 * D[k, 1:3])
+
+
+def _batch(D: Any, x: Any, k: int) -> Any:
+    return 0.5 * x + us.sum(us.cos(D[np.array([k, 2 * k % 60, k + 1])]), axis=0)
+
+
+def _noise(D: Any, x: Any, k: int) -> Any:
+    return 0.9 * x + us.random.normal(us.random.fold_in(us.random.key(5), k), 3) * us.sin(x * D[k])
+
+
+STEPS = [_row, _column, _window, _backwards, _entry, _added, _batch, _noise]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda f: f.__name__)
+def test_steps_that_read_other_places_are_one_program(step: Callable[..., Any]) -> None:
+    rows = np.random.default_rng(0).uniform(-1, 1, (64, 3))
+    if step is _column:
+        rows = rows.T
+
+    def build(x: Any, D: Any) -> Any:
+        first = x
+        before = us.engine_stats()
+        for k in range(60):
+            x = step(D, x, k)
+            assert abs(float(us.sum(x))) < 1e9
+        after = us.engine_stats()
+        loss = us.sum(x * x)
+        gradients = [loss.grad(first).eval(), loss.grad(D).eval()]
+        return first, D, loss, gradients, after.fragments - before.fragments, after.plan_misses - before.plan_misses
+
+    us.clear_caches()
+    *_, fragments, misses = build(us.tensor(X), us.tensor(rows))
+    assert fragments <= 4
+    first, D, loss, gradients, fragments, misses = third(build, X, rows)
+    assert fragments == misses == 0
+    for found, leaf in zip(gradients, (first, D), strict=True):
+        close(found, by_tape(loss, leaf))

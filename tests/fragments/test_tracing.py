@@ -85,8 +85,8 @@ def test_a_trace_prints_as_a_listing() -> None:
         f"    %3  (2,)      float64  closed over: tensor 'weights' of shape (2,) and dtype float64, made at {line}",
     ]
     assert "    %4  (n₀,)  float64  contract(%0, %1, subscripts='ab,b->a')" in lines
-    assert lines[-2] == "  returns {'y': %5, 'w': %7, 'x': state['x'], 'size': n₀}"
-    assert repr(trace) == f"<trace of {step.__qualname__}: 4 instructions>"
+    assert lines[-2] == "  returns {'y': %5, 'w': %8, 'x': state['x'], 'size': n₀}"
+    assert repr(trace) == f"<trace of {step.__qualname__}: 5 instructions>"
 
 
 def test_an_op_with_several_outputs_is_listed_with_all_its_shapes() -> None:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 
 import unspool as us
 from tests.ops.index_cases import accepted, as_tensors, check_adjoint, is_accepted, numbers
-from unspool import errors
+from unspool import _core, errors
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.reverse import pullback
 from unspool._dims import bind
+from unspool._ops.indexing import parse
 from unspool._ops.leaf import CONSTANT
 
 MANY = settings(max_examples=300, deadline=None, derandomize=True)
@@ -201,11 +202,61 @@ def test_a_loop_over_rows_reads_every_row() -> None:
 def test_equal_selections_are_one_node() -> None:
     x = us.tensor(np.arange(12.0).reshape(3, 4))
     assert x[:] is x and x[...] is x and x[()] is x and x[0:3] is x and x[::1, :4] is x
-    assert x[0:2] is x[:2] and x[:2] is x[-3:-1] and x[:, 1:4] is x[:, 1:]
+    assert x[0:2] is x[-3:-1] and x[:, 1:4] is x[:, 1:] and x[:-1] is x[:2]
     assert x[-1] is x[2] and x[np.int64(2)] is x[2] and x[2, ...] is x[2]
-    assert x[::2] is x[0:3:2] and x[2::-1] is x[::-1] and x[1:2] is x[1:2:5]
+    assert x[::2] is x[:3:2] and x[-1::-1] is x[2::-1] and x[1:3] is x[1:5]
     assert x[[0, -1]] is x[np.array([0, 2])]
     assert x[3:] is x[1:1]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (0,), (3, 1), (4, 3), (1, 1), (2, 3, 4)], ids=str)
+def test_the_short_way_reads_integers_and_slices_as_the_general_way_does(shape: Any) -> None:
+    x, generator = us.zeros(shape), np.random.default_rng(len(shape))
+    bounds = [None, None, *range(-6, 7)]
+
+    def item() -> Any:
+        if generator.uniform() < 0.4:
+            return int(generator.integers(-6, 7))
+        start, stop = (bounds[i] for i in generator.integers(0, len(bounds), 2))
+        return slice(start, stop, [None, 1, 2, 3, -1, -2][generator.integers(0, 6)])
+
+    understood = 0
+    for _ in range(300):
+        index = tuple(item() for _ in range(generator.integers(0, len(shape) + 1)))
+        plain = _core.plain_index(x, index[0] if len(index) == 1 else index)
+        if plain is not None:
+            understood += 1
+            template = parse._Template()
+            for axis, part in enumerate(index):
+                template.add_plain(part, shape[axis], axis)
+            assert plain == template.finish()
+            np.testing.assert_array_equal(x[index].shape, np.zeros(shape)[index].shape)
+    assert understood > 50 or np.prod(shape) <= 1
+
+
+@pytest.mark.parametrize(
+    "index",
+    [..., None, True, 1.0, np.int64(0), [0], (0, 0, 0), 2, -3, 10**30, slice(0, 1, 0), slice(np.int64(0), 1), ()],
+    ids=str,
+)
+def test_the_short_way_leaves_everything_else_to_the_general_way(index: Any) -> None:
+    assert _core.plain_index(us.zeros((2, 3)), index) is None
+
+
+def test_an_integer_tensor_as_an_index_is_the_same_op_as_an_integer() -> None:
+    x, i = us.tensor([[1.0, 2.0], [3.0, 4.0]]), us.tensor(1)
+    assert x[i].op is x[1].op and x[i].params == x[1].params
+    assert x[:, i].params == x[:, 1].params
+    assert x.at[i].set(0.0).op is x.at[1].set(0.0).op
+    np.testing.assert_array_equal(us.sum(x[i] * x[i]).grad(x).eval(), [[0, 0], [6, 8]])
+    np.testing.assert_array_equal(x.at[i, 0].multiply(2.0).eval(), [[1, 2], [6, 4]])
+
+
+def test_an_integer_tensor_out_of_range_is_found_when_the_node_runs_also_on_an_axis_of_size_1() -> None:
+    for shape in ((1, 2), (2, 2)):
+        out = us.zeros(shape)[us.tensor(-3)]
+        with pytest.raises(errors.IndexRangeError, match=f"index -3 is out of range for axis 0 with size {shape[0]}"):
+            out.eval()
 
 
 def test_a_new_axis_is_a_reshape() -> None:

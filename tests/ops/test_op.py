@@ -87,18 +87,6 @@ def test_parameters_that_hold_sizes_are_those_declared_as_such() -> None:
     assert op.sized == ("length",)
 
 
-# Whose parameters hold positions and keys, which are no structure and are to be inputs. They declare their sizes alone.
-SIZES_ALONE = ("_ops/indexing/", "_ops/random.py")
-
-
-def test_every_other_op_declares_each_of_its_parameters() -> None:
-    for path in SOURCES.rglob("*.py"):
-        name = path.relative_to(SOURCES).as_posix()
-        if not name.startswith(SIZES_ALONE) and name != "_ops/op.py":
-            calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-            assert not any(keyword.arg == "sized" for call in calls for keyword in call.keywords), name
-
-
 # --- traits ----------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import unspool as us
 from tests.samples import Sample, complex_, real
 from unspool import _graph
 from unspool._ops.indexing import selection
+from unspool._ops.indexing.parse import Where, parse_index
 from unspool._ops.op import lookup
 
 _REPEATED = np.array([2, 0, 2])
@@ -29,11 +30,11 @@ def _selecting(op: str, index: Any, *args: Any, label: str) -> list[Sample]:
     ]
 
 
-def _putting(op: str, index: Any, template: Any, arrays: tuple[Any, ...], shape: Any, *args: Any) -> list[Sample]:
-    """Samples of the transpose of an index, with the template that stands for it."""
+def _putting(op: str, index: Any, shape: Any, *args: Any) -> list[Sample]:
+    """Samples of the transpose of an index."""
 
     def function(values: Any) -> Any:
-        return selection.put(values, shape, template, tuple(us.constant(a) for a in arrays))
+        return selection.put(values, shape, parse_index(us.zeros(shape), index).where)
 
     def reference(values: Any) -> Any:
         out = np.zeros(shape, values.dtype)
@@ -49,10 +50,10 @@ SELECTING = [
     *_selecting("slice", (None, 0, slice(None), None), real(2, 3), label="new axes"),
     *_selecting("slice", (0, 1), real(2, 2), label="one element"),
     *_selecting("slice", slice(2, 1), real(3), label="nothing"),
-    *_putting("unslice", np.s_[1:], ("slice", 1, None, 1), (), (3,), real(2), complex_(2)),
-    *_putting("unslice", np.s_[:, ::-2], ("slice", None, None, 1, "slice", None, None, -2), (), (2, 3), real(2, 2)),
-    *_putting("unslice", np.s_[1:, 0], ("slice", 1, None, 1, "int", 0), (), (1, 2), real(0)),
-    *_putting("unslice", np.s_[1, 0], ("int", 1, "int", 0), (), (2, 2), real(), complex_()),
+    *_putting("unslice", np.s_[1:], (3,), real(2), complex_(2)),
+    *_putting("unslice", np.s_[:, ::-2], (2, 3), real(2, 2)),
+    *_putting("unslice", np.s_[1:, 0], (1, 2), real(0)),
+    *_putting("unslice", np.s_[1, 0], (2, 2), real(), complex_()),
     *_selecting("gather", _REPEATED, real(3), complex_(3), real(3, 2), real(3, 0), label="repeated"),
     *_selecting("gather", np.zeros(0, int), real(3), label="nothing"),
     *_selecting("gather", (_REPEATED[:, None], np.array([1, 0])), real(3, 2), label="two arrays"),
@@ -68,7 +69,7 @@ SELECTING = [
         label="index tensor",
     ),
     Sample(
-        "gather",
+        "slice",
         lambda x: x[us.tensor(1)],
         (real(3),),
         lambda x: x[1],
@@ -84,20 +85,20 @@ SELECTING = [
     ),
     Sample("gather", lambda x: us.take(x, 1, axis=1) + us.take(x, [[0]], axis=1)[0, 0], (real(2, 3),),
            lambda x: x[:, 1] + x[0, 0], label="take"),
-    *_putting("scatter", _REPEATED, ("array",), (_REPEATED,), (3,), real(3), complex_(3)),
-    *_putting("scatter", np.s_[:, _REPEATED], ("slice", None, None, 1, "array"), (_REPEATED,), (2, 3), real(2, 3)),
-    *_putting("scatter", np.zeros(0, int), ("array",), (np.zeros(0, int),), (3, 2), real(0, 2)),
-    *_putting("scatter", (1, np.array(0)), ("int", 1, "array"), (np.array(0),), (2, 2), real()),
+    *_putting("scatter", _REPEATED, (3,), real(3), complex_(3)),
+    *_putting("scatter", np.s_[:, _REPEATED], (2, 3), real(2, 3)),
+    *_putting("scatter", np.zeros(0, int), (3, 2), real(0, 2)),
+    *_putting("scatter", (1, np.array([0])), (2, 2), real(1)),
     Sample(
         "chosen",
-        lambda i: selection.chosen((3, 2), ("array",), (i,)),
+        lambda i: selection.chosen((3, 2), Where(("array",), (), (i,))),
         (_REPEATED,),
         lambda i: np.array([[0 in i] * 2, [1 in i] * 2, [2 in i] * 2]),
         order=0,
     ),
     Sample(
         "is_last",
-        lambda i: selection.is_last((3,), ("array",), (i,)),
+        lambda i: selection.is_last((3,), Where(("array",), (), (i,))),
         (_REPEATED,),
         lambda i: np.array([False, True, True]),
         order=0,
@@ -152,6 +153,7 @@ UPDATING = [
     _updating("slice_set", "max", np.s_[:2], np.array([1.0, -1.0, 0.5]), np.array([0.0, 2.0]), exact=False),
     _updating("slice_set", "min", np.s_[:2], np.array([1.0, -1.0, 0.5]), np.array([0.0, 2.0]), exact=False),
     _updating("slice_add", "add", np.s_[::2], real(3), real(2, seed=1)),
+    _updating("slice_add", "add", np.s_[1, 2:0:-1], real(2, 3), real(2, seed=1), label="from a position"),
     _updating("slice_add", "add", np.s_[::2], complex_(3), complex_(2, seed=1)),
     _updating("slice_add", "subtract", np.s_[:, 0], real(2, 1), real(seed=1), label="broadcasting"),
     _updating("slice_add", "add", np.s_[...], real(), real(seed=1), label="0-d"),
@@ -214,7 +216,7 @@ REPEATED = [
     ],
     Sample(
         "positions",
-        lambda i: build("positions", i, index=("slice", None, None, -1, "array"), shape=(2, 3)),
+        lambda i: build("positions", i, index=("slice", -1, "array"), lengths=(2,), shape=(2, 3)),
         (_REPEATED,),
         lambda i: np.arange(6).reshape(2, 3)[::-1, i],
         order=0,

@@ -91,7 +91,7 @@ class Interpreter:
         try:
             params = bind_params(node.op, node.params, self.sizes)
             value = node.op.kernel(*self.arithmetic.arguments(node, values), **params)
-            is_data = not node.inputs
+            is_data = not node.inputs or node.op.draws
             if type(node) is Bundle:
                 return tuple(
                     self.arithmetic.result(dtype, part, is_data)

@@ -310,13 +310,12 @@ class Evaluator:
                 site.match = make_matcher(
                     missing, order, piece.inputs, outputs, work.uses, site.results, site.apart.constants
                 )
-            # Again: Python moves the position of a call within its line when it specialises it.
             self.sites.add(missing, site)
         return self._run_site(site, piece.inputs, outputs, [i.value for i in piece.inputs])
 
     def _may_describe(self, target: Node) -> bool:
         """Whether the line that made a target has not yet shown more structures than are worth a description."""
-        line = (id(target.code), target.lasti)
+        line = (id(target.code), target.line)
         visits = self._visits[line] = self._visits.get(line, 0) + 1
         if len(self._visits) > _MOST_LINES:
             self._visits.popitem(last=False)

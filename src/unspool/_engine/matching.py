@@ -140,7 +140,7 @@ class Sites:
     def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None:
         """Return the site that matches targets without values, with its nodes as the matcher found them."""
         first = targets[0]
-        line = self._lines.get((id(first.code), first.lasti, len(targets)))
+        line = self._lines.get((id(first.code), first.line, len(targets)))
         if line is None:
             return None
         for site in line:
@@ -155,7 +155,7 @@ class Sites:
     def add(self, targets: Sequence[Node], site: Site) -> None:
         """Remember a site under the line that made the first target; a site may stand under several."""
         first = targets[0]
-        key = (id(first.code), first.lasti, len(targets))
+        key = (id(first.code), first.line, len(targets))
         with self._lock:
             line = self._lines.setdefault(key, [])
             if site not in line:

@@ -239,6 +239,10 @@ class Writer:
         self.lines.append(f"{array} = {self.name(POOL.take)}({self.name(shape)}, {self.name(dtype)})")
         return array
 
+    def held(self, slot: int) -> Any:
+        """Return the value of a slot that depends on no input, else ``None``."""
+        return self._names.get(f"v{slot}")
+
     def is_large(self, slot: int) -> bool:
         """Whether a slot is worth a buffer."""
         return nbytes(self.shapes[slot], self.dtypes[slot]) >= LARGE

@@ -17,7 +17,8 @@ import numpy as np
 from unspool._engine.planning import Step
 from unspool._ops.contraction.grouping import MatrixView, product_for
 from unspool._ops.contraction.kernel import is_thin
-from unspool._ops.indexing.template import decode, numpy_index
+from unspool._ops.indexing.slices import as_numpy, extent
+from unspool._ops.indexing.template import decode, numpy_index, positions_along
 
 if TYPE_CHECKING:
     from unspool._engine.numpy_backend import Writer
@@ -112,13 +113,9 @@ def _part(writer: Writer, step: Step, values: str) -> str:
     return f"{values}[{step.params['index']}]"
 
 
-def _slice(writer: Writer, step: Step, x: str) -> str:
-    return f"{x}[{_place(writer, step)}]"
-
-
-def _gather(writer: Writer, step: Step, x: str, *positions: str) -> str:
-    items = numpy_index(step.params["index"], positions, writer.shapes[step.operands[0]])
-    return f"{x}[{', '.join(item if type(item) is str else writer.name(item) for item in items)}]"
+def _pick(writer: Writer, step: Step, x: str, *at: str) -> str | None:
+    place = _place(writer, step, writer.shapes[step.operands[0]], at)
+    return None if place is None else f"{x}[{place}]"
 
 
 def _crop(writer: Writer, step: Step, x: str) -> str | None:
@@ -133,28 +130,75 @@ def _crop(writer: Writer, step: Step, x: str) -> str | None:
 # These rules write lines before the expression they return, which is the name of the result.
 
 
-def _unslice(writer: Writer, step: Step, values: str) -> str:
-    dtype = writer.name(writer.dtypes[step.slot])
-    writer.lines.append(f"v{step.slot} = {writer.name(np.zeros)}({writer.name(step.params['shape'])}, {dtype})")
-    writer.lines.append(f"v{step.slot}[{_place(writer, step)}] = {values}")
-    return f"v{step.slot}"
+def _unslice(writer: Writer, step: Step, values: str, *at: str) -> str | None:
+    return _filled(writer, step, values, at)
 
 
-def _slice_set(writer: Writer, step: Step, x: str, values: str) -> str:
-    writer.lines.append(f"v{step.slot} = {writer.name(np.array)}({x})")
-    writer.lines.append(f"v{step.slot}[{_place(writer, step)}] = {values}")
-    return f"v{step.slot}"
+def _chosen(writer: Writer, step: Step, *at: str) -> str | None:
+    return _filled(writer, step, "True", at)
 
 
-def _slice_add(writer: Writer, step: Step, x: str, values: str) -> str:
-    writer.lines.append(f"v{step.slot} = {writer.name(np.array)}({x})")
-    view = f"v{step.slot}[{_place(writer, step)}]"
-    writer.lines.append(f"{writer.name(np.add)}({view}, {values}, {view})")
-    return f"v{step.slot}"
+def _filled(writer: Writer, step: Step, values: str, at: tuple[str, ...]) -> str | None:
+    place = _place(writer, step, step.params["shape"], at)
+    if place is not None:
+        dtype = writer.name(writer.dtypes[step.slot])
+        writer.lines.append(f"v{step.slot} = {writer.name(np.zeros)}({writer.name(step.params['shape'])}, {dtype})")
+        writer.lines.append(f"v{step.slot}[{place}] = {values}")
+    return None if place is None else f"v{step.slot}"
 
 
-def _place(writer: Writer, step: Step) -> str:
-    return writer.name(decode(step.params["index"]).items)
+def _slice_set(writer: Writer, step: Step, x: str, values: str, *at: str) -> str | None:
+    place = _place(writer, step, writer.shapes[step.slot], at)
+    if place is not None:
+        writer.lines.append(f"v{step.slot} = {writer.name(np.array)}({x})")
+        writer.lines.append(f"v{step.slot}[{place}] = {values}")
+    return None if place is None else f"v{step.slot}"
+
+
+def _slice_add(writer: Writer, step: Step, x: str, values: str, *at: str) -> str | None:
+    place = _place(writer, step, writer.shapes[step.slot], at)
+    if place is not None:
+        writer.lines.append(f"v{step.slot} = {writer.name(np.array)}({x})")
+        writer.lines.append(f"t = v{step.slot}[{place}]")
+        writer.lines.append(f"{writer.name(np.add)}(t, {values}, t)")
+    return None if place is None else f"v{step.slot}"
+
+
+def _place(writer: Writer, step: Step, shape: tuple[int, ...], at: tuple[str, ...]) -> str | None:
+    """Write what NumPy takes as an index of an array of some shape; ``at`` are the operands of the template.
+
+    What is known beforehand is an object that is made once. Positions that are not become numbers: an array as an index
+    would be a copy, where a number is a view.
+    """
+    index, lengths = step.params["index"], step.params["lengths"]
+    known = [writer.held(slot) for slot in step.operands[len(step.operands) - len(at) :]]
+    if all(value is not None for value in known):
+        return writer.name(numpy_index(index, lengths, known, shape))
+    template = decode(index, lengths)
+    texts = [writer.name(item) for item in template.items]
+    waiting = iter(zip(known, at, strict=True))
+    for place, axis, entry in template.slots:
+        if entry[0] == "along":
+            texts[place] = writer.name(positions_along(shape[axis], *entry[1:]))
+            continue
+        value, text = next(waiting)
+        written = text if entry[0] == "array" else _position(writer, axis, entry, value, text)
+        if written is None:
+            return None
+        texts[place] = written
+    return ", ".join(texts)
+
+
+def _position(writer: Writer, axis: int, entry: tuple[Any, ...], value: Any, text: str) -> str | None:
+    """Write a position, or a slice from one."""
+    if entry[0] == "int":
+        return f"{text}.item()" if value is None else writer.name(int(value))
+    _, step, length = entry
+    if value is not None:
+        return writer.name(as_numpy(int(value), length, step))
+    if step < 0 or length == 0:
+        return None  # where it stops is written in another way if that is the end of the axis
+    return f"(p{axis} := {text}.item()) : p{axis} + {writer.name(extent(length, step))} : {step}"
 
 
 # --- contractions ----------------------------------------------------------------------------------------------------
@@ -248,10 +292,11 @@ RULES: dict[str, Rule] = {
     "contract": _contract,
     "crop": _crop,
     "cumprod": _accumulation(np.multiply),
+    "chosen": _chosen,
     "cumsum": _accumulation(np.add),
     "divide_or_zero": _divide_or_zero,
     "flip": _flip,
-    "gather": _gather,
+    "gather": _pick,
     "imag": _attribute("imag"),
     "mask": _mask,
     "max": _reduction(np.maximum),
@@ -263,7 +308,7 @@ RULES: dict[str, Rule] = {
     "real": _attribute("real"),
     "relu": _relu,
     "reshape": _reshape,
-    "slice": _slice,
+    "slice": _pick,
     "slice_add": _slice_add,
     "slice_set": _slice_set,
     "sum": _reduction(np.add),

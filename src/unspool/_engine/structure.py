@@ -48,13 +48,10 @@ def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -
 
 
 def is_literal(node: Node) -> bool:
-    """Whether a node reads nothing and is no leaf of a user's: a constant, or what is computed from parameters alone.
-
-    Not what was drawn: every step of a loop draws with a key of its own.
-    """
+    """Whether a node reads nothing and is no leaf of a user's: a constant, or what is computed from sizes alone."""
     if type(node) is Projection or node.inputs:
         return False
-    return node.op is not TENSOR and node.op is not PLACEHOLDER and not node.op.draws
+    return node.op is not TENSOR and node.op is not PLACEHOLDER
 
 
 class Apart(NamedTuple):
@@ -80,7 +77,8 @@ class Apart(NamedTuple):
 def find_apart(captured: Captured, order: Sequence[Node]) -> Apart:
     """Find what of a piece is made of constants alone, given its description and its nodes.
 
-    A piece that is made of nothing else is a piece as others are.
+    Not what was drawn: every step of a loop draws with a key of its own. A piece that is made of nothing else is one as
+    others are.
     """
     fragment, nodes = captured.fragment, captured.nodes
     first, inside = len(captured.inputs), {node.id for node in order}
@@ -89,7 +87,8 @@ def find_apart(captured: Captured, order: Sequence[Node]) -> Apart:
     for slot, instruction in enumerate(fragment.body, first):
         operands = instruction.operands
         if nodes[slot].id in inside and (
-            is_literal(nodes[slot]) or (operands and all(o in found or is_literal(nodes[o]) for o in operands))
+            is_literal(nodes[slot])
+            or (operands and not instruction.op.draws and all(o in found or is_literal(nodes[o]) for o in operands))
         ):
             found.add(slot)
             read.update(o for o in operands if o not in found)

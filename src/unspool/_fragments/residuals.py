@@ -1,8 +1,8 @@
 """Which values inside a piece of graph its derivatives will need.
 
-An op declares whether its derivative rules look at its inputs, its output, or neither. What they look at is kept when
-the piece runs, beside its results, unless it is cheap to compute again. A user can say otherwise: what is under `keep`
-is kept, what is under `cheap` or inside a function under `remat` is not.
+An op declares whether its derivative rules look at its inputs, at the positions among them, at its output, or at none
+of these. What they look at is kept when the piece runs, beside its results, unless it is cheap to compute again. A user
+can say otherwise: what is under `keep` is kept, what is under `cheap` or inside a function under `remat` is not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from unspool._graph import Bundle, Node
 from unspool._ops.hints import CHEAP, KEEP, REMAT
-from unspool._ops.op import INPUTS, OUTPUT, PART, parts
+from unspool._ops.op import INPUTS, OUTPUT, PART, POSITIONS, parts
 
 if TYPE_CHECKING:
     from unspool._fragments.fragment import Fragment
@@ -34,6 +34,8 @@ def residual_nodes(order: Sequence[Node], results: Sequence[Node] = ()) -> list[
     for node in order:
         if INPUTS in node.op.needs:
             stack += node.inputs
+        if POSITIONS in node.op.needs:
+            stack += [operand for operand in node.inputs if operand.dtype.kind == "i"]
         if OUTPUT in node.op.needs:
             stack.append(node)
     while stack:

@@ -92,7 +92,7 @@ def terms_of(total: Tensor, stack: int = 0) -> list[Tensor]:
         node, is_term = waiting.popleft()
         is_sum = node.op in _SUMS
         if (is_sum or _only_moves(node, stack)) and len(found) + len(waiting) < _MOST_TERMS:
-            inputs = node.inputs[:1] if node.op is MASK else node.inputs
+            inputs = node.inputs[:1] if node.op in (MASK, UNSLICE) else node.inputs
             waiting.extend((operand, is_term or is_sum) for operand in inputs)
         elif is_term and (stack == 0 or _stacked_alike(node.shape, total.shape, stack)):
             found[node.id] = node
@@ -102,8 +102,7 @@ def terms_of(total: Tensor, stack: int = 0) -> list[Tensor]:
 def _only_moves(node: Node, stack: int) -> bool:
     """Whether a node has the elements of its first input, each in its place as far as the first axes go, or zeros."""
     if node.op is UNSLICE:
-        everything: tuple[Any, ...] = ("slice", None, None, 1)
-        return bool(node.params["index"][: 4 * stack] == everything * stack)
+        return bool(node.params["index"][:stack] == ("whole",) * stack)
     if node.op is ZERO_PAD:
         return not any(node.params["before"][:stack]) and not any(node.params["after"][:stack])
     return node.op in _IN_PLACE or (stack == 0 and node.op in _MOVES)

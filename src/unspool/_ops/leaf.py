@@ -7,6 +7,7 @@ copy.
 
 from __future__ import annotations
 
+from math import copysign
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     >>> us.constant([1.0, 2.0]) is us.constant([1.0, 2.0])
     True
     """
-    value = _own(data, dtype, copy=False)
+    is_ready = dtype is None and type(data) is np.ndarray and data.dtype in SUPPORTED
+    value = data if is_ready else _own(data, dtype, copy=False)
     return _constant(value, (value.dtype, value.shape, _content_key(value)))
 
 
@@ -180,14 +182,29 @@ def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     """Return the constant for a Python scalar that meets an operand of the given dtype."""
     # The short way first: a float beside floats.
     dtype = beside if beside is FLOAT64 and type(value) is float else scalar_dtype(beside, type(value))  # type: ignore[arg-type]
-    if value != 0 and dtype.kind != "c":
-        found = _graph.find(CONSTANT, (), (dtype, (), value))
+    if dtype.kind != "c" and (value != 0 or copysign(1.0, value) > 0):  # type: ignore[arg-type]
+        content = value if value != 0 or dtype.kind == "i" else bytes(dtype.itemsize)
+        found = _graph.find(CONSTANT, (), (dtype, (), content))
         if found is not None and found.value is not None:
             return found  # type: ignore[return-value]
     return constant(value, dtype)
 
 
-_core.bind(scalar=scalar)
+def integer(value: int) -> Tensor:
+    """Return the constant for an integer: a position, the start of a slice."""
+    key = (INT64, (), value)
+    node: Any = _graph.find(CONSTANT, (), key)
+    if node is None:
+        node = _graph.intern(CONSTANT, (), NO_PARAMS, (), INT64, key)
+    if node.value is None:
+        # Made for the node: there is nothing to copy.
+        array = np.array(value, INT64)
+        array.setflags(write=False)
+        node.value = array
+    return node  # type: ignore[no-any-return]
+
+
+_core.bind(scalar=scalar, integer=integer, int64=INT64)
 
 
 def _content_key(value: np.ndarray[Any, Any]) -> object:
@@ -195,7 +212,7 @@ def _content_key(value: np.ndarray[Any, Any]) -> object:
     if value.ndim == 0 and value.dtype.kind != "c":
         number = value.item()
         # -0.0 equals 0.0 and NaN equals nothing: those go by their bits, as complex numbers do, which hold two of them.
-        if number == number and number != 0:
+        if number == number and (number != 0 or value.dtype.kind == "i"):
             return number
     return identify(value.tobytes())
 

@@ -51,6 +51,7 @@ _next_code = itertools.count().__next__
 
 INPUTS = "inputs"
 OUTPUT = "output"
+POSITIONS = "positions"
 
 STRUCTURE = "structure"
 SIZE = "size"
@@ -96,10 +97,9 @@ class Op(OpBase):
         inexact output raises `MissingRuleError`.
     params : mapping of str to {"structure", "size"}
         What each parameter is. They are the keyword-only parameters of ``infer`` and ``kernel``.
-    needs : tuple of {"inputs", "output"}
-        Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep.
-    sized : tuple of str
-        In place of ``params``: the parameters that are sizes, where all others are structure.
+    needs : tuple of {"inputs", "output", "positions"}
+        Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep. Positions are the
+        inputs of integers.
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
         ``None``. It follows from structure alone: it never looks at a value.
@@ -127,7 +127,7 @@ class Op(OpBase):
         Whether its kernel is a user's, which may not give the same value each time.
     """
 
-    # `OpBase` has what recording looks at: canonical, commuting, infer, result_dtypes and sized.
+    # `OpBase` has what recording looks at: canonical, commuting, infer, inferred, result_dtypes and sized.
     __slots__ = (
         "cheap",
         "code",
@@ -160,7 +160,6 @@ class Op(OpBase):
         jvp: Rules = None,
         params: Mapping[str, str] | None = None,
         needs: tuple[str, ...] = (),
-        sized: tuple[str, ...] = (),
         canonical: Callable[..., Tensor | None] | None = None,
         multi: bool = False,
         cheap: bool = False,
@@ -180,7 +179,7 @@ class Op(OpBase):
         self.kernel = kernel
         self.vjp = vjp
         self.jvp = jvp
-        declared = _from_sizes(sized, infer, kernel) if params is None else params
+        declared = params or {}
         check_params(name, declared, {"infer": infer, "kernel": kernel})
         self.params = MappingProxyType(dict(declared))
         self.needs = needs
@@ -196,6 +195,8 @@ class Op(OpBase):
         self.draws = draws
         self.stepwise = stepwise
         self.users_own = users_own
+        # What it inferred before, by shapes, dtypes and parameters.
+        self.inferred = {}
         # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the
         # result, and a cache of result dtypes by input dtypes.
         self.commuting = frozenset()
@@ -206,12 +207,6 @@ class Op(OpBase):
 
     def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
         return lookup, (self.name,)
-
-
-def _from_sizes(sized: tuple[str, ...], infer: Any, kernel: Any) -> Mapping[str, str]:
-    """Return the kinds of the parameters of an op that declares its sizes alone."""
-    found = dict.fromkeys([*keywords_of(infer)[0], *keywords_of(kernel)[0]]) if sized else {}
-    return {keyword: SIZE if keyword in sized else STRUCTURE for keyword in found}
 
 
 def check_params(name: str, params: Mapping[str, str], functions: Mapping[str, Any]) -> None:

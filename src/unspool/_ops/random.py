@@ -1,8 +1,9 @@
-"""Random numbers as nodes: a draw is a recipe without inputs whose parameters hold the key it is drawn with.
+"""Random numbers as nodes: a draw is a recipe whose one input is the key it is drawn with, two integers.
 
 The generator is counter-based (Philox [1]_): the key alone determines the stream. So a draw has no state to keep, gives
 the same numbers at every evaluation and in every thread, and can be dropped and drawn again. Draws with different keys
-are different nodes; the same draw with the same key is the same node.
+are different nodes; the same draw with the same key is the same node. The steps of a loop that draw with keys of their
+own are one program.
 
 References
 ----------
@@ -20,13 +21,15 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape, Size
 from unspool._dtypes import COMPLEX, INT64, DType, real_dtype
-from unspool._ops.op import Op, register
+from unspool._ops.leaf import constant
+from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import MutationError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 _BITS = 128
+_HALF = _BITS // 2
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -58,9 +61,10 @@ class Key:
         """Return the key that belongs to a seed."""
         return cls(_digest(f"seed {seed}"))
 
-    def generator(self) -> np.random.Generator:
-        """Return a fresh NumPy generator at the beginning of this key's stream."""
-        return np.random.Generator(np.random.Philox(key=self.bits))
+    def as_input(self) -> Tensor:
+        """Return the constant that stands for the key in a recipe: its lower and its upper half."""
+        halves = np.array([self.bits % 2**_HALF, self.bits >> _HALF], np.uint64)
+        return constant(halves.view(INT64))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise MutationError("a key cannot be changed; us.random.split(key) makes new ones")
@@ -89,8 +93,14 @@ def _digest(text: str) -> int:
 # --- draws -----------------------------------------------------------------------------------------------------------
 
 
-def _normal_kernel(*, key: Key, shape: tuple[int, ...], dtype: DType) -> Any:
-    generator = key.generator()
+def _generator(key: Any) -> np.random.Generator:
+    """Return a fresh NumPy generator at the beginning of the stream of a key, given its halves."""
+    lower, upper = (int(half) % 2**_HALF for half in key)
+    return np.random.Generator(np.random.Philox(key=(upper << _HALF) + lower))
+
+
+def _normal_kernel(key: Any, *, shape: tuple[int, ...], dtype: DType) -> Any:
+    generator = _generator(key)
     if dtype not in COMPLEX:
         return generator.standard_normal(shape, dtype)
     parts = generator.standard_normal((*shape, 2), real_dtype(dtype))
@@ -99,43 +109,43 @@ def _normal_kernel(*, key: Key, shape: tuple[int, ...], dtype: DType) -> Any:
     return parts.view(dtype)[..., 0]
 
 
-def _integers_kernel(*, key: Key, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Any:
-    return key.generator().integers(low, high, shape, dtype)
+def _integers_kernel(key: Any, *, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Any:
+    return _generator(key).integers(low, high, shape, dtype)
 
 
 NORMAL = register(
     Op(
         "random_normal",
-        infer=lambda *, key, shape, dtype: (shape, dtype),
+        infer=lambda key, *, shape, dtype: (shape, dtype),
         kernel=_normal_kernel,
-        sized=("shape",),
+        params={"shape": SIZE, "dtype": STRUCTURE},
         draws=True,
     )
 )
 UNIFORM = register(
     Op(
         "random_uniform",
-        infer=lambda *, key, shape, dtype: (shape, dtype),
-        kernel=lambda *, key, shape, dtype: key.generator().random(shape, dtype),
-        sized=("shape",),
+        infer=lambda key, *, shape, dtype: (shape, dtype),
+        kernel=lambda key, *, shape, dtype: _generator(key).random(shape, dtype),
+        params={"shape": SIZE, "dtype": STRUCTURE},
         draws=True,
     )
 )
 INTEGERS = register(
     Op(
         "random_integers",
-        infer=lambda *, key, shape, low, high, dtype: (shape, dtype),
+        infer=lambda key, *, shape, low, high, dtype: (shape, dtype),
         kernel=_integers_kernel,
-        sized=("shape",),
+        params={"shape": SIZE, "low": STRUCTURE, "high": STRUCTURE, "dtype": STRUCTURE},
         draws=True,
     )
 )
 PERMUTATION = register(
     Op(
         "random_permutation",
-        infer=lambda *, key, size: ((size,), INT64),
-        kernel=lambda *, key, size: key.generator().permutation(size),
-        sized=("size",),
+        infer=lambda key, *, size: ((size,), INT64),
+        kernel=lambda key, *, size: _generator(key).permutation(size),
+        params={"size": SIZE},
         draws=True,
     )
 )
@@ -143,19 +153,19 @@ PERMUTATION = register(
 
 def draw_normal(key: Key, shape: Shape, dtype: DType) -> Tensor:
     """Return the node for standard normal numbers."""
-    return _graph.apply(NORMAL, key=key, shape=shape, dtype=dtype)
+    return _graph.apply(NORMAL, key.as_input(), shape=shape, dtype=dtype)
 
 
 def draw_uniform(key: Key, shape: Shape, dtype: DType) -> Tensor:
     """Return the node for numbers spread evenly over [0, 1)."""
-    return _graph.apply(UNIFORM, key=key, shape=shape, dtype=dtype)
+    return _graph.apply(UNIFORM, key.as_input(), shape=shape, dtype=dtype)
 
 
 def draw_integers(key: Key, shape: Shape, low: int, high: int, dtype: DType) -> Tensor:
     """Return the node for integers spread evenly over [low, high)."""
-    return _graph.apply(INTEGERS, key=key, shape=shape, low=low, high=high, dtype=dtype)
+    return _graph.apply(INTEGERS, key.as_input(), shape=shape, low=low, high=high, dtype=dtype)
 
 
 def draw_permutation(key: Key, size: Size) -> Tensor:
     """Return the node for the numbers from 0 to size - 1 in random order."""
-    return _graph.apply(PERMUTATION, key=key, size=size)
+    return _graph.apply(PERMUTATION, key.as_input(), size=size)

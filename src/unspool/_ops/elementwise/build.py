@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
-from unspool._core import record, record_one
+from unspool._core import are_known, record, record_one
 from unspool._dtypes import EXACT, FLOAT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import align
@@ -28,12 +28,14 @@ def unary(op: Op, x: Any) -> Tensor:
 def binary(op: Op, x1: Any, x2: Any) -> Tensor:
     """Return the node for an elementwise op of two operands."""
     if not (isinstance(x1, Node) and isinstance(x2, Node)):
-        x1, x2 = _coerce(x1, x2)
+        x1, x2 = coerce(x1, x2)
     return record(op, x1, x2)
 
 
 def nary(op: Op, *operands: Any, **params: Any) -> Tensor:
     """Return the node for an elementwise op of any number of operands, with or without parameters."""
+    if are_known(*operands):
+        return _graph.apply(op, *operands, **params)
     tensors, _ = align(*as_operands(*operands))
     return _graph.apply(op, *tensors, **params)
 
@@ -48,7 +50,7 @@ def unary_inexact(op: Op, x: Any) -> Tensor:
 def binary_inexact(op: Op, x1: Any, x2: Any) -> Tensor:
     """Return the node for an op of two operands whose result always has a fractional part."""
     if not (isinstance(x1, Node) and isinstance(x2, Node)):
-        x1, x2 = _coerce(x1, x2)
+        x1, x2 = coerce(x1, x2)
     if x1.dtype in EXACT and x2.dtype in EXACT:
         # NumPy makes float16 of two bools; unspool has no such type.
         x1, x2 = astype(x1, FLOAT64), astype(x2, FLOAT64)
@@ -61,7 +63,8 @@ def as_inexact(x: Any) -> Tensor:
     return astype(tensor, FLOAT64) if tensor.dtype in EXACT else tensor
 
 
-def _coerce(x1: Any, x2: Any) -> tuple[Node, Node]:
+def coerce(x1: Any, x2: Any) -> tuple[Node, Node]:
+    """Return tensors for two operands that are not both tensors."""
     if isinstance(x1, Node) and type(x2) in (float, int):
         return x1, scalar(x2, x1.dtype)
     if isinstance(x2, Node) and type(x1) in (float, int):

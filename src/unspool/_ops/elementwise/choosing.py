@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._dtypes import BOOL, COMPLEX, EXACT, promote
+from unspool._graph import Node
 from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs comparisons
 from unspool._ops.elementwise.absence import mask, through_mask
-from unspool._ops.elementwise.build import binary, nary, unary
+from unspool._ops.elementwise.build import binary, coerce, nary, unary
 from unspool._ops.elementwise.comparison import (
     equal,
     greater,
@@ -28,7 +29,7 @@ from unspool._ops.elementwise.comparison import (
 from unspool._ops.elementwise.complex_numbers import from_parts, imag, real
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.elementwise.declare import elementwise, real_only, ufunc_dtype
-from unspool._ops.leaf import as_operands, as_tensor
+from unspool._ops.leaf import as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, Op, Rule
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
     >>> us.sum(us.where(x > 0, us.log(x), 0.0)).grad(x).eval()
     array([0., 1.])
     """
-    x1, x2 = as_operands(x1, x2)
-    return nary(WHERE, astype(condition, BOOL), x1, x2)
+    if not (isinstance(x1, Node) and isinstance(x2, Node)):
+        x1, x2 = coerce(x1, x2)
+    if not (isinstance(condition, Node) and condition.dtype is BOOL):
+        condition = astype(condition, BOOL)
+    return nary(WHERE, condition, x1, x2)
 
 
 # --- the larger and the smaller --------------------------------------------------------------------------------------

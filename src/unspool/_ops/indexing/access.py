@@ -5,12 +5,11 @@ The parsing is in `parse`, the ops are in `selection`.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
+from unspool._core import pick_plain
 from unspool._dims import equal
 from unspool._dtypes import INT64
 from unspool._graph import Node
@@ -44,21 +43,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     >>> x[x > 2].eval()
     array([3., 4.])
     """
-    if type(index) is int and x.shape:
-        # The short way for the common case of loops.
-        size = x.shape[0]
-        if type(size) is int and -size <= index < size != 1:
-            items, params = _first_axis(index if index >= 0 else index + size)
-            found: Any = _graph.find(SLICE, (x,), items)
-            return _graph.intern(SLICE, (x,), params, x.shape[1:], x.dtype, items) if found is None else found
-    return select(parse_index(x, index))
-
-
-@lru_cache(maxsize=1024)
-def _first_axis(position: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the parameters of a selection by one position, as the intern table and as a node take them."""
-    params = {"index": ("int", position)}
-    return tuple(params.items()), params
+    found = pick_plain(SLICE, x, index)
+    return select(parse_index(x, index)) if found is None else found
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
@@ -147,7 +133,7 @@ def _parse_along(x: Tensor, indices: Tensor, axis: int, *, stretch: bool) -> Par
     elif any(equal(a, b) is False for a, b in zip(others, _without(x.shape, place), strict=True)):
         raise ShapeError(f"indices of shape {indices.shape} do not fit a tensor of shape {x.shape} along axis {axis}")
     indices = broadcast_to(indices, (*others[:place], indices.shape[place], *others[place:]))
-    return ParsedIndex(x, along(indices, place), (indices,))
+    return ParsedIndex(x, along(indices, place))
 
 
 def _without(shape: Any, axis: int) -> Any:

@@ -1,8 +1,9 @@
-"""Parsing an index expression, whatever NumPy accepts in ``x[...]``, into a template and index tensors.
+"""Parsing an index expression, whatever NumPy accepts in ``x[...]``, into a template and its operands.
 
-Integers and slices become the static template. Integer arrays become constants and integer tensors stay part of the
-graph: both are inputs of the node. A boolean mask is looked at when the index is built and becomes the positions where
-it is true. What can be out of range is checked here where position and size are numbers, else when the node runs.
+What kinds of items there are, and how long slices are, is static: the template. Where they are is not: positions,
+starts of slices and index arrays become inputs of the node, numbers among them as constants. So is an integer tensor,
+which stays part of the graph. A boolean mask is looked at when the index is built and becomes the positions where it is
+true. What can be out of range is checked here where position and size are numbers, else when the node runs.
 """
 
 from __future__ import annotations
@@ -12,21 +13,43 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unspool import _core
 from unspool._dims import Dim, Shape, Size, equal
 from unspool._dtypes import INT64
 from unspool._graph import Node
 from unspool._ops import layout
 from unspool._ops.broadcasting import align, ensure_shape
-from unspool._ops.indexing.slices import WHOLE, normalize_slice
-from unspool._ops.indexing.template import Flat, check_range, flat_positions, has_dims, indexed_shape, out_of_range
-from unspool._ops.leaf import CONSTANT, constant
+from unspool._ops.creation import size_tensor
+from unspool._ops.indexing.slices import normalize_slice
+from unspool._ops.indexing.template import (
+    Flat,
+    Lengths,
+    check_range,
+    flat_positions,
+    has_arrays,
+    has_dims,
+    indexed_shape,
+    out_of_range,
+    sliced_shape,
+)
+from unspool._ops.leaf import CONSTANT, constant, integer
 from unspool.errors import DTypeError, IndexRangeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
-_WHOLE_ENTRY = ("slice", *WHOLE)
-_PLAIN = frozenset({int, slice})
+
+class Where(NamedTuple):
+    """Where the elements of a selection are: a template and its operands (see `template`)."""
+
+    template: Flat
+    lengths: Lengths
+    at: tuple[Tensor, ...]
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether index arrays are among the operands: then an element may be selected more than once."""
+        return has_arrays(self.template)
 
 
 class ParsedIndex(NamedTuple):
@@ -37,23 +60,59 @@ class ParsedIndex(NamedTuple):
     """
 
     base: Tensor
-    template: Flat
-    arrays: tuple[Tensor, ...]
+    where: Where
 
     @property
     def shape(self) -> Shape:
         """The shape of the selection."""
-        return indexed_shape(self.base.shape, self.template, [array.shape for array in self.arrays])
+        index, lengths, at = self.where
+        if not has_arrays(index):
+            return sliced_shape(self.base.shape, index, lengths)
+        return indexed_shape(self.base.shape, index, lengths, [operand.shape for operand in at])
 
     def is_repetitive(self) -> bool:
         """Whether an element may be selected more than once (known only for index arrays that are constants)."""
-        if not self.arrays and "along" not in self.template:
+        index, lengths, at = self.where
+        if not has_arrays(index):
             return False
         shape = self.base.shape
-        if has_dims(self.template) or has_dims(shape) or any(array.op is not CONSTANT for array in self.arrays):
+        if has_dims(lengths) or has_dims(shape) or any(operand.op is not CONSTANT for operand in at):
             return True
-        positions = flat_positions(self.template, [array.value for array in self.arrays], shape)  # type: ignore[arg-type]
+        positions = flat_positions(index, lengths, [operand.value for operand in at], shape)  # type: ignore[arg-type]
         return bool(np.unique(positions).size < positions.size)
+
+
+class _Template:
+    """A template in the making: its entries one after the other, and what they stand on."""
+
+    def __init__(self) -> None:
+        self.index: list[Any] = []
+        self.lengths: list[Size] = []
+        self.at: list[Tensor] = []
+
+    def add_plain(self, item: slice | int | Dim | Tensor, size: Size, axis: int) -> None:
+        """Add a slice or a position."""
+        if not isinstance(item, slice):
+            self.index.append("int")
+            self.at.append(_position(item, size, axis))
+            return
+        part = normalize_slice(item, size)
+        if part is None:
+            self.index.append("whole")
+            return
+        self.lengths.append(part.length)
+        if part.start is None:
+            self.index += ("slice", part.step)
+        else:
+            self.index += ("from", part.step)
+            self.at.append(_as_input(part.start))
+
+    def finish(self) -> Where:
+        """Return the template and its operands."""
+        # A gap is an ellipsis to NumPy, and would stand for the axes that are left out.
+        while self.index and self.index[-1] == "whole" and "gap" not in self.index:
+            self.index.pop()
+        return Where(tuple(self.index), tuple(self.lengths), tuple(self.at))
 
 
 class _Part(NamedTuple):
@@ -66,47 +125,45 @@ class _Part(NamedTuple):
 
 def parse_index(x: Tensor, index: Any) -> ParsedIndex:
     """Return what an index expression selects from a tensor, or raise what is wrong with it."""
+    plain = _core.plain_index(x, index)
+    if plain is not None:
+        return ParsedIndex(x, Where(*plain))
+    if x.shape and _is_array(index):
+        return ParsedIndex(x, Where(("array",), (), (_index_tensor(index, x.shape[0], 0),)))
     items = index if type(index) is tuple else (index,)
-    if len(items) <= len(x.shape) and _PLAIN.issuperset(map(type, items)):
-        plain = [_plain_entry(item, x.shape[axis], axis) for axis, item in enumerate(items)]
-        return ParsedIndex(x, _flatten(plain), ())
+    template = _Template()
     parts = [_classify(item) for item in items]
     parts = _without_ellipsis(parts, x.shape)
     x, parts = _without_scalar_masks(x, parts)
-    entries: list[Flat] = []
-    arrays: list[Tensor] = []
+    arrays: list[int] = []
     sizes: list[Size] = list(x.shape)
     axis = 0
     for kind, content, axes in parts:
-        if kind == "mask":
-            for offset, positions in enumerate(_mask_positions(content, sizes, axis)):
-                arrays.append(constant(positions))
-                entries.append(("array",))
-                sizes[axis + offset] = content.shape[offset]
-        elif kind == "array":
-            arrays.append(_index_tensor(content, sizes[axis], axis))
-            entries.append(("array",))
-        elif kind in ("slice", "int"):
-            entries.append(_plain_entry(content, sizes[axis], axis))
+        if kind in ("slice", "int"):
+            template.add_plain(content, sizes[axis], axis)
+        elif kind in ("array", "mask"):
+            if kind == "mask":
+                given = [constant(positions) for positions in _mask_positions(content, sizes, axis)]
+                sizes[axis : axis + axes] = content.shape
+            else:
+                given = [_index_tensor(content, sizes[axis], axis)]
+            template.index += ["array"] * len(given)
+            arrays += range(len(template.at), len(template.at) + len(given))
+            template.at += given
         else:
-            entries.append((kind,))
+            template.index.append(kind)
         axis += axes
     if len(arrays) > 1:
-        arrays = list(_aligned(arrays))
-    return ParsedIndex(ensure_shape(x, tuple(sizes)), _flatten(entries), tuple(arrays))
+        for place, array in zip(arrays, _aligned([template.at[place] for place in arrays]), strict=True):
+            template.at[place] = array
+    return ParsedIndex(ensure_shape(x, tuple(sizes)), template.finish())
 
 
-def _plain_entry(item: slice | int | Dim, size: Size, axis: int) -> Flat:
-    if isinstance(item, slice):
-        return ("slice", *normalize_slice(item, size))
-    return ("int", _position(item, size, axis))
-
-
-def _flatten(entries: list[Flat]) -> Flat:
-    # A gap is an ellipsis to NumPy, and would stand for the axes that are left out.
-    while entries and entries[-1] == _WHOLE_ENTRY and ("gap",) not in entries:
-        entries.pop()
-    return tuple(item for entry in entries for item in entry)
+def _is_array(index: Any) -> bool:
+    """Whether an index is one array of integers, as an array or as a tensor that stays part of the graph."""
+    if type(index) is np.ndarray:
+        return index.dtype is INT64 and index.ndim > 0
+    return isinstance(index, Node) and index.dtype is INT64 and bool(index.shape) and index.op is not CONSTANT
 
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -135,7 +192,9 @@ def _classify_tensor(x: Node) -> _Part:
         return _classify_array(x.eval())  # type: ignore[attr-defined]
     if x.dtype.kind != "i":
         raise DTypeError(f"an index has integers or bools, got a tensor of dtype {x.dtype}")
-    return _classify_array(x.value) if x.op is CONSTANT else _Part("array", x, 1)
+    if x.op is CONSTANT:
+        return _classify_array(x.value)
+    return _Part("array" if x.shape else "int", x, 1)
 
 
 def _classify_array(array: Any) -> _Part:
@@ -230,20 +289,27 @@ def _index_tensor(content: Any, size: Size, axis: int) -> Tensor:
     """Return the input for an index array; constants are checked, and counted from the left, where that is possible."""
     if isinstance(content, Node):
         return content  # type: ignore[return-value]
-    if isinstance(size, int):
+    if isinstance(size, int) and not _core.are_positions(content, size):
         check_range(content, axis, size)
         content = np.where(content < 0, content + size, content)
     return constant(content)
 
 
-def _position(content: int | Dim, size: Size, axis: int) -> int | Dim:
+def _position(content: int | Dim | Tensor, size: Size, axis: int) -> Tensor:
+    """Return the input for one position; a number is checked, and counted from the left, where that is possible."""
+    if isinstance(content, Node):
+        return content
     if isinstance(content, int) and isinstance(size, int):
         if not -size <= content < size:
             raise out_of_range(content, axis, size)
-        return content + size if content < 0 else content
-    if isinstance(content, Dim) and content == size - 1:
-        return -1
-    return content
+        content = content + size if content < 0 else content
+    elif isinstance(content, Dim) and content == size - 1:
+        content = -1  # as it is for every size, also for 0
+    return _as_input(content)
+
+
+def _as_input(position: Size) -> Tensor:
+    return integer(position) if isinstance(position, int) else size_tensor(position, INT64)
 
 
 def _aligned(arrays: list[Tensor]) -> tuple[Tensor, ...]:

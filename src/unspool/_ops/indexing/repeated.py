@@ -20,19 +20,15 @@ from unspool import _graph
 from unspool._dims import product
 from unspool._dtypes import BOOL, INT64
 from unspool._ops.elementwise import conj, logical_not, mask, multiply
-from unspool._ops.indexing.parse import ParsedIndex
+from unspool._ops.indexing.parse import ParsedIndex, Where, parse_index
 from unspool._ops.indexing.selection import infer_selection, pick, put
 from unspool._ops.indexing.sorting import argsort
 from unspool._ops.indexing.template import flat_positions
 from unspool._ops.layout import reshape
-from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, SIZE, STRUCTURE, Op, register
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-_BY_ARRAY = ("array",)
-_BUT_FIRST = ("slice", 1, None, 1)
-_BUT_LAST = ("slice", None, -1, 1)
 
 
 def multiply_repeatedly(parsed: ParsedIndex, values: Tensor) -> tuple[ParsedIndex, Tensor]:
@@ -40,16 +36,20 @@ def multiply_repeatedly(parsed: ParsedIndex, values: Tensor) -> tuple[ParsedInde
 
     The last value for a position is the element times all factors that go to it.
     """
-    x, index, arrays = parsed
+    x, (index, lengths, at) = parsed
     count = product(values.shape)
-    positions = reshape(_graph.apply(POSITIONS, *arrays, index=index, shape=x.shape), (count,))
-    order = argsort(positions)
-    groups = pick(positions, _BY_ARRAY, (order,))
-    factors = pick(reshape(values, (count,)), _BY_ARRAY, (order,))
+    positions = _graph.apply(POSITIONS, *at, index=index, lengths=lengths, shape=x.shape)
+    order = _by_array(argsort(reshape(positions, (count,))))
+    groups = pick(reshape(positions, (count,)), order)
+    factors = pick(reshape(values, (count,)), order)
     flat = reshape(x, (product(x.shape),))
-    begin = mask(pick(flat, _BY_ARRAY, (groups,)), _is_edge(groups, last=False))
+    begin = mask(pick(flat, _by_array(groups)), _is_edge(groups, last=False))
     before = _graph.apply(RECURRENCE, begin, factors, groups, reverse=False)
-    return ParsedIndex(flat, _BY_ARRAY, (groups,)), multiply(before, factors)
+    return ParsedIndex(flat, _by_array(groups)), multiply(before, factors)
+
+
+def _by_array(positions: Tensor) -> Where:
+    return Where(("array",), (), (positions,))
 
 
 # --- positions and groups of equal ones ------------------------------------------------------------------------------
@@ -58,8 +58,8 @@ POSITIONS = register(
     Op(
         "positions",
         infer=infer_selection(INT64),
-        kernel=lambda *arrays, index, shape: flat_positions(index, arrays, shape),
-        sized=("index", "shape"),
+        kernel=lambda *at, index, lengths, shape: flat_positions(index, lengths, at, shape),
+        params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE},
     )
 )
 
@@ -86,12 +86,19 @@ def _is_edge(groups: Tensor, *, last: bool) -> Tensor:
 
 def _following(x: Tensor, groups: Tensor) -> Tensor:
     """Return, for each element, the next one of its group, 0 for the last."""
-    return mask(put(pick(x, _BUT_FIRST), x.shape, _BUT_LAST), logical_not(_is_edge(groups, last=True)))
+    but_first, but_last = _all_but_one(x)
+    return mask(put(pick(x, but_first), x.shape, but_last), logical_not(_is_edge(groups, last=True)))
 
 
 def _preceding(x: Tensor, groups: Tensor) -> Tensor:
     """Return, for each element, the one before it in its group, 0 for the first."""
-    return mask(put(pick(x, _BUT_LAST), x.shape, _BUT_FIRST), logical_not(_is_edge(groups, last=False)))
+    but_first, but_last = _all_but_one(x)
+    return mask(put(pick(x, but_last), x.shape, but_first), logical_not(_is_edge(groups, last=False)))
+
+
+def _all_but_one(x: Tensor) -> tuple[Where, Where]:
+    """Return what selects all but the first, and all but the last element of a vector."""
+    return parse_index(x, slice(1, None)).where, parse_index(x, slice(None, -1)).where
 
 
 # --- the recurrence --------------------------------------------------------------------------------------------------

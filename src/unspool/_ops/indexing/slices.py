@@ -1,31 +1,39 @@
-"""Slices of axes whose size may be symbolic: one normal form, and the length that follows from it.
+"""Slices of axes whose size may be symbolic: where they start, how many elements they have, and by which step.
 
-The one idea: Python's clamping of slice bounds is ``min`` and ``max`` of sizes, so the length of a slice of an axis of
-size ``n`` is an expression in ``n`` that equals NumPy's for every ``n``, 0 included. The cases that programs write
-(``x[1:]``, ``x[:-1]``, ``x[-2:]``) get the shortest expression, so that ``x[1:]`` and ``x[:-1]`` are known to have one
-size.
+The one idea: Python's clamping of slice bounds is ``min`` and ``max`` of sizes, so the start and the length of a slice
+of an axis of size ``n`` are expressions in ``n`` that equal NumPy's for every ``n``, 0 included. What programs write
+(``x[1:]``, ``x[:-1]``, ``x[-2:]``) gets the shortest expressions, so that ``x[1:]`` and ``x[:-1]`` are known to have
+one size.
 """
 
 from __future__ import annotations
 
 import operator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from unspool._dims import Dim, Size, maximum, minimum
 from unspool.errors import DTypeError, ShapeError
 
 Bound = Size | None
-Slice = tuple[Bound, Bound, int]
-
-WHOLE: Slice = (None, None, 1)
 
 
-def normalize_slice(part: slice, size: Size) -> Slice:
-    """Return ``(start, stop, step)`` in normal form: slices that select the same elements become equal.
+class Slice(NamedTuple):
+    """A slice in normal form.
 
-    On an axis of known size this holds for all slices; on a symbolic one for those that are equal at a glance. A bound
-    is ``None`` where the slice reaches that end of the axis.
+    ``start`` is the first position, counted from the left; ``None`` if none was written, and the slice begins at the
+    end of the axis from which its step leads away. A slice without elements has no use for it.
+    """
+
+    start: Size | None
+    length: Size
+    step: int
+
+
+def normalize_slice(part: slice, size: Size) -> Slice | None:
+    """Return the normal form of a slice of an axis, ``None`` if it takes the whole axis.
+
+    Where a start was written, or was not, stays to be seen: it tells programs apart, and the start itself does not.
     """
     step = 1 if part.step is None else _as_bound(part.step)
     if not isinstance(step, int):
@@ -37,6 +45,22 @@ def normalize_slice(part: slice, size: Size) -> Slice:
     if isinstance(size, int) and not isinstance(start, Dim) and not isinstance(stop, Dim):
         return _normalize_numbers(start, stop, step, size)
     return _normalize_sizes(start, stop, step, size)
+
+
+def as_numpy(start: int | None, length: int, step: int) -> slice:
+    """Return what NumPy takes for a slice in normal form whose sizes are numbers."""
+    if length == 0:
+        return slice(0, 0)
+    reach = extent(length, step)
+    if start is None:
+        # Counted from the right, if that is where it begins.
+        return slice(None, reach if step > 0 else reach - 1, step)
+    return slice(start, start + reach if start + reach >= 0 else None, step)
+
+
+def extent(length: int, step: int) -> int:
+    """Return how far behind its start a slice with elements stops."""
+    return (length - 1) * step + (1 if step > 0 else -1)
 
 
 def slice_length(size: Size, start: Bound, stop: Bound, step: int) -> Size:
@@ -57,31 +81,39 @@ def _as_bound(value: Any) -> Size:
 
 
 @lru_cache(maxsize=4096)
-def _normalize_numbers(start: int | None, stop: int | None, step: int, size: int) -> Slice:
+def _normalize_numbers(start: int | None, stop: int | None, step: int, size: int) -> Slice | None:
     chosen = range(*slice(start, stop, step).indices(size))
     count = len(chosen)
     if count == size and (step > 0 or size <= 1):
-        return WHOLE
-    if count == 0:
-        return (0, 0, 1)
-    if count == 1:
-        step = 1
-    first, end = chosen[0], chosen[0] + count * step
-    if step > 0:
-        return (first or None, None if end >= size else chosen[-1] + 1, step)
-    return (None if first == size - 1 else first, None if end < 0 else chosen[-1] - 1, step)
+        return None
+    if start is None:
+        return Slice(None, count, step)
+    return Slice(chosen[0] if count else 0, count, step)
 
 
-def _normalize_sizes(start: Bound, stop: Bound, step: int, size: Size) -> Slice:
+def _normalize_sizes(start: Bound, stop: Bound, step: int, size: Size) -> Slice | None:
     start, stop = _from_end(start, size), _from_end(stop, size)
+    begin = start
     if step > 0:
         if start == 0:
-            start = None
+            begin = None
         if _reaches(stop, size):
             stop = None
+        if begin is None and stop is None and step == 1:
+            return None
     elif start == -1 or _reaches(start, size):
-        start = None
-    return (start, stop, step)
+        begin = None
+    length = slice_length(size, begin, stop, step)
+    return Slice(None if start is None else _first(begin, size, step), length, step)
+
+
+def _first(bound: Bound, size: Size, step: int) -> Size:
+    """Return the position at which a slice begins, given its start; beyond the end if it has no elements."""
+    if step < 0:
+        return size - 1 if bound is None else _clamped(bound, size, low=-1, high=size - 1)
+    if bound is None:
+        return 0
+    return bound if _negative(bound) is False else _clamped(bound, size, low=0, high=size)
 
 
 def _from_end(bound: Bound, size: Size) -> Bound:

@@ -14,6 +14,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import INT64
 from unspool._graph import Node
+from unspool._ops.indexing.parse import Where
 from unspool._ops.indexing.selection import pick
 from unspool._ops.layout import normalize_axis, rearrange, reshape
 from unspool._ops.leaf import as_operands, as_tensor
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def along(indices: Tensor, axis: int) -> tuple[Any, ...]:
-    """Return the template that picks by positions along one axis, and walks the other axes in step."""
+def along(indices: Tensor, axis: int) -> Where:
+    """Return what picks by positions along one axis, and walks the other axes in step."""
     rank = indices.ndim
     entries = [("array",) if place == axis else ("along", place, rank) for place in range(rank)]
-    return tuple(item for entry in entries for item in entry)
+    return Where(tuple(item for entry in entries for item in entry), (), (indices,))
 
 
 def permute_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     """Return ``take_along_axis`` for index tensors of the same rank and sizes, the axis excepted."""
-    return pick(x, along(indices, axis), (indices,))
+    return pick(x, along(indices, axis))
 
 
 # --- sort ------------------------------------------------------------------------------------------------------------

@@ -1,22 +1,27 @@
-"""Index templates: what an index expression selects, as a flat hashable tuple that can be a node's parameter.
+"""Index templates: what an index expression selects, apart from where that is.
 
-A template is a sequence of entries, written one after the other without nesting, so that symbolic sizes in it are found
-and bound like those of any other parameter:
+A template has two parts. ``index`` is its structure, a sequence of entries written one after the other without nesting:
 
-``"slice", start, stop, step``
-    a slice in the normal form of `slices`;
-``"int", i``
-    one position;
+``"int"``
+    one position, which is an operand;
+``"whole"``
+    an axis as it is;
+``"slice", step``
+    a slice that begins at an end of the axis;
+``"from", step``
+    a slice from a position, which is an operand;
 ``"new"``
     a new axis of size 1;
 ``"array"``
-    an integer array, taken in order from the index tensors that are inputs of the node;
+    an integer array, which is an operand;
 ``"along", d, rank``
     the positions 0, 1, … of the axis itself, laid along axis ``d`` of ``rank`` broadcast axes (`take_along_axis`);
 ``"gap"``
     an ellipsis that stands for no axis but, as in NumPy, keeps the arrays on its two sides from being adjacent.
 
-Axes after the last entry are taken whole. This module knows nothing of tensors.
+``lengths`` are sizes: how many elements each slice has. Operands are inputs of the node, in the order of their entries
+(``at``): so the steps of a loop that read other positions are one program. Axes after the last entry are taken whole.
+This module knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -30,20 +35,23 @@ import numpy as np
 
 from unspool._dims import Dim, Shape, Size
 from unspool._ops.broadcasting import broadcast_shapes
-from unspool._ops.indexing.slices import slice_length
+from unspool._ops.indexing.slices import as_numpy
 from unspool.errors import IndexRangeError
 
 Flat = tuple[Any, ...]
+Lengths = tuple[Size, ...]
 
-_WIDTH = {"slice": 4, "int": 2, "new": 1, "array": 1, "along": 3, "gap": 1}
+_WIDTH = {"int": 1, "whole": 1, "slice": 2, "from": 2, "new": 1, "array": 1, "along": 3, "gap": 1}
+_OPERANDS = frozenset({"int", "from", "array"})
 
 
 @dataclass(frozen=True)
 class Template:
     """A decoded template.
 
-    ``items`` is what NumPy takes, with ``None`` also where index arrays go; ``slots`` are those places, each with its
-    axis and its entry. ``lead`` is how many axes of the result come before the broadcast axes of the index arrays.
+    ``entries`` have their lengths with them. ``items`` is what NumPy takes, with ``None`` also where operands go;
+    ``slots`` are those places, each with its axis and its entry. ``lead`` is how many axes of the result come before
+    the broadcast axes of the index arrays.
     """
 
     entries: tuple[Flat, ...]
@@ -53,39 +61,41 @@ class Template:
 
 
 @lru_cache(maxsize=4096)
-def decode(index: Flat) -> Template:
-    """Return the template that a flat tuple stands for."""
-    entries = _split(index)
+def decode(index: Flat, lengths: Lengths) -> Template:
+    """Return the template that structure and lengths stand for."""
+    entries = _split(index, lengths)
     items: list[Any] = []
     slots: list[tuple[int, int, Flat]] = []
     axis = 0
     for entry in entries:
         kind = entry[0]
-        if kind in ("array", "along"):
+        if kind in _OPERANDS or kind == "along":
             slots.append((len(items), axis, entry))
         items.append(_item(entry))
-        axis += kind in ("slice", "int", "array", "along")
+        axis += kind not in ("new", "gap")
     if "gap" not in index:
         # With an ellipsis NumPy returns an array even where a single element is left.
         items.append(Ellipsis)
     return Template(entries, tuple(items), tuple(slots), _lead(entries))
 
 
-def _split(index: Flat) -> tuple[Flat, ...]:
+def _split(index: Flat, lengths: Lengths) -> tuple[Flat, ...]:
     entries = []
+    waiting = iter(lengths)
     at = 0
     while at < len(index):
         width = _WIDTH[index[at]]
-        entries.append(index[at : at + width])
+        entry = index[at : at + width]
+        entries.append((*entry, next(waiting)) if entry[0] in ("slice", "from") else entry)
         at += width
     return tuple(entries)
 
 
 def _item(entry: Flat) -> Any:
-    if entry[0] == "slice":
-        return slice(*entry[1:])
-    if entry[0] == "int":
-        return entry[1]
+    if entry[0] == "whole":
+        return slice(None)
+    if entry[0] == "slice" and not isinstance(entry[2], Dim):
+        return as_numpy(None, entry[2], entry[1])
     return Ellipsis if entry[0] == "gap" else None
 
 
@@ -97,29 +107,37 @@ def _lead(entries: Sequence[Flat]) -> int:
     advanced = [i for i, entry in enumerate(entries) if entry[0] in ("int", "array", "along")]
     if not advanced or advanced[-1] - advanced[0] + 1 != len(advanced):
         return 0
-    return sum(1 for entry in entries[: advanced[0]] if entry[0] in ("slice", "new"))
+    return sum(1 for entry in entries[: advanced[0]] if entry[0] in ("whole", "slice", "from", "new"))
+
+
+def has_arrays(index: Flat) -> bool:
+    """Whether index arrays are among the operands of a template."""
+    return "array" in index
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def indexed_shape(shape: Shape, index: Flat, arrays: Sequence[Shape] = ()) -> Shape:
-    """Return the shape of what a template selects from a tensor, given the shapes of its index arrays."""
-    template = decode(index)
+def indexed_shape(shape: Shape, index: Flat, lengths: Lengths, at: Sequence[Shape] = ()) -> Shape:
+    """Return the shape of what a template selects from a tensor, given the shapes of its operands."""
+    template = decode(index, lengths)
     plain: list[Size] = []
     block: list[Shape] = []
-    waiting = iter(arrays)
+    waiting = iter(at)
     axis = 0
     for entry in template.entries:
         kind = entry[0]
+        operand = next(waiting) if kind in _OPERANDS else ()
         if kind == "new":
             plain.append(1)
         if kind in ("new", "gap"):
             continue
-        if kind == "slice":
-            plain.append(slice_length(shape[axis], *entry[1:]))
+        if kind == "whole":
+            plain.append(shape[axis])
+        elif kind in ("slice", "from"):
+            plain.append(entry[2])
         elif kind == "array":
-            block.append(next(waiting))
+            block.append(operand)
         elif kind == "along":
             block.append(_along_shape(shape[axis], *entry[1:]))
         axis += 1
@@ -134,23 +152,20 @@ def _along_shape(size: Size, place: int, rank: int) -> Shape:
 
 
 @lru_cache(maxsize=4096)
-def sliced_shape(shape: Shape, index: Flat) -> Shape:
+def sliced_shape(shape: Shape, index: Flat, lengths: Lengths) -> Shape:
     """Return the same for a template without arrays, remembered: loops take the same slice again and again."""
-    return indexed_shape(shape, index)
+    return indexed_shape(shape, index, lengths, [()] * sum(part in _OPERANDS for part in index))
 
 
 @lru_cache(maxsize=4096)
-def covers(shape: Shape, index: Flat) -> bool:
+def covers(shape: Shape, index: Flat, lengths: Lengths) -> bool:
     """Whether a template without arrays is known to select every element."""
     axis = 0
-    for entry in decode(index).entries:
-        if entry[0] == "new":
+    for entry in decode(index, lengths).entries:
+        kind = entry[0]
+        if kind == "new":
             continue
-        size = shape[axis]
-        if entry[0] == "int":
-            if size != 1:
-                return False
-        elif slice_length(size, *entry[1:]) != size:
+        if (kind == "int" and shape[axis] != 1) or (kind in ("slice", "from") and entry[2] != shape[axis]):
             return False
         axis += 1
     return True
@@ -158,35 +173,46 @@ def covers(shape: Shape, index: Flat) -> bool:
 
 def keeps_order(index: Flat) -> bool:
     """Whether a template that covers its tensor leaves all elements in their order, so that it is a reshape."""
-    return all(entry[0] != "slice" or entry[3] > 0 for entry in decode(index).entries)
+    return all(part > 0 for part in index if type(part) is int)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def numpy_index(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return what NumPy takes for a template and the values of its index arrays."""
-    template = decode(index)
+def numpy_index(index: Flat, lengths: Lengths, at: Sequence[Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return what NumPy takes for a template and the values of its operands."""
+    template = decode(index, lengths)
     if not template.slots:
         return template.items
     items = list(template.items)
-    waiting = iter(arrays)
+    waiting = iter(at)
     for place, axis, entry in template.slots:
-        if entry[0] == "array":
+        kind = entry[0]
+        if kind == "int":
+            # A number, not an array without axes: for that NumPy would copy.
+            items[place] = int(next(waiting))
+        elif kind == "from":
+            items[place] = as_numpy(int(next(waiting)), entry[2], entry[1])
+        elif kind == "array":
             items[place] = next(waiting)
         else:
-            items[place] = np.arange(shape[axis]).reshape(_along_shape(shape[axis], *entry[1:]))
+            items[place] = positions_along(shape[axis], *entry[1:])
     return tuple(items)
 
 
-def flat_positions(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
+def positions_along(size: int, place: int, rank: int) -> Any:
+    """Return the positions of an axis, laid along one of a number of broadcast axes."""
+    return np.arange(size).reshape(_along_shape(size, place, rank))
+
+
+def flat_positions(index: Flat, lengths: Lengths, at: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Return the positions, in row-major order of a tensor of this shape, of the elements that a template selects.
 
     Checks the range of every index. The result has the shape of the selection.
     """
-    template = decode(index)
+    template = decode(index, lengths)
     strides = _strides(shape)
-    items = numpy_index(index, arrays, shape)
+    items = numpy_index(index, lengths, at, shape)
     plain: list[Any] = []
     block: Any = 0
     axis = 0
@@ -197,7 +223,7 @@ def flat_positions(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -
         if kind in ("new", "gap"):
             continue
         size, stride = shape[axis], strides[axis]
-        if kind == "slice":
+        if type(item) is slice:
             plain.append(np.arange(*item.indices(size)) * stride)
         else:
             block = block + _wrapped(np.asarray(item), axis, size) * stride
@@ -245,21 +271,21 @@ def out_of_range(position: Size, axis: int, size: Size) -> IndexRangeError:
     return IndexRangeError(f"index {position} is out of range for axis {axis} with size {size}")
 
 
-def explain_range(index: Flat, arrays: Sequence[Any], shape: tuple[int, ...]) -> IndexRangeError:
+def explain_range(index: Flat, lengths: Lengths, at: Sequence[Any], shape: tuple[int, ...]) -> IndexRangeError:
     """Return the error for an index that NumPy found to be out of range."""
-    items = numpy_index(index, arrays, shape)
+    items = numpy_index(index, lengths, at, shape)
     axis = 0
-    for entry, item in zip(decode(index).entries, items, strict=False):
+    for entry, item in zip(decode(index, lengths).entries, items, strict=False):
         if entry[0] in ("int", "array"):
             try:
                 check_range(np.asarray(item), axis, shape[axis])
             except IndexRangeError as error:
                 return error
         axis += entry[0] not in ("new", "gap")
-    shapes = ", ".join(str(np.shape(array)) for array in arrays)
+    shapes = ", ".join(str(np.shape(array)) for array in at)
     return IndexRangeError(f"index arrays of shapes {shapes} do not fit a tensor of shape {shape}")
 
 
-def has_dims(index: Flat) -> bool:
-    """Whether a template depends on symbolic sizes."""
-    return any(type(part) is Dim for part in index)
+def has_dims(sizes: Shape) -> bool:
+    """Whether some of the sizes are symbolic."""
+    return any(type(size) is Dim for size in sizes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._core import are_known
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._ops import elementwise
@@ -169,13 +170,17 @@ class IndexedUpdate:
     def _update(self, rule: Callable[[ParsedIndex, Tensor], Tensor], values: Any) -> Tensor:
         parsed = self._parsed
         updated = rule(parsed, _fitted(values, parsed.base.dtype, parsed.shape))
+        if parsed.base is self._tensor:
+            return updated
         # A mask without axes gave the tensor one (see `parse`).
-        return updated if updated.ndim == self._tensor.ndim else reshape(updated, self._tensor.shape)
+        return updated if len(updated.shape) == len(self._tensor.shape) else reshape(updated, self._tensor.shape)
 
 
 def _fitted(values: Any, dtype: Any, shape: Shape) -> Tensor:
     """Return the values in the dtype and shape of a selection."""
     fitted = scalar(values, dtype) if type(values) in (bool, int, float, complex) else as_tensor(values)
+    if fitted.dtype is dtype and fitted.shape == shape and are_known(fitted):
+        return fitted
     if not np.can_cast(fitted.dtype, dtype, "same_kind"):
         raise DTypeError(f"values of dtype {fitted.dtype} do not fit a tensor of dtype {dtype}; convert them first")
     extra = fitted.ndim - len(shape)
@@ -192,16 +197,19 @@ def _fitted(values: Any, dtype: Any, shape: Shape) -> Tensor:
 # --- the updates -----------------------------------------------------------------------------------------------------
 
 
+def _apply_at(op: Op, parsed: ParsedIndex, values: Tensor) -> Tensor:
+    x, (index, lengths, at) = parsed
+    return _graph.apply(op, x, values, *at, index=index, lengths=lengths)
+
+
 def set_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
     """Return the indexed tensor with its selected elements replaced."""
-    x, index, arrays = parsed
-    return _graph.apply(SCATTER_SET if arrays else SLICE_SET, x, values, *arrays, index=index)
+    return _apply_at(SCATTER_SET if parsed.where.has_arrays else SLICE_SET, parsed, values)
 
 
 def add_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
     """Return the indexed tensor with values added to its selected elements."""
-    x, index, arrays = parsed
-    return _graph.apply(SCATTER_ADD if arrays else SLICE_ADD, x, values, *arrays, index=index)
+    return _apply_at(SCATTER_ADD if parsed.where.has_arrays else SLICE_ADD, parsed, values)
 
 
 def multiply_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
@@ -219,5 +227,5 @@ def _divide_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
 
 def _extremum_at(op: Op, function: Callable[[Any, Any], Tensor], parsed: ParsedIndex, values: Tensor) -> Tensor:
     if parsed.is_repetitive():
-        return _graph.apply(op, parsed.base, values, *parsed.arrays, index=parsed.template)
+        return _apply_at(op, parsed, values)
     return set_at(parsed, function(select(parsed), values))

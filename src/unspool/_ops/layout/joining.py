@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._core import are_known
 from unspool._dims import Dim, Shape, Size, equal, maximum, minimum
 from unspool._dtypes import promote
 from unspool._graph import Node
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import MASK, mask
-from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel, squeeze
+from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, ravel, squeeze
 from unspool._ops.layout.cropping import crop_axis
-from unspool._ops.layout.reshaping import broadcast_to, normalize_axis, rearrange, replaced, reshape
+from unspool._ops.layout.reshaping import RESHAPE, broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
 from unspool._ops.op import SIZE, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError, SizeContradictionError, UnknownSizeError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def _infer_concat(*inputs: Node, axis: int) -> tuple[Shape, Any]:
+    _common_shape("concat", [x.shape for x in inputs], axis)
     dtype = promote(*dict.fromkeys(x.dtype for x in inputs))
     return replaced(inputs[0].shape, axis, sum([x.shape[axis] for x in inputs])), dtype
 
@@ -85,6 +87,8 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
     >>> us.concat([[1, 2], [3]]).eval()
     array([1, 2, 3])
     """
+    if type(arrays) in (list, tuple) and arrays and are_known(*arrays) and axis is not None and arrays[0].shape:
+        return _graph.apply(CONCAT, *arrays, axis=normalize_axis(axis, arrays[0].ndim))
     tensors = _operands("concat", arrays)
     if axis is None:
         return _graph.apply(CONCAT, *map(ravel, tensors), axis=0)
@@ -144,9 +148,17 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Tensor:
     array([[1, 3],
            [2, 4]])
     """
-    tensors = _agreeing("stack", _operands("stack", arrays))
-    position = normalize_axis(axis, tensors[0].ndim + 1)
-    return concat([expand_dims(x, position) for x in tensors], position)
+    tensors: Sequence[Tensor]
+    if type(arrays) in (list, tuple) and arrays and are_known(*arrays):
+        shape, tensors = arrays[0].shape, arrays
+        if any(x.shape != shape for x in tensors):
+            _common_shape("stack", [x.shape for x in tensors], None)
+    else:
+        tensors = _agreeing("stack", _operands("stack", arrays))
+        shape = tensors[0].shape
+    position = normalize_axis(axis, len(shape) + 1)
+    wider = (*shape[:position], 1, *shape[position:])
+    return _graph.apply(CONCAT, *[_graph.apply(RESHAPE, x, shape=wider) for x in tensors], axis=position)
 
 
 def vstack(arrays: Sequence[Any]) -> Tensor:

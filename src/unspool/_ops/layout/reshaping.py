@@ -46,6 +46,8 @@ def normalize_axes(axis: Axis, rank: int) -> tuple[int, ...]:
     """Return sorted non-negative axes; ``None`` means all; duplicates raise `ShapeError`."""
     if axis is None:
         return tuple(range(rank))
+    if type(axis) is int:
+        return (normalize_axis(axis, rank),)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     found = tuple(sorted(normalize_axis(a, rank) for a in axes))
     if len(set(found)) != len(found):
@@ -157,7 +159,10 @@ def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
     array([[1, 2],
            [3, 4]])
     """
-    x = as_tensor(x)
+    if not isinstance(x, Node):
+        x = as_tensor(x)
+    if type(shape) is tuple and all(type(size) is int and size >= 0 for size in shape):
+        return _graph.apply(RESHAPE, x, shape=shape)
     sizes: list[Any] = list(shape) if isinstance(shape, (tuple, list)) else [shape]
     unknown = [axis for axis, size in enumerate(sizes) if not isinstance(size, Dim) and size == -1]
     if len(unknown) > 1:

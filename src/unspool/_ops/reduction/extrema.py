@@ -149,15 +149,16 @@ amin = min
 
 
 def _extremum(op: Op, x: Any, axis: Axis, keepdims: bool, initial: Any, where: Any) -> Tensor:
-    x = as_tensor(x)
+    if not isinstance(x, Node):
+        x = as_tensor(x)
     refuse_complex(x, op.name)
     neutral, combine = (_least, elementwise.maximum) if op is MAX else (_greatest, elementwise.minimum)
-    keep = selection(where, x)
+    keep = None if where is None else selection(where, x)
     if keep is not None:
         if initial is None:
             raise ArgumentError(f"{op.name} with where= needs initial=, the result where no element is left")
         x = elementwise.where(keep, x, constant(neutral(x.dtype), x.dtype))
-    axes = layout.normalize_axes(axis, x.ndim)
+    axes = layout.normalize_axes(axis, len(x.shape))
     result = _graph.apply(op, x, axis=axes, keepdims=bool(keepdims), or_neutral=initial is not None)
     return result if initial is None else combine(result, initial)
 

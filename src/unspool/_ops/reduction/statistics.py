@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool._dims import Dim
-from unspool._dtypes import COMPLEX, DType, inexact_dtype, real_dtype
+from unspool._dtypes import COMPLEX, INEXACT, DType, inexact_dtype, real_dtype
 from unspool._ops import elementwise, layout
 from unspool._ops.creation import size_tensor
-from unspool._ops.leaf import as_tensor, constant
+from unspool._ops.leaf import as_tensor, scalar
 from unspool._ops.reduction.axes import Axis, reduced_size, selection
 from unspool._ops.reduction.sums import sum
 from unspool.errors import ArgumentError
@@ -48,7 +48,8 @@ def mean(
     array([0. , 0.5])
     """
     x = as_tensor(x)
-    x = elementwise.astype(x, inexact_dtype(x.dtype) if dtype is None else dtype)
+    if dtype is not None or x.dtype not in INEXACT:
+        x = elementwise.astype(x, inexact_dtype(x.dtype) if dtype is None else dtype)
     total = sum(x, axis=axis, keepdims=keepdims, where=where)
     # An integer dtype that was asked for averages in float64, as division of integers does.
     return total / _count(x, axis, keepdims, where, real_dtype(inexact_dtype(total.dtype)))
@@ -151,6 +152,6 @@ def _count(x: Tensor, axis: Axis, keepdims: bool, where: Any, dtype: DType, remo
         size = reduced_size(x.shape, axes)
         if not isinstance(size, Dim):
             left = size - removed
-            return constant(left if left > 0 else 0, dtype)
+            return scalar(left if left > 0 else 0, dtype)
         count = size_tensor(size, dtype)
     return elementwise.maximum(count - removed, 0) if removed else count

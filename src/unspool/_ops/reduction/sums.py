@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool import _graph
+from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import STRUCTURE, Op, register
@@ -57,12 +58,13 @@ def sum(
     >>> us.sum([1.0, 2.0, 4.0], where=[True, False, True]).eval()
     array(5.)
     """
-    x = as_tensor(x)
+    if not isinstance(x, Node):
+        x = as_tensor(x)
     x = widened(x) if dtype is None else elementwise.astype(x, dtype)
-    keep = selection(where, x)
+    keep = None if where is None else selection(where, x)
     if keep is not None:
         x = elementwise.mask(x, keep)
-    return _graph.apply(SUM, x, axis=layout.normalize_axes(axis, x.ndim), keepdims=bool(keepdims))
+    return _graph.apply(SUM, x, axis=layout.normalize_axes(axis, len(x.shape)), keepdims=bool(keepdims))
 
 
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
