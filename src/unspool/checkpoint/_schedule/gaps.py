@@ -16,7 +16,7 @@ import numpy as np
 from unspool.checkpoint._schedule.actions import ADVANCE, FREE, LOAD, REVERSE, SAVE, TAPE, Rows, chunks, rows
 from unspool.checkpoint._schedule.reach import Reach
 
-__all__ = ["backward_pass", "reverse_gap"]
+__all__ = ["backward_pass", "reverse_gap", "reverse_part"]
 
 # Parts of up to so many steps are made once; so many steps of a sweep from one state are made at a time.
 _SMALL = 256
@@ -88,10 +88,10 @@ def reverse_gap(reach: Reach, start: int, stop: int, free: int, parts: _Parts) -
         yield rows((FREE, start, start, slot))
         return
     yield rows((LOAD, start, start, slot))
-    yield from _part(reach, start, stop - start, free, True, parts)
+    yield from reverse_part(reach, start, stop - start, free, True, parts)
 
 
-def _part(reach: Reach, start: int, steps: int, free: int, saved: bool, parts: _Parts | None) -> Iterator[Rows]:
+def reverse_part(reach: Reach, start: int, steps: int, free: int, saved: bool, parts: _Parts | None) -> Iterator[Rows]:
     """Yield blocks that reverse a part from its start, which is current, and saved or not.
 
     Without a dictionary of parts none is looked up or kept.
@@ -131,7 +131,7 @@ def _leaf(start: int, steps: int, slot: int, saved: bool) -> Rows:
 def _small(reach: Reach, start: int, steps: int, free: int, saved: bool, parts: _Parts) -> Rows:
     block = parts.get((steps, free, saved))
     if block is None:
-        block = np.concatenate(list(_part(reach, 0, steps, free, saved, None)))
+        block = np.concatenate(list(reverse_part(reach, 0, steps, free, saved, None)))
         parts[steps, free, saved] = block
     return block + np.array((0, start, start, 0), np.int64)
 

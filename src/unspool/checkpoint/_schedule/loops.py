@@ -4,8 +4,8 @@ A loop of known length saves the states to the right of every split of `reach`, 
 length is *open*: it keeps some states and a ring, the tape of its newest steps. Once the old edge of the ring is a leaf
 past the last saved state, there is one decision:
 
-- If there are fewer states than the schedule for twice as many steps would have, the state at the edge is saved. A place
-  that was missed does not come back; to save only what pays now was tried, and took up to 1.43 times the runs.
+- If there are fewer states than the schedule for twice as many steps would have, the state at the edge is saved. What
+  was missed does not come back: to save only what pays now was tried, and took up to 1.43 times the runs.
 - Otherwise it is added, and that state is removed without which the backward pass costs least if the loop ended now:
   the sum of f(gap, free) over the gaps. Removing a state joins two gaps and gives every later one room for a state
   more, so with sums from both ends all removals are scored in one pass. (Wang, Moin and Iaccarino, SIAM J. Sci. Comput.
@@ -17,7 +17,7 @@ are short, gaps are a share of the steps so far that the cost hardly notices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -29,7 +29,7 @@ from unspool.checkpoint._schedule.gaps import backward_pass
 from unspool.checkpoint._schedule.reach import Reach
 from unspool.errors import ArgumentError
 
-__all__ = ["ClosedLoop", "OpenLoop", "ring"]
+__all__ = ["ClosedLoop", "OpenLoop", "costs_without", "ring"]
 
 # When a state has to go for each that comes, gaps are at least one step for so many steps of the loop: so many for each
 # state, but no more than so many, or than half as many as states. A state that is so much too old costs the backward
@@ -234,7 +234,8 @@ class OpenLoop:
         if count < self._wanted():
             self._save(count, actions)
         elif count > 1:
-            index = self._dispensable([*self._positions, self.edge])
+            scores = costs_without(self.reach, [*self._positions, self.edge], self.edge)
+            index = 1 + scores.index(min(scores))
             if index < count:
                 actions.append((FREE, self._positions[index], self._positions[index], self._slots[index]))
                 slot = self._slots.pop(index)
@@ -255,30 +256,40 @@ class OpenLoop:
             self._depth = min(max(self._depth, depth), self.reach.slots)
         return self._depth
 
-    def _dispensable(self, positions: list[int]) -> int:
-        """Return which of the states to do without: the start has to stay, and the last one is at the edge."""
-        reach, slots = self.reach, self.reach.slots
-        last = len(positions) - 1
-        if last > _MANY:
-            return self._dispensable_of_many(np.array(positions, np.int64))
-        gaps = [right - left for left, right in pairwise(positions)]
-        kept = [reach.cost(gap, slots - 1 - i) for i, gap in enumerate(gaps[:-1])]
-        moved = [reach.cost(gap, slots - i) for i, gap in enumerate(gaps) if i]
-        joined = [reach.cost(a + b, slots - 1 - i) for i, (a, b) in enumerate(zip(gaps, [*gaps[1:], 0], strict=True))]
-        before = list(accumulate(kept, initial=0))
-        after = list(accumulate(reversed(moved), initial=0))[::-1]
-        after = [*after[1:], 0]
-        scores = [before[i] + work + after[i] for i, work in enumerate(joined)]
-        return 1 + scores.index(min(scores))
 
-    def _dispensable_of_many(self, positions: Rows) -> int:
-        gaps = np.diff(positions)
-        count = len(gaps)
-        free = self.reach.slots - 1 - np.arange(count)
-        kept = self.reach.costs(gaps[:-1], free[:-1])
-        moved = self.reach.costs(gaps[1:], free[:-1])
-        joined = self.reach.costs(gaps + np.append(gaps[1:], 0), free)
-        scores = joined
-        scores[1:] += np.cumsum(kept)
-        scores[:-2] += np.cumsum(moved[::-1])[::-1][1:]
-        return 1 + int(scores.argmin())
+# --- what a state is worth -------------------------------------------------------------------------------------------
+
+
+def costs_without(reach: Reach, positions: Sequence[int], edge: int) -> list[int]:
+    """Return what the backward pass costs without each of the saved states but the start, which has to stay.
+
+    Parameters
+    ----------
+    reach : Reach
+        The room, and what it can do.
+    positions : sequence of int
+        The saved states, rising from state 0; there may be one more than there is room for.
+    edge : int
+        The steps from here on are taped.
+    """
+    count, slots = len(positions), reach.slots
+    if count > _MANY:
+        return _costs_without_many(reach, np.array([*positions, edge], np.int64))
+    gaps = [right - left for left, right in pairwise((*positions, edge))]
+    # Each gap as it is, with room for a state more, and joined with the next one.
+    kept = [reach.cost(gap, slots - 1 - i) for i, gap in enumerate(gaps[:-2])]
+    moved = [reach.cost(gap, slots - i) for i, gap in enumerate(gaps) if i > 1]
+    joined = [reach.cost(a + b, slots - 1 - i) for i, (a, b) in enumerate(pairwise(gaps))]
+    before = accumulate(kept, initial=0)
+    after = list(accumulate(reversed(moved), initial=0))[::-1]
+    return [left + work + right for left, work, right in zip(before, joined, after, strict=True)]
+
+
+def _costs_without_many(reach: Reach, bounds: Rows) -> list[int]:
+    gaps = np.diff(bounds)
+    free = reach.slots - 1 - np.arange(len(gaps))
+    scores = reach.costs(gaps[:-1] + gaps[1:], free[:-1])
+    scores[1:] += np.cumsum(reach.costs(gaps[:-2], free[:-2]))
+    scores[:-1] += np.cumsum(reach.costs(gaps[2:], free[1:-1])[::-1])[::-1]
+    found: list[int] = scores.tolist()
+    return found
