@@ -159,19 +159,61 @@ def test_a_loop_in_a_loop_has_room_for_a_state_of_each() -> None:
 # --- second order ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("states", "tapes"), [(3, 6), (30, 4), (1, 100)])
+def reversed_twice(steps: int, length: int) -> tuple[int, int, int]:
+    """Carry out the four loops on segments, the short one second; return runs, and the most states and tapes held.
+
+    Loops 1 and 3 go forward, 2 and 4 backward. Loop n reads the tapes of all before it, which are made again for each
+    segment but that which the loop before ended with. A boundary has a state of each of the loops 1 to 3; what a loop
+    starts from is among them.
+    """
+    count = -(-steps // length)
+    sizes = [length] * count
+    sizes[1 if count > 2 else 0] -= count * length - steps
+    runs = most_states = most_tapes = 0
+    saved: set[tuple[int, int]] = set()
+    taped: tuple[int, int] | None = None  # the segment, and how many loops have their tapes of it
+    for loop in (1, 2, 3, 4):
+        order = range(count) if loop % 2 else range(count - 1, -1, -1)
+        for segment in order:
+            if loop < 4:
+                saved.add((loop, segment))
+            if taped is None or taped[0] != segment:
+                assert all((before, segment) in saved for before in range(1, loop))
+                runs += (loop - 1) * sizes[segment]
+            else:
+                assert taped[1] == loop - 1
+            runs += sizes[segment]
+            taped = segment, loop
+            most_states = max(most_states, len(saved))
+            most_tapes = max(most_tapes, sizes[segment])
+    return runs, most_states, most_tapes
+
+
+@pytest.mark.parametrize(("states", "tapes"), [(3, 6), (30, 4), (1, 100), (3, 0)])
 def test_segments_are_the_longest_that_fit(states: int, tapes: int) -> None:
-    for steps in (1, 7, 100, 997):
+    for steps in (1, 2, 7, 100, 997):
         peak = {q: -(-steps // q) * states + q * tapes for q in range(1, steps + 1)}
-        for room in (min(peak.values()), 3 * min(peak.values()) // 2, peak[steps]):
+        least = min(peak.values())
+        for room in (least, least + 1, 3 * least // 2, 2 * least, peak[steps]):
             found = aligned_segments(steps, states, tapes, room)
-            assert found.peak == peak[found.length] <= room
-            fewest = min(-(-steps // q) for q in peak if peak[q] <= room)
-            assert -(-steps // found.length) == fewest
-            assert found.runs == (4 if found.length == steps else 10) * steps
+            assert found.length == max(q for q in peak if peak[q] <= room)
+            assert found.peak == peak[found.length]
         with pytest.raises(BudgetError) as caught:
-            aligned_segments(steps, states, tapes, min(peak.values()) - 1)
-        assert caught.value.least == min(peak.values())
+            aligned_segments(steps, states, tapes, least - 1)
+        assert caught.value.least == least
+
+
+def test_runs_and_peak_of_second_order_are_those_of_four_loops_carried_out() -> None:
+    for steps in (1, 2, 3, 10, 57, 100):
+        for length in range(1, steps + 1):
+            runs, states, tapes = reversed_twice(steps, length)
+            room = -(-steps // length) * 3 + length * 7
+            found = aligned_segments(steps, 3, 7, room)
+            if found.length == length:
+                assert found.runs == runs
+                # A third of the three states of a boundary for each of the loops.
+                assert found.peak == states + tapes * 7
+    assert reversed_twice(100, 100)[0] == 4 * 100
 
 
 def test_a_closed_loop_offers_what_an_open_one_does() -> None:

@@ -9,7 +9,8 @@ The loop that is being reversed has all room but for what older ones keep meanwh
 - *A loop in a loop*: whole outer steps are taped if that fits; else each is reversed by the inner loop's schedule, and
   of all divisions into states outside and room inside the best is taken.
 - *Reverse over reverse* is four loops, of x, λ, μ and ν, on the same segments of q steps. States of x, λ and μ are kept
-  at their ends, and tapes of one segment: 4 + 3 + 2 + 1 runs of a step where keeping everything has four.
+  at their ends, and tapes of one segment: 4 + 3 + 2 + 1 runs of a step where keeping everything has four. Each loop
+  begins with the segment that the one before ends with, whose tapes are still there; so the longest segments are best.
 """
 
 from __future__ import annotations
@@ -276,7 +277,9 @@ class Segments(NamedTuple):
 
 
 def aligned_segments(steps: int, states: int, tapes: int, room: int) -> Segments:
-    """Return the longest segments that fit, which are the fewest; how long they are changes nothing else.
+    """Return the longest segments that fit: the first and the last of them are not run again where a loop turns.
+
+    All have that length but one, which is shorter and neither the last nor, unless there are two, the first.
 
     Parameters
     ----------
@@ -300,8 +303,17 @@ def aligned_segments(steps: int, states: int, tapes: int, room: int) -> Segments
     fitting = [length for length in _lengths(steps) if peak(length) <= room]
     if not fitting:
         raise _too_little(room, min(map(peak, _lengths(steps))))
-    length = max(fitting)
-    return Segments(length, (4 if length == steps else 4 + 3 + 2 + 1) * steps, peak(length))
+    fewest = max(fitting)
+    # Of the lengths that make as many segments the longest that still fits.
+    spare = (room - peak(fewest)) // tapes if tapes else steps
+    length = min(fewest + spare, _longest(steps, -(-steps // fewest)))
+    first = length if length == steps or -(-steps // length) > 2 else steps - length
+    return Segments(length, 10 * steps - 4 * length - 2 * first, peak(length))
+
+
+def _longest(steps: int, count: int) -> int:
+    """Return the most steps of a segment if there are so many segments."""
+    return steps if count == 1 else (steps - 1) // (count - 1)
 
 
 def _lengths(steps: int) -> list[int]:
