@@ -42,6 +42,18 @@ def test_the_cost_without_a_state_is_that_of_the_states_left(count: int) -> None
     assert costs_without(reach, positions, edge) == expected
 
 
+def test_states_behind_dear_steps_are_missed_more() -> None:
+    """Gaps of equal length, and steps that take twice as long from the middle on."""
+    reach = Reach(5, 1, 10)
+    positions, edge = (0, 10, 20, 30), 40
+    plain = costs_without(reach, positions, edge)
+    assert costs_without(reach, positions, edge, clock=lambda state: 3.0 * state) == pytest.approx(
+        [3 * cost for cost in plain]
+    )
+    dear_at_last = costs_without(reach, positions, edge, clock=lambda state: max(state, 2 * state - 20))
+    assert dear_at_last.index(min(dear_at_last)) < dear_at_last.index(max(dear_at_last)) == 2
+
+
 # --- one after another -----------------------------------------------------------------------------------------------
 
 

@@ -17,13 +17,13 @@ are short, gaps are a share of the steps so far that the cost hardly notices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
 
-from unspool.checkpoint._counting import at_least
+from unspool.checkpoint._counting import at_least, paced
 from unspool.checkpoint._schedule.actions import ADVANCE, FREE, SAVE, TAPE, Rows, chunks, rows
 from unspool.checkpoint._schedule.gaps import backward_pass
 from unspool.checkpoint._schedule.reach import Reach
@@ -147,6 +147,9 @@ class OpenLoop:
         The room, and what it can do.
     tape_room : int, optional
         The bytes for saved states and tapes while the loop runs forward: the room and a tape unless given.
+    clock : function, optional
+        The time that all steps before a state took, for steps that differ: states behind dear ones then stay longer. It
+        decides what is run again, never what comes out.
 
     Attributes
     ----------
@@ -162,8 +165,9 @@ class OpenLoop:
         How many decisions there were.
     """
 
-    def __init__(self, reach: Reach, tape_room: int | None = None) -> None:
+    def __init__(self, reach: Reach, tape_room: int | None = None, clock: Callable[[int], float] | None = None) -> None:
         self.reach = reach
+        self._clock = clock
         self.tape_room = default_tape_room(reach) if tape_room is None else tape_room
         self.steps = self.edge = self.decisions = 0
         self._positions: list[int] = []
@@ -234,7 +238,7 @@ class OpenLoop:
         if count < self._wanted():
             self._save(count, actions)
         elif count > 1:
-            scores = costs_without(self.reach, [*self._positions, self.edge], self.edge)
+            scores = costs_without(self.reach, [*self._positions, self.edge], self.edge, self._clock)
             index = 1 + scores.index(min(scores))
             if index < count:
                 actions.append((FREE, self._positions[index], self._positions[index], self._slots[index]))
@@ -260,7 +264,9 @@ class OpenLoop:
 # --- what a state is worth -------------------------------------------------------------------------------------------
 
 
-def costs_without(reach: Reach, positions: Sequence[int], edge: int) -> list[int]:
+def costs_without(
+    reach: Reach, positions: Sequence[int], edge: int, clock: Callable[[int], float] | None = None
+) -> list[float]:
     """Return what the backward pass costs without each of the saved states but the start, which has to stay.
 
     Parameters
@@ -271,25 +277,29 @@ def costs_without(reach: Reach, positions: Sequence[int], edge: int) -> list[int
         The saved states, rising from state 0; there may be one more than there is room for.
     edge : int
         The steps from here on are taped.
+    clock : function, optional
+        The time that all steps before a state took. A gap then counts by the mean of its steps.
     """
-    count, slots = len(positions), reach.slots
-    if count > _MANY:
-        return _costs_without_many(reach, np.array([*positions, edge], np.int64))
-    gaps = [right - left for left, right in pairwise((*positions, edge))]
+    bounds = [*positions, edge]
+    gaps = [right - left for left, right in pairwise(bounds)]
+    pairs = [left + right for left, right in pairwise(gaps)]
+    slots, count = reach.slots, len(pairs)
     # Each gap as it is, with room for a state more, and joined with the next one.
-    kept = [reach.cost(gap, slots - 1 - i) for i, gap in enumerate(gaps[:-2])]
-    moved = [reach.cost(gap, slots - i) for i, gap in enumerate(gaps) if i > 1]
-    joined = [reach.cost(a + b, slots - 1 - i) for i, (a, b) in enumerate(pairwise(gaps))]
-    before = accumulate(kept, initial=0)
-    after = list(accumulate(reversed(moved), initial=0))[::-1]
-    return [left + work + right for left, work, right in zip(before, joined, after, strict=True)]
+    kept = _costs(reach, gaps[:-2], slots - 1)
+    moved = _costs(reach, gaps[2:], slots - 2)
+    joined = _costs(reach, pairs, slots - 1)
+    if clock is not None:
+        at = [clock(bound) for bound in bounds]
+        kept, moved = paced(kept, gaps[:-2], at, 1), paced(moved, gaps[2:], at[2:], 1)
+        joined = paced(joined, pairs, at, 2)
+    before = list(accumulate(kept, initial=0.0))
+    after = list(accumulate(reversed(moved), initial=0.0))
+    return [before[i] + joined[i] + after[-1 - i] for i in range(count)]
 
 
-def _costs_without_many(reach: Reach, bounds: Rows) -> list[int]:
-    gaps = np.diff(bounds)
-    free = reach.slots - 1 - np.arange(len(gaps))
-    scores = reach.costs(gaps[:-1] + gaps[1:], free[:-1])
-    scores[1:] += np.cumsum(reach.costs(gaps[:-2], free[:-2]))
-    scores[:-1] += np.cumsum(reach.costs(gaps[2:], free[1:-1])[::-1])[::-1]
-    found: list[int] = scores.tolist()
+def _costs(reach: Reach, gaps: Sequence[int], free: int) -> Sequence[float]:
+    """Return the cost of each gap, if the first has room for ``free`` states and each other for one less."""
+    if len(gaps) <= _MANY:
+        return [reach.cost(gap, free - i) for i, gap in enumerate(gaps)]
+    found: list[float] = reach.costs(np.array(gaps, np.int64), free - np.arange(len(gaps))).tolist()
     return found
