@@ -3,7 +3,9 @@
 A loop whose length is not known keeps a few states by a rule; it is stopped after every number of steps and the
 evaluations that it takes in all are compared with the least possible for a length known beforehand. The rule of Wang,
 Moin and Iaccarino stands beside ours. Then the schedules for a known length are carried out for every pair of steps
-and slots, and counted; and both kinds are timed.
+and slots, and counted; and both kinds are timed. At last budgets: a share of what keeping everything takes becomes a
+schedule that shares room between states and tapes, and its runs of a step are counted and compared with the exact
+table.
 
     python bench/schedules.py                 the tables, and the bars they are held to
     python bench/schedules.py --json out.json the numbers as well
@@ -37,6 +39,11 @@ MEAN = 1.01
 # Steps, slots, and the most evaluations for a step that a loop of unknown length may take.
 KNOWN = ((1000, 10, 4.735), (10_000, 5, 12.4), (100_000, 5, 20.3))
 
+# Budgets: steps, residuals of a step in states, and shares of what keeping everything takes in per cent.
+BUDGET_STEPS, RESIDUALS, SHARES = (100, 1000, 10_000), (0, 1, 5), (50, 12, 2)
+# States and residuals that are compared with the exact table, and the worst ratios for lengths known and unknown.
+EXACT_STATES, KNOWN_RATIO, OPEN_RATIO, OPEN_RATIO_OF_TWO = (2, 3, 5, 10, 24, 60), 1.03, 1.08, 1.13
+
 # Slots, and the most time that choosing what to drop may take, in µs.
 CHOICES = {10: 20.0, 100: 130.0, 5000: 1000.0}
 
@@ -48,6 +55,20 @@ class Ratios:
     worst: float
     worst_at: int
     mean: float
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """What a budget makes of a loop: runs of a step for each step, decisions while it runs, rows of its schedule."""
+
+    steps: int
+    residual: int
+    share: int
+    known: float
+    unknown: float
+    decisions: int
+    rows: int
+    seconds: float
 
 
 # --- counting --------------------------------------------------------------------------------------------------------
@@ -105,6 +126,67 @@ def wrong_counts(longest: int) -> tuple[int, int]:
             pairs += 1
             wrong += (advanced, reversed_) != (binomial.advances(steps, slots), steps)
     return pairs, wrong
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def budgeted(steps: int, residual: int, share: int) -> Budgeted:
+    """Make the schedules of a loop within a share of what keeping everything takes, and count."""
+    from unspool.checkpoint._schedule.loops import ClosedLoop, OpenLoop
+    from unspool.checkpoint._schedule.reach import Reach
+
+    reach = Reach(steps * (1 + residual) * share // 100, 1, residual)
+    opened = OpenLoop(reach)
+    opened.run_to(steps)
+    start = time.perf_counter()
+    closed = ClosedLoop(reach, steps)
+    rows = sum(map(len, closed.forward())) + sum(map(len, closed.backward()))
+    seconds = time.perf_counter() - start
+    known, unknown = closed.evaluations() / steps, opened.evaluations() / steps
+    return Budgeted(steps, residual, share, known, unknown, opened.decisions, rows, seconds)
+
+
+def seconds_a_step(states: int, steps: int) -> float:
+    """Return what making the whole schedule of a loop takes for each step, with room for few states."""
+    from unspool.checkpoint._schedule.loops import ClosedLoop
+    from unspool.checkpoint._schedule.reach import Reach
+
+    start = time.perf_counter()
+    for _ in ClosedLoop(Reach(states, 1, 1), steps).backward():
+        pass
+    return (time.perf_counter() - start) / steps
+
+
+def ratios_to_the_table(states: int, longest: int) -> tuple[float, float]:
+    """Return the worst ratios to the exact table, for known and unknown length, over the ends of the second half."""
+    from unspool.checkpoint._schedule.loops import ClosedLoop, OpenLoop
+    from unspool.checkpoint._schedule.reach import Reach
+    from unspool.checkpoint.planner import mixed_evaluations
+
+    known, unknown = [], []
+    for residual in (1, 5):
+        reach = Reach(states, 1, residual)
+        opened = OpenLoop(reach)
+        for end in range(longest // 2, longest + 1, max(1, longest // 40)):
+            opened.run_to(end)
+            least = mixed_evaluations(end, states, 1 + residual)
+            known.append(ClosedLoop(reach, end).evaluations() / least)
+            unknown.append(opened.evaluations() / least)
+    return max(known), max(unknown)
+
+
+def print_budgets(found: list[Budgeted]) -> None:
+    """Print the recompute factors of budgets; the rows are those of the page on memory."""
+    print("\nBudgets: recompute factor at a share of keeping everything, length known / unknown (decisions, rows)")
+    for steps in sorted({each.steps for each in found}):
+        for residual in sorted({each.residual for each in found}):
+            cells = (
+                f"{each.share:>3} %  {each.known:.3f} / {each.unknown:.3f} ({each.decisions}, {each.rows})"
+                for each in found
+                if (each.steps, each.residual) == (steps, residual)
+            )
+            print(f"  {steps:>7} steps, residuals of {residual} states:  {'   '.join(cells)}")
 
 
 # --- timing ----------------------------------------------------------------------------------------------------------
@@ -167,6 +249,8 @@ def bars(
     wrong: int,
     streams: dict[int, tuple[float, int]],
     choices: dict[int, float],
+    budgets: list[Budgeted],
+    tables: dict[int, tuple[float, float]],
 ) -> Iterator[Bar]:
     """What the schedules are held to."""
     for slots, limit in WORST.items():
@@ -180,6 +264,15 @@ def bars(
         yield Bar(f"a schedule of 10⁶ steps in {slots} slots", seconds, 13.0, "s")
     for slots, limit in CHOICES.items():
         yield Bar(f"a choice of what to drop among {slots} states", 1e6 * choices[slots], limit, "µs")
+    for states, (known, unknown) in tables.items():
+        yield Bar(f"states and tapes beside the exact table, room for {states} states", known, KNOWN_RATIO, "×")
+        limit = OPEN_RATIO_OF_TWO if states == 2 else OPEN_RATIO
+        yield Bar(f"the same while the length is not known, {states} states", unknown, limit, "×")
+    slowest = max(each.seconds / each.steps for each in budgets if each.steps >= 10_000)
+    yield Bar("a step of a schedule for a budget, 10⁴ steps and more", 1e6 * slowest, 1.0, "µs")
+    for states in (3, 20):
+        each = seconds_a_step(states, 100_000)
+        yield Bar(f"the same with room for {states} states, 10⁵ steps", 1e6 * each, 5.0, "µs")
 
 
 def main() -> int:
@@ -200,15 +293,21 @@ def main() -> int:
         print(f"  {million} steps in {slots} slots: {actions} actions, {seconds:.2f} s; the stream holds {held} bytes")
     choices = {slots: choice(slots, 50 if options.quick else 500) for slots in CHOICES}
     factors = {} if options.quick else {(steps, slots): online_factor(steps, slots) for steps, slots, _ in KNOWN}
+    lengths = BUDGET_STEPS[:2] if options.quick else (*BUDGET_STEPS, 100_000)
+    budgets = [budgeted(steps, residual, share) for steps in lengths for residual in RESIDUALS for share in SHARES]
+    print_budgets(budgets)
+    tables = {states: ratios_to_the_table(states, 60 if options.quick else 300) for states in EXACT_STATES}
     if options.json:
         numbers = {
             "online": [{"slots": slots, "rule": rule, **asdict(found)} for (slots, rule), found in ratios.items()],
             "factors": [{"steps": s, "slots": c, "factor": factor} for (s, c), factor in factors.items()],
             "streams": [{"slots": c, "seconds": seconds, "actions": n} for c, (seconds, n) in streams.items()],
             "choices": choices,
+            "budgets": [asdict(each) for each in budgets],
+            "tables": {states: {"known": known, "unknown": open_} for states, (known, open_) in tables.items()},
         }
         harness.write(options.json, PACKAGES.values(), numbers)
-    return 0 if options.quick else harness.decide(bars(ratios, factors, wrong, streams, choices))
+    return 0 if options.quick else harness.decide(bars(ratios, factors, wrong, streams, choices, budgets, tables))
 
 
 if __name__ == "__main__":

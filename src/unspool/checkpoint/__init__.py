@@ -2,7 +2,8 @@
 
 The names here are for segments that are chosen by hand. The schedules behind `unspool.memory` and
 `unspool.Checkpointed` are in modules of their own and know nothing of tensors: `binomial` for a known number of steps,
-`online` for an unknown one, `planner` to divide a budget. `spill` keeps arrays in files.
+`online` for an unknown one, `planner` to divide a budget. In `_schedule` states and residuals share one room.
+`spill` keeps arrays in files.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,14 @@ def least_advances_of_many(steps: NDArray[np.float64], slots: NDArray[np.float64
     for index, count, room in zip(short.tolist(), steps.tolist(), slots.tolist(), strict=True):
         work[index] = least_advances(int(count), int(room))
     return work
+
+
+def paced(work: Sequence[float], sizes: Sequence[int], clock: Sequence[float], span: int) -> list[float]:
+    """Return the time of work in gaps: that in the i-th one goes at the mean pace from the i-th bound on."""
+    return [
+        steps * (clock[i + span] - clock[i]) / size if steps else 0.0
+        for i, (steps, size) in enumerate(zip(work, sizes, strict=True))
+    ]
 
 
 def integer(value: int, name: str) -> int:

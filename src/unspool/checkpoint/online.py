@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.checkpoint._counting import at_least, least_advances, least_advances_of_many
+from unspool.checkpoint._counting import at_least, least_advances, least_advances_of_many, paced
 from unspool.checkpoint.actions import Action, Free, Reverse
 from unspool.checkpoint.binomial import reverse_gap
 from unspool.errors import ArgumentError
@@ -74,7 +74,7 @@ def sweep_cost(
     sizes, clock = _gaps(positions, end, times)
     work: list[float] = [least_advances(size, slots - i) for i, size in enumerate(sizes)]
     if clock is not None:
-        work = _paced(work, sizes, clock, 1)
+        work = paced(work, sizes, clock, 1)
     return float(sum(work))
 
 
@@ -161,8 +161,8 @@ def _score(positions: Sequence[int], end: int, times: Sequence[float] | None) ->
     fewer: list[float] = [least_advances(size, count - 1 - i) for i, size in enumerate(sizes[:-1])]
     joined: list[float] = [least_advances(a + b, count - 1 - i) for i, (a, b) in enumerate(pairwise(sizes))]
     if clock is not None:
-        kept, fewer = _paced(kept, sizes, clock, 1), _paced(fewer, sizes[:-1], clock, 1)
-        joined = _paced(joined, [a + b for a, b in pairwise(sizes)], clock, 2)
+        kept, fewer = paced(kept, sizes, clock, 1), paced(fewer, sizes[:-1], clock, 1)
+        joined = paced(joined, [a + b for a, b in pairwise(sizes)], clock, 2)
     before = list(accumulate(fewer, initial=0.0))
     after = list(accumulate(reversed(kept), initial=0.0))
     costs = [before[i] + work + after[-3 - i] for i, work in enumerate(joined)]
@@ -178,14 +178,6 @@ def _gaps(positions: Sequence[int], end: int, times: Sequence[float] | None) -> 
     if min(sizes[:-1], default=1) <= 0:
         raise _unordered(positions)
     return sizes, None if times is None else [times[bound] for bound in bounds]
-
-
-def _paced(work: list[float], sizes: list[int], clock: list[float], span: int) -> list[float]:
-    """Return the time of work in gaps: that in the i-th one goes at the mean pace from the i-th bound on."""
-    return [
-        steps * (clock[i + span] - clock[i]) / size if steps else 0.0
-        for i, (steps, size) in enumerate(zip(work, sizes, strict=True))
-    ]
 
 
 def _by_byte(costs: _Costs, base: float, freed: Sequence[float]) -> _Costs:

@@ -11,12 +11,12 @@ Steps, states and slots are counted as in `binomial`. This module knows nothing 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
 
 from unspool.checkpoint._counting import at_least, least_advances, least_advances_of_many
+from unspool.checkpoint._schedule.disk import best_tail, check_times
 from unspool.checkpoint.binomial import reach, repeats, split
 from unspool.errors import ArgumentError, BudgetError
 
@@ -287,17 +287,9 @@ def disk_tail(steps: int, slots: int, period: int, write: float, read: float) ->
     22
     """
     steps, slots, period = at_least(steps, 1, "steps"), at_least(slots, 1, "slots"), at_least(period, 1, "period")
-    _check_times(write, read)
-    periods = (steps - 1) // period
-    tail = steps - periods * period
-
-    def longer(count: int) -> int:
-        """Return what one more period adds to the advances of the tail; it grows with the tail."""
-        stop = tail + count * period
-        return least_advances(stop + period, slots) - least_advances(stop, slots)
-
+    check_times(write, read)
     through_disk = period + least_advances(period, slots) + write + read
-    return tail + period * bisect_right(range(periods), through_disk, key=longer)
+    return best_tail(steps, period, through_disk, lambda count: least_advances(count, slots))
 
 
 def disk_period(slots: int, write: float, read: float, *, limit: int | None = None) -> int:
@@ -326,7 +318,7 @@ def disk_period(slots: int, write: float, read: float, *, limit: int | None = No
     6
     """
     slots = at_least(slots, 1, "slots")
-    _check_times(write, read)
+    check_times(write, read)
     if limit is not None:
         limit = at_least(limit, 1, "limit")
     r, period = 0, 1
@@ -334,11 +326,6 @@ def disk_period(slots: int, write: float, read: float, *, limit: int | None = No
         r += 1
         period = math.comb(slots + r, r)
     return period if limit is None else min(period, limit)
-
-
-def _check_times(write: float, read: float) -> None:
-    if not (0 <= write < math.inf and 0 <= read < math.inf):
-        raise ArgumentError(f"the times to write and to read are finite and not negative, got {write!r} and {read!r}")
 
 
 # --- the least that works --------------------------------------------------------------------------------------------
