@@ -1,20 +1,22 @@
 """Running loops: the arrays they fill, and how these grow when nobody knows how many steps there will be.
 
-The plan of the body is found once. Then steps follow each other with nothing in between (`loop_drive`).
+The plans of the bodies are found once. Then the steps of a run of one body follow each other with nothing in between
+(`loop_drive`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool._autodiff.loop import Loop
+from unspool._autodiff.loop import Body, Extent, Loop, signature_of
 from unspool._autodiff.loop_drive import generated_drive, simple_drive
-from unspool._autodiff.loop_source import Layout
+from unspool._autodiff.loop_source import Drive, Layout
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
+from unspool._engine.plan import Plan
 from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, is_worth, settled
 from unspool._fragments.fragment import Fragment
@@ -38,12 +40,12 @@ def can_be_evaluated(nodes: Sequence[Node]) -> bool:
 def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the outputs of a loop: the kernel of the op ``loop``."""
     runner = run_steps(loop, arrays)
-    return (*runner.carry, *runner.stacked(), *runner.totals())
+    return (*runner.leaving(), *runner.stacked(), *runner.totals())
 
 
 def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
     """Run a loop to its end."""
-    runner = Runner(loop, loop.body, arrays)
+    runner = Runner(loop, arrays)
     runner.reserve(loop.steps)
     runner.advance(loop.steps)
     return runner
@@ -52,9 +54,9 @@ def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
 def run_until(loop: Loop, watched: Fragment, arrays: Sequence[Any], most: int | None) -> Runner:
     """Run steps until a condition holds, at most a number of times, which is not 0.
 
-    ``watched`` is the body of the loop with the condition as its last output; ``loop.steps`` is not looked at.
+    ``watched`` is the one body of the loop with the condition as its last output; ``loop.steps`` is not looked at.
     """
-    runner = Runner(loop, watched, arrays)
+    runner = Runner(loop, arrays, watched)
     advance_until(runner, most)
     return runner
 
@@ -75,96 +77,173 @@ def advance_until(runner: Runner, most: int | None) -> bool:
 class Runner:
     """A loop that is being run: its state, and the arrays that it fills.
 
+    It may run a loop in ranges of steps, in the loop's order; arrays have rows for the steps of the range alone.
+
     Attributes
     ----------
-    carry, previous : list of ndarray
-        The state after and before the last step.
+    state, previous : list of ndarray or None
+        The registers after and before the last step; ``None`` for one that is absent.
     done : int
-        How many steps have run.
+        How many steps of the range have run.
     """
 
-    def __init__(self, loop: Loop, body: Fragment, arrays: Sequence[Any]) -> None:
-        first, last = loop.constants, loop.constants + loop.carries
+    def __init__(self, loop: Loop, arrays: Sequence[Any], watched: Fragment | None = None) -> None:
+        first, last = loop.constants, loop.constants + len(loop.entering)
         entering = _entering(arrays)
+        self.loop = loop
         self._constants, self._rows = entering[:first], entering[last:]
-        self.carry = self.previous = entering[first:last]
-        shapes = tuple([np.shape(array) if i < last else np.shape(array)[1:] for i, array in enumerate(arrays)])
-        self._plan = plan = default_engine().plans.plan_for(body, shapes)
-        self._places, histories, written = _places(loop, body.outputs)
-        stacked = loop.carries + loop.stacked
-        sums = tuple(range(stacked, stacked + loop.sums))
-        watched = body is not loop.body
-        self._layout = Layout(first, loop.carries, loop.rows, histories, written, sums, watched, loop.reverse)
+        self.state: list[Any] = [None] * loop.registers
+        for r, value in zip(loop.entering, entering[first:last], strict=True):
+            self.state[r] = value
+        self.previous = self.state
         self._exact = any(getattr(array, "dtype", None) == _OBJECT for array in arrays)
-        self._dtypes = [_OBJECT] * len(plan.output_dtypes) if self._exact else plan.output_dtypes
-        self._histories: list[Any] = []
-        self._written: list[Any] = []
-        self._whole: tuple[list[Any], list[Any]] = ([], [])
-        self._reserved = self._room = 0
-        self._sums = [_nothing(plan.output_shapes[j], self._dtypes[j]) for j in sums]
+        found = signature_of(loop, [np.shape(array) for array in arrays])
+        self._kept = _kept(loop)
+        self._stack_types, self._register_types = found.stacked, found.registers
+        self._steppers = [
+            _Stepper(loop, self._kept, body, default_engine().plans.plan_for(watched or body.fragment, given))
+            for body, given in zip(loop.bodies, found.bodies, strict=True)
+        ]
+        self._assigned = sorted({r for body in loop.bodies for r in body.assigns})
+        # By position of a register and of a stack.
+        self._histories: dict[int, Any] = {}
+        self._written: dict[int, Any] = {}
+        self._whole: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+        self._first = self._reserved = self._room = 0
+        self._sums = [_nothing(shape, self._dtype(dtype)) for shape, dtype in found.sums]
         self.done = 0
+
+    def _dtype(self, dtype: Any) -> Any:
+        return _OBJECT if self._exact else dtype
 
     def row_bytes(self) -> int:
         """Return how many bytes a step writes."""
-        kept = (*self._layout.histories, *self._layout.written)
-        return sum(nbytes(self._plan.output_shapes[j], self._plan.output_dtypes[j]) for j in kept)
+        kept = [self._register_types[r] for r in self._kept.histories] + [
+            self._stack_types[i] for i in self._kept.written
+        ]
+        return sum(nbytes(shape, dtype) for shape, dtype in kept)
+
+    def state_bytes(self) -> int:
+        """Return how many bytes all registers take."""
+        return sum(nbytes(*kind) for kind in self._register_types if kind is not None)
 
     def reserve(self, steps: int) -> None:
         """Make room for a number of steps; what was written stays."""
-        shapes, layout = self._plan.output_shapes, self._layout
         if self.done:
-            # In place: nobody has seen these arrays yet, and no view of them is alive.
-            for stack in (*self._histories, *self._written):
+            # In place: nobody has seen these arrays yet, and no view of them is alive. Such a loop has one body.
+            for stack in (*self._histories.values(), *self._written.values()):
                 extra = len(stack) - self._reserved
                 stack.resize((steps + extra, *stack.shape[1:]), refcheck=False)
-        else:
-            self._histories = [np.empty((steps + 1, *shapes[i]), self._dtypes[i]) for i in layout.histories]
-            self._written = [np.empty((steps, *shapes[j]), self._dtypes[j]) for j in layout.written]
-            self._begin_histories(steps)
+            self._reserved = steps
+            return
         self._reserved = steps
+        self._histories = {r: self._empty(self._register_types[r], steps + 1) for r in self._kept.histories}
+        self._written = {i: self._empty(self._stack_types[i], self._count(i)) for i in self._kept.written}
+        self._begin()
 
-    def restart(self, carry: Sequence[Any], steps: int, rows: Sequence[Any] = ()) -> None:
-        """Begin a stretch of steps with another state and other rows, in the arrays that are there; sums go on."""
-        self.carry = self.previous = _entering(carry)
+    def _empty(self, kind: tuple[Any, Any], rows: int) -> Any:
+        return np.empty((rows, *kind[0]), self._dtype(kind[1]))
+
+    def _extent(self, declared: Extent | None) -> Extent:
+        """Return the steps of the range that a stack has rows for."""
+        end = self._first + self._reserved
+        if declared is None:
+            return self._first, end
+        return max(declared[0], self._first), min(declared[1], end)
+
+    def _count(self, stack: int) -> int:
+        start, stop = self._extent(self.loop.stacked[stack])
+        return max(0, stop - start)
+
+    def restart(self, state: Sequence[Any], start: int, stop: int, rows: Sequence[Any] = ()) -> None:
+        """Begin a range of steps with another state and other rows, in the arrays that are there; sums go on.
+
+        Rows are those of the range.
+        """
+        self.state = self.previous = _entering(state)
         self._rows = list(rows)
-        self.done = 0
+        self.done, self._first = 0, start
+        steps = stop - start
         if steps > self._room:
             self.reserve(steps)
             self._room, self._whole = steps, (self._histories, self._written)
             return
-        self._histories = [history[: steps + 1] for history in self._whole[0]]
-        self._written = [stack[:steps] for stack in self._whole[1]]
-        self._begin_histories(steps)
+        self._reserved = steps
+        histories, written = self._whole
+        self._histories = {r: history[: steps + 1] for r, history in histories.items()}
+        for i, stack in written.items():
+            if len(stack) < self._count(i):
+                written[i] = self._empty(self._stack_types[i], self._count(i))
+        self._written = {i: stack[: self._count(i)] for i, stack in written.items()}
+        self._begin()
 
     def release(self) -> None:
         """Let go of the state and the rows, for a runner that waits to be started again."""
-        self.carry = self.previous = self._rows = []
+        self.state = self.previous = self._rows = []
 
-    def _begin_histories(self, steps: int) -> None:
-        for history, i in zip(self._histories, self._layout.histories, strict=True):
-            history[steps if self._layout.reverse else 0] = self.carry[i]
+    def _begin(self) -> None:
+        """Put the state into the histories, and zeros where no step will write."""
+        for r, history in self._histories.items():
+            history[self._reserved if self.loop.reverse else 0] = 0 if self.state[r] is None else self.state[r]
+        for i in self._kept.partial:
+            self._written[i][...] = 0
 
     def advance(self, steps: int) -> bool:
         """Run a number of steps; tell whether the condition held, which ends it early."""
-        indices: Sequence[int] = range(self.done, self.done + steps)
-        if self._layout.reverse:
-            indices = indices[::-1]
-        make = simple_drive if self._exact else generated_drive
-        drive = make(self._plan, self._layout)
-        filled = (self._histories, self._written, self._sums)
-        try:
-            last, stopped, carry, previous, sums = drive(indices, self._constants, self.carry, self._rows, *filled)
-        except Exception:
-            # The simple way finds the op that fails; the carry is still what it was when this stretch began.
-            simple_drive(self._plan, self._layout)(indices, self._constants, self.carry, self._rows, *filled)
-            raise
+        if self.loop.reverse:
+            stop = self._first + self._reserved - self.done
+            start = stop - steps
+        else:
+            start = self._first + self.done
+            stop = start + steps
+        self.state = _entering(self.state)
+        stopped = False
+        for number, begin, end in self.loop.runs(start, stop):
+            stopped = self._run(self._steppers[number], begin, end)
         # The state may be rows of the stacks, which are about to be resized.
-        self.carry, self.previous = [np.array(x) for x in carry], [np.array(x) for x in previous]
-        self._sums = sums
-        done = steps if self._layout.reverse else last + 1 - self.done
-        self.done += done
-        default_engine().statistics.kernel_calls += done * self._plan.kernels
+        self.state = [None if x is None else np.array(x) for x in self.state]
+        self.previous = [None if x is None else np.array(x) for x in self.previous]
         return stopped
+
+    def _run(self, stepper: _Stepper, start: int, stop: int) -> bool:
+        """Make steps that have one body; tell whether the condition held."""
+        body, steps = stepper.body, stop - start
+        if body.is_idle:
+            self.done += steps
+            return False
+        loop, state, first = self.loop, self.state, self._first
+        indices: Sequence[int] = range(steps)
+        if loop.reverse:
+            indices = indices[::-1]
+        given = (
+            [self._constants[i] for i in body.constants],
+            [state[r] for r in body.reads],
+            [_part(self._rows[i], start - self._extent(loop.rows[i])[0], steps) for i in body.rows],
+            [_part(self._histories[r], start - first, steps + 1) for r in stepper.histories],
+            [_part(self._written[i], start - self._extent(loop.stacked[i])[0], steps) for i in stepper.written],
+            [self._sums[i] for i in body.sums],
+        )
+        try:
+            last, stopped, assigned, before, sums = stepper.drive(exact=self._exact)(indices, *given)
+        except Exception:
+            # The simple way finds the op that fails; the state is still what it was when this run began.
+            simple_drive(stepper.plan, stepper.layout, start)(indices, *given)
+            raise
+        self.previous = list(state)
+        for r, value in zip(body.reads, before, strict=True):
+            self.previous[r] = value
+        for r, value in zip(body.assigns, assigned, strict=True):
+            state[r] = value
+        for i, total in zip(body.sums, sums, strict=True):
+            self._sums[i] = total
+        made = steps if loop.reverse else last + 1
+        self.done += made
+        default_engine().statistics.kernel_calls += made * stepper.plan.kernels
+        return stopped
+
+    def leaving(self) -> list[Any]:
+        """Return the registers that are outputs."""
+        return [self.state[r] for r in self.loop.leaving]
 
     def totals(self) -> list[Any]:
         """Return the sums over all steps."""
@@ -173,42 +252,117 @@ class Runner:
     def stacked(self) -> list[Any]:
         """Return the stacked outputs."""
         found = []
-        for side, position in self._places:
-            if side == "written":
-                found.append(self._written[position])
-            else:
-                history = self._histories[position]
-                found.append(history[1:] if (side == "after") != self._layout.reverse else history[:-1])
+        for i, register in enumerate(self._kept.places):
+            if register is None:
+                found.append(self._written[i])
+                continue
+            r, is_after = register
+            start, stop = self._extent(self.loop.stacked[i])
+            shift = (is_after != self.loop.reverse) - self._first
+            found.append(_part(self._histories[r], start + shift, max(0, stop - start)))
         return found
 
 
+def _part(stack: Any, start: int, count: int) -> Any:
+    """Return some rows of a stack."""
+    return stack if start == 0 and count == len(stack) else stack[start : start + count]
+
+
+class _Stepper:
+    """One body of a loop with what it takes to run it."""
+
+    def __init__(self, loop: Loop, kept: _Kept, body: Body, plan: Plan) -> None:
+        self.body, self.plan = body, plan
+        # Registers that have a history, and stacks that are written.
+        self.histories = [r for r in body.assigns if r in kept.histories]
+        self.written = [i for i in body.stacked if kept.places[i] is None]
+        first = len(body.assigns)
+        sums = range(first + len(body.stacked), first + len(body.stacked) + len(body.sums))
+        self.layout = Layout(
+            len(body.constants),
+            body.reads,
+            len(body.rows),
+            body.assigns,
+            tuple([body.assigns.index(r) for r in self.histories]),
+            tuple([first + body.stacked.index(i) for i in self.written]),
+            tuple(sums),
+            plan.fragment is not body.fragment,
+            loop.reverse,
+        )
+
+    def drive(self, *, exact: bool) -> Drive:
+        return (simple_drive if exact else generated_drive)(self.plan, self.layout)
+
+
 def _nothing(shape: Any, dtype: Any) -> Any:
-    """Return what a sum begins with."""
-    zeros = np.zeros(shape, dtype)
-    return RunningSum(zeros) if is_worth(shape, dtype) else zeros[()]
+    """Return what a sum begins with: -0.0, since adding it to a number changes nothing, not even the sign of zero."""
+    nothing = np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
+    return RunningSum(nothing) if is_worth(shape, dtype) else nothing[()]
 
 
 def _entering(arrays: Sequence[Any]) -> list[Any]:
     """Return arrays as a step takes them: where there are no axes, as numbers of NumPy's, which cost less."""
-    return [array[()] if np.ndim(array) == 0 else array for array in arrays]
+    return [array if array is None or np.ndim(array) else array[()] for array in arrays]
 
 
-def _places(loop: Loop, outputs: Sequence[int]) -> tuple[list[tuple[str, int]], tuple[int, ...], tuple[int, ...]]:
-    """Tell where each stacked output is found; which carried values need a history, and which outputs are written.
+class _Kept(NamedTuple):
+    """Where stacked outputs are found.
 
-    What a step starts from is in the history of a carried value, and so is what it ends with, one row further.
+    Attributes
+    ----------
+    histories : tuple of int
+        The registers of which all states are kept, in one array with a row more than there are steps.
+    places : tuple of (register, is_after) or None
+        For each stacked output the register whose state before or after the steps it is, or ``None`` if it is written.
+    written : tuple of int
+        The outputs that are written.
+    partial : tuple of int
+        Those of them that some step writes no row of.
     """
-    before = {loop.constants + i: i for i in range(loop.carries)}
-    rows = range(loop.carries, loop.carries + loop.stacked)
-    histories = {carry: i for i, carry in enumerate({before[outputs[j]]: None for j in rows if outputs[j] in before})}
-    after = {outputs[i]: i for i in histories}
-    written: dict[int, int] = {}
-    places: list[tuple[str, int]] = []
-    for j in rows:
-        if outputs[j] in before:
-            places.append(("before", histories[before[outputs[j]]]))
-        elif outputs[j] in after:
-            places.append(("after", histories[after[outputs[j]]]))
-        else:
-            places.append(("written", written.setdefault(j, len(written))))
-    return places, tuple(histories), tuple(written)
+
+    histories: tuple[int, ...]
+    places: tuple[tuple[int, bool] | None, ...]
+    written: tuple[int, ...]
+    partial: tuple[int, ...]
+
+
+def _kept(loop: Loop) -> _Kept:
+    """Tell where each stacked output is found.
+
+    What a step starts from is in the history of a register, and so is what it ends with, one row further. There is a
+    history only of registers that every step assigns, and only for outputs that have all their rows.
+    """
+    everywhere = set.intersection(*[set(body.assigns) for body in loop.bodies])
+    writers = [[n for n, body in enumerate(loop.bodies) if i in body.stacked] for i in range(len(loop.stacked))]
+    partial = {i for i, numbers in enumerate(writers) if not _is_complete(loop, i, numbers)}
+    places: list[tuple[int, bool] | None] = []
+    for i, numbers in enumerate(writers):
+        found = {_register_before(loop.bodies[n], i) for n in numbers}
+        r = found.pop() if len(found) == 1 and i not in partial else None
+        places.append(None if r not in everywhere or r is None else (r, False))
+    histories = {place[0]: None for place in places if place is not None}
+    for i, numbers in enumerate(writers):
+        if places[i] is None and i not in partial:
+            after = [r for r in histories if all(_is_after(loop.bodies[n], i, r) for n in numbers)]
+            places[i] = (after[0], True) if after else None
+    written = tuple([i for i, place in enumerate(places) if place is None])
+    return _Kept(tuple(histories), tuple(places), written, tuple(sorted(partial)))
+
+
+def _is_complete(loop: Loop, stack: int, writers: Sequence[int]) -> bool:
+    start, stop = loop.extent(loop.stacked[stack])
+    return not loop.which or loop.marks(writers).count(1, start, stop) == stop - start
+
+
+def _slot(body: Body, stack: int) -> int:
+    return body.fragment.outputs[len(body.assigns) + body.stacked.index(stack)]
+
+
+def _register_before(body: Body, stack: int) -> int | None:
+    """Return the register that a body hands on to a stack as it read it."""
+    at = _slot(body, stack) - len(body.constants)
+    return body.reads[at] if 0 <= at < len(body.reads) else None
+
+
+def _is_after(body: Body, stack: int, register: int) -> bool:
+    return body.fragment.outputs[body.assigns.index(register)] == _slot(body, stack)

@@ -1,8 +1,9 @@
 """The derivative of one step of a loop, as the body of another loop.
 
-The body is applied to stand-ins and swept once, in reverse or forward. What arrives (cotangents of its outputs, or
+A body is applied to stand-ins and swept once, in reverse or forward. What arrives (cotangents of its outputs, or
 tangents of its inputs) and what leaves are grouped by kind: carried, row by row, or the same for all steps. The
-fragment that comes out is a body again.
+fragment that comes out is a body again. It reads what it needs of the step from the record of the loop; or, if it is
+*fused*, it makes the step itself beside the tangents.
 
 A cotangent that is masked is carried as two values, the numbers and what to keep, because an element that was never
 reached is not a zero, and the next step must know. What the body needs of the constants alone is computed before the
@@ -20,7 +21,7 @@ from unspool._autodiff.accumulation import is_outer
 from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.identity import zeros
-from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop import Body, Loop, apply_fragment, body_plan, stand_ins
 from unspool._autodiff.loop_simplify import simplified
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.walk import Walk, is_differentiable
@@ -44,6 +45,11 @@ PLAIN, MASKED = "plain", "masked"
 Forms = tuple[str | None, ...]
 
 
+# What a register of a derivative is: the register of the loop itself, or a part of its cotangent or tangent.
+STATE, NUMBER, KEEP = "state", "number", "keep"
+PARTS: dict[str | None, tuple[str, ...]] = {None: (), PLAIN: (NUMBER,), MASKED: (NUMBER, KEEP)}
+
+
 class Groups(NamedTuple):
     """One entry per value, by kind; the kinds of what arrives and of what leaves correspond."""
 
@@ -55,6 +61,8 @@ class Groups(NamedTuple):
 class Request(NamedTuple):
     """Which derivative of a body is wanted.
 
+    Carried entries are those of the registers that the body touches. For the others it is what the body reads or fills.
+
     Attributes
     ----------
     kind : {"adjoint", "tangent"}
@@ -64,12 +72,15 @@ class Request(NamedTuple):
         Which derivatives may leave: those of which inputs of an adjoint, of which outputs of a tangent.
     carry : forms, or None
         The forms in which the carry has to leave; by default as it comes out.
+    fused : bool
+        Whether the step is made beside its derivative.
     """
 
     kind: str
     arriving: Groups
     wanted: Groups
     carry: Forms | None = None
+    fused: bool = False
 
 
 class DerivedStep(NamedTuple):
@@ -77,46 +88,57 @@ class DerivedStep(NamedTuple):
 
     Attributes
     ----------
-    body : Fragment
-        Its inputs are constants, the carry and rows; its results the carry, rows, and terms of sums.
+    fragment : Fragment
+        Its inputs are constants, registers and rows; its results registers, rows, and terms of sums.
     constants, rows : tuple of (kind, position)
-        Where its inputs come from. Constants: a "constant" of the primal loop, something "made" of those, a "node", or
-        an arriving shared "number" or what to "keep" of it. Rows: a "row" or "stacked" output of the primal loop, an
+        Where its inputs come from. Constants: a "constant" of the primal body, something "made" of those, a "node", or
+        an arriving shared "number" or what to "keep" of it. Rows: a "row" or "stacked" output of the primal body, an
         arriving "number" or "keep".
     made : Fragment or None
         Computes what is made of the constants.
+    reads, assigns : tuple of (int, part)
+        Its registers: a position among those that the primal body touches, and which part it is.
     carry : forms
-        In which the carry leaves.
+        In which the carry leaves, for each register that the primal body touches.
+    stacked, sums : int
+        Numbers of rows and of terms of sums that leave.
     leaving_rows : tuple
         Per place where a row may be wanted: None, ("plain", i) or ("masked", i, j), positions among its row outputs.
-    sums : tuple of tuple
+    terms : tuple of tuple
         Per place where a sum may be wanted, its terms: ("plain", i) or ("masked", i, j), with positions among its sums,
-        or ("outer", subscripts, left, right), where a factor is ("in", i) or ("out", i): a row input or output.
-    counts : (int, int, int)
-        Numbers of carried values, rows and sums that leave.
+        or ("outer", subscripts, left, right, dtypes), where a factor is ("in", i) or ("out", i): a row input or output.
     """
 
-    body: Fragment
+    fragment: Fragment
     constants: tuple[tuple[str, Any], ...]
     rows: tuple[tuple[str, Any], ...]
     made: Fragment | None
+    reads: tuple[tuple[int, str], ...]
+    assigns: tuple[tuple[int, str], ...]
     carry: Forms
+    stacked: int
+    sums: int
     leaving_rows: tuple[tuple[Any, ...] | None, ...]
-    sums: tuple[tuple[tuple[Any, ...], ...], ...]
-    counts: tuple[int, int, int]
+    terms: tuple[tuple[tuple[Any, ...], ...], ...]
 
 
-def derived_step(loop: Loop, shapes: tuple[Any, ...], request: Request) -> DerivedStep:
-    """Return a derivative of the body of a recorded loop, derived once for given sizes."""
-    plan = body_plan(loop.body, shapes)
-    key = (request, loop[1:6])
+def derived_step(body: Body, shapes: tuple[Any, ...], request: Request) -> DerivedStep:
+    """Return a derivative of a body of a recorded loop, derived once for given sizes."""
+    plan = body_plan(body.fragment, shapes)
 
     def derive() -> DerivedStep:
         default_engine().statistics.derivatives += plan is not None
-        return _Derivation(loop, shapes, request).describe()
+        return _Derivation(body, shapes, request).describe()
 
-    made: DerivedStep = derive_once(plan, key, derive)
+    made: DerivedStep = derive_once(plan, (request, _wiring(body)), derive)
     return made
+
+
+def _wiring(body: Body) -> tuple[Any, ...]:
+    """Return all that a derivative of a body depends on beside its fragment."""
+    touched = body.touched
+    registers = [tuple(map(touched.index, group)) for group in (body.reads, body.assigns)]
+    return (*registers, len(body.constants), len(body.rows), len(body.stacked), len(body.sums))
 
 
 def form_of(tensor: Tensor | None) -> str | None:
@@ -144,55 +166,92 @@ def split(tensor: Tensor | None, form: str | None, like: Node | Like) -> list[Te
 
 
 def grouped(loop: Loop, values: Sequence[Any], *, at_inputs: bool) -> Groups:
-    """Group values, one per input or one per output of a loop, by kind."""
+    """Group values, one per input or output of a loop, by kind; carried ones by register, ``None`` for no value."""
+    first = loop.constants if at_inputs else 0
+    registers = loop.entering if at_inputs else loop.leaving
+    last = first + len(registers)
+    carried: list[Any] = [None] * loop.registers
+    for r, value in zip(registers, values[first:last], strict=True):
+        carried[r] = value
     if at_inputs:
-        first, last = loop.constants, loop.constants + loop.carries
-        return Groups(tuple(values[first:last]), tuple(values[last:]), tuple(values[:first]))
-    first, last = loop.carries, loop.carries + loop.stacked
-    return Groups(tuple(values[:first]), tuple(values[first:last]), tuple(values[last:]))
+        return Groups(tuple(carried), tuple(values[last:]), tuple(values[:first]))
+    end = last + len(loop.stacked)
+    return Groups(tuple(carried), tuple(values[last:end]), tuple(values[end:]))
 
 
-def active_carries(loop: Loop, shapes: tuple[Any, ...], wanted: Groups) -> tuple[bool, ...]:
-    """Return which carried values depend, in some step, on an input that an adjoint is wanted for."""
-    plan = body_plan(loop.body, shapes)
-    key = ("active", wanted, loop[1:6])
+def at_body(body: Body, groups: Groups, *, at_inputs: bool) -> Groups:
+    """Return of what belongs to a loop what belongs to one body."""
+    carried = tuple([groups.carried[r] for r in body.touched])
+    if at_inputs:
+        return Groups(
+            carried, *[tuple([g[i] for i in at]) for g, at in zip(groups[1:], (body.rows, body.constants), strict=True)]
+        )
+    return Groups(
+        carried, *[tuple([g[i] for i in at]) for g, at in zip(groups[1:], (body.stacked, body.sums), strict=True)]
+    )
+
+
+def _placed_body(body: Body, shapes: tuple[Any, ...]) -> tuple[Groups, Groups]:
+    """Return a body on stand-ins: its inputs and its outputs, by kind.
+
+    A register that it assigns and does not read has no node before, one that it only reads has the same after.
+    """
+    inputs = stand_ins(body.fragment, shapes)
+    outputs = apply_fragment(body.fragment, inputs)
+    first, last = len(body.constants), len(body.constants) + len(body.reads)
+    before = dict(zip(body.reads, inputs[first:last], strict=True))
+    after = before | dict(zip(body.assigns, outputs, strict=False))
+    into = Groups(tuple([before.get(r) for r in body.touched]), tuple(inputs[last:]), tuple(inputs[:first]))
+    start, stop = len(body.assigns), len(body.assigns) + len(body.stacked)
+    return into, Groups(tuple([after[r] for r in body.touched]), tuple(outputs[start:stop]), tuple(outputs[stop:]))
+
+
+def active_registers(loop: Loop, shapes: Sequence[tuple[Any, ...]], wanted: Groups) -> tuple[bool, ...]:
+    """Return which registers depend, in some step, on an input that an adjoint is wanted for."""
+    active = [bool(flag) for flag in wanted.carried]
+    while True:
+        before = list(active)
+        for body, given in zip(loop.bodies, shapes, strict=True):
+            flags = at_body(body, wanted._replace(carried=tuple(active)), at_inputs=True)
+            for r, is_reached in zip(body.touched, _reached(body, given, flags), strict=True):
+                active[r] = active[r] or is_reached
+        if active == before:
+            return tuple(active)
+
+
+def _reached(body: Body, shapes: tuple[Any, ...], flags: Groups) -> tuple[bool, ...]:
+    """Return which registers depend, after a step, on inputs that are flagged."""
+    plan = body_plan(body.fragment, shapes)
+    key = ("reached", flags, _wiring(body))
     if plan is not None and key in plan.derivatives:
         found: tuple[bool, ...] = plan.derivatives[key]
         return found
-    inputs = stand_ins(loop.body, shapes)
-    places = grouped(loop, inputs, at_inputs=True)
-    carry = apply_fragment(loop.body, inputs)[: loop.carries]
-    active = wanted.carried
-    while True:
-        flags = wanted._replace(carried=active)
-        variables = [
-            x for group, flag in zip(places, flags, strict=True) for x, f in zip(group, flag, strict=True) if f
-        ]
-        reached = Walk(carry, variables).active
-        grown = tuple([a or (x.id in reached and is_differentiable(x)) for a, x in zip(active, carry, strict=True)])
-        if grown == active:
-            break
-        active = grown
+    into, out_of = _placed_body(body, shapes)
+    places = [(x, flag) for group in zip(into, flags, strict=True) for x, flag in zip(*group, strict=True)]
+    active = Walk(list(out_of.carried), [x for x, flag in places if flag and x is not None]).active
+    found = tuple([x.id in active and is_differentiable(x) for x in out_of.carried])
     if plan is not None:
-        plan.derivatives[key] = active
-    return active
+        plan.derivatives[key] = found
+    return found
 
 
 class _Derivation:
     """The body of a loop on stand-ins, what arrives, and what a sweep makes of it."""
 
-    def __init__(self, loop: Loop, shapes: tuple[Any, ...], request: Request) -> None:
+    def __init__(self, body: Body, shapes: tuple[Any, ...], request: Request) -> None:
         self.request = request
-        inputs = stand_ins(loop.body, shapes)
-        into = grouped(loop, inputs, at_inputs=True)
-        out_of = grouped(loop, apply_fragment(loop.body, inputs), at_inputs=False)
+        into, out_of = _placed_body(body, shapes)
         # The places of what arrives and of what leaves.
         self.here, self.there = (out_of, into) if request.kind == ADJOINT else (into, out_of)
-        # What the new body can read: values that stay the same, rows, each with where it comes from, and its carry.
+        # What the new body can read: values that stay the same, rows, each with where it comes from, and registers.
         self.same = _Sources(into.shared, "constant")
-        self.rows = _Sources(out_of.rows, "stacked")
+        self.rows = _Sources(() if request.fused else out_of.rows, "stacked")
         self.rows.add(into.rows, "row")
-        self.carry: list[Node] = []
+        self.carry: dict[tuple[int, str], Node] = {}
+        self._assigned: dict[tuple[int, str], Node] = {}
+        if request.fused:
+            self.carry = {(i, STATE): x for i, x in enumerate(into.carried) if x is not None}
+            self._assigned = {(i, STATE): x for i, x in enumerate(out_of.carried)}
         self.arriving = Groups(self._arriving(0, None), self._arriving(1, self.rows), self._arriving(2, self.same))
 
     def _arriving(self, group: int, sources: _Sources | None) -> tuple[Tensor | None, ...]:
@@ -205,29 +264,30 @@ class _Derivation:
             parts = [placeholder(node.shape, node.dtype)]
             if form == MASKED:
                 parts.append(placeholder(node.shape, BOOL))
-            if sources is None:
-                self.carry += parts
-            else:
-                for part, name in zip(parts, ("number", "keep"), strict=False):
+            for part, name in zip(parts, PARTS[form], strict=True):
+                if sources is None:
+                    self.carry[i, name] = part
+                else:
                     sources.enter(part, name, i)
             made.append(mask(*parts) if form == MASKED else parts[0])
         return tuple(made)
 
     def _sweep(self) -> Groups:
         """Return what leaves, as graph on the stand-ins."""
-        nodes = [x for group in self.here for x in group]
+        nodes: list[Any] = [x for group in self.here for x in group]
         given = [x for group in self.arriving for x in group]
         places: list[Any] = [x for group in self.there for x in group]
-        wanted = [flag for group in self.request.wanted for flag in group]
+        flags = [flag for group in self.request.wanted for flag in group]
+        wanted = [flag and x is not None for x, flag in zip(places, flags, strict=True)]
         leaving = [x for x, flag in zip(places, wanted, strict=True) if flag]
+        reached = [(x, ct) for x, ct in zip(nodes, given, strict=True) if ct is not None]
         if self.request.kind == TANGENT:
-            derivatives = pushforward(leaving, nodes, given)
+            derivatives = pushforward(leaving, [x for x, _ in reached], [t for _, t in reached])
         else:
-            reached = [(x, ct) for x, ct in zip(nodes, given, strict=True) if ct is not None]
             derivatives = pullback([x for x, _ in reached], [ct for _, ct in reached], leaving)
         rest = iter(derivatives)
         found: list[Any] = [next(rest) if flag else None for flag in wanted]
-        found = simplified(found, self.carry, self.rows.nodes)
+        found = simplified(found, list(self.carry.values()), self.rows.nodes)
         first, last = len(self.there.carried), len(self.there.carried) + len(self.there.rows)
         return Groups(tuple(found[:first]), tuple(found[first:last]), tuple(found[last:]))
 
@@ -235,30 +295,36 @@ class _Derivation:
         """Describe what the sweep found as a body."""
         found = self._sweep()
         forms = self.request.carry or tuple(map(form_of, found.carried))
-        targets = _Targets()
-        for tensor, form, node in zip(found.carried, forms, self.there.carried, strict=True):
-            targets.carry += split(tensor, form, node)
+        likes = self.here.carried if self.request.kind == ADJOINT else self.there.carried
+        for i, (tensor, form) in enumerate(zip(found.carried, forms, strict=True)):
+            for name, part in zip(PARTS[form], split(tensor, form, likes[i]), strict=True):
+                self._assigned[i, name] = part
+        # What leaves as it came stays where it is.
+        assigned = {key: part for key, part in self._assigned.items() if part is not self.carry.get(key)}
+        targets = _Targets(list(assigned.values()))
         leaving = tuple([targets.add_row(x, node) for x, node in zip(found.rows, self.there.rows, strict=True)])
-        sums = tuple(
-            [targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)]
-        )
+        terms = [targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)]
         wanted = targets.all()
-        used = capture([], wanted, [*self.carry, *self.rows.nodes]).inputs
-        carried = {node.id for node in self.carry}
+        used = capture([], wanted, [*self.carry.values(), *self.rows.nodes]).inputs
+        names = {node.id: key for key, node in self.carry.items()}
+        carry = [node for node in used if node.id in names]
         rows = [node for node in (*used, *targets.read) if node.id in self.rows.places]
         rows = list({node.id: node for node in rows}.values())
-        constants = [node for node in used if node.id not in self.rows.places and node.id not in carried]
+        constants = [node for node in used if node.id not in self.rows.places and node.id not in names]
         made, sources = self._made(constants)
         position = {node.id: i for i, node in enumerate(rows)}
         return DerivedStep(
-            capture([*constants, *self.carry, *rows], wanted).fragment,
+            capture([*constants, *carry, *rows], wanted).fragment,
             sources,
             tuple([self.rows.places[node.id] for node in rows]),
             made,
+            tuple([names[node.id] for node in carry]),
+            tuple(assigned),
             forms,
+            len(targets.rows),
+            len(targets.sums),
             leaving,
-            tuple([tuple([_placed(term, position) for term in terms]) for terms in sums]),
-            (len(targets.carry), len(targets.rows), len(targets.sums)),
+            tuple([tuple([_placed(term, position) for term in group]) for group in terms]),
         )
 
     def _made(self, constants: Sequence[Node]) -> tuple[Fragment | None, tuple[tuple[str, Any], ...]]:
@@ -297,8 +363,8 @@ class _Sources:
 class _Targets:
     """What leaves a body, by kind; ``read`` are rows that are used after the loop as they came in."""
 
-    def __init__(self) -> None:
-        self.carry: list[Node] = []
+    def __init__(self, carry: list[Node]) -> None:
+        self.carry = carry
         self.rows: list[Node] = []
         self.sums: list[Node] = []
         self.read: list[Node] = []
@@ -318,7 +384,8 @@ class _Targets:
         terms: list[tuple[Any, ...]] = []
         for term in _terms(tensor):
             if _is_gathered(term):
-                terms.append(("outer", term.params["subscripts"], *[self._factor(x, rows) for x in term.inputs]))
+                factors = [self._factor(x, rows) for x in term.inputs]
+                terms.append(("outer", term.params["subscripts"], *factors, tuple([x.dtype for x in term.inputs])))
                 continue
             form = form_of(term)
             first = len(self.sums)
@@ -365,5 +432,5 @@ def _placed(term: tuple[Any, ...], position: dict[int, int]) -> tuple[Any, ...]:
     """Return a term with rows by position instead of by node."""
     if term[0] != "outer":
         return term
-    factors = [("in", position[key]) if kind == "in" else (kind, key) for kind, key in term[2:]]
-    return ("outer", term[1], *factors)
+    factors = [("in", position[key]) if kind == "in" else (kind, key) for kind, key in term[2:4]]
+    return ("outer", term[1], *factors, term[4])
