@@ -17,7 +17,7 @@ last step, stacked outputs, sums).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _graph
@@ -260,6 +260,30 @@ class Signature(NamedTuple):
 
 def signature_of(loop: Loop, shapes: Sequence[Any]) -> Signature:
     """Return the shapes in a loop from those of its inputs."""
+    found: Signature = found_once(loop, shapes, "signature", lambda: _found_signature(loop, shapes))
+    return found
+
+
+def found_once(loop: Loop, shapes: Sequence[Any], name: Any, find: Callable[[], Any]) -> Any:
+    """Return what is found from a loop on inputs of some shapes, once if sizes are known.
+
+    The plan of the body that runs first keeps it. Of a loop with one body it must not depend on the number of steps.
+    """
+    first, last = loop.constants, loop.constants + len(loop.entering)
+    body = loop.bodies[loop.in_order()[0]]
+    entering = dict(zip(loop.entering, shapes[first:last], strict=True))
+    given = [shapes[i] for i in body.constants] + [entering[r] for r in body.reads]
+    plan = body_plan(body.fragment, (*given, *[shapes[last + i][1:] for i in body.rows]))
+    if plan is None:
+        return find()
+    key = (name, loop if loop.which else loop._replace(steps=0), tuple(shapes))
+    found = plan.derivatives.get(key)
+    if found is None:
+        found = plan.derivatives[key] = find()
+    return found
+
+
+def _found_signature(loop: Loop, shapes: Sequence[Any]) -> Signature:
     first, last = loop.constants, loop.constants + len(loop.entering)
     rows = [shape[1:] for shape in shapes[last:]]
     registers: list[Any] = [None] * loop.registers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from unspool._autodiff.loop import Body, Loop, apply_fragment, body_plan, signature_of, stand_ins
+from unspool._autodiff.loop import Body, Loop, apply_fragment, body_plan, found_once, signature_of, stand_ins
 from unspool._fragments.fragment import Fragment, capture, dependent_nodes
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Node
@@ -22,11 +22,16 @@ def recorded(loop: Loop, inputs: Sequence[Node]) -> Loop:
     """
     if loop.recorded:
         return loop
-    shapes = signature_of(loop, [x.shape for x in inputs]).bodies
+    shapes = [x.shape for x in inputs]
+    found: Loop = found_once(loop, shapes, "recorded", lambda: _recorded(loop, shapes))
+    return found._replace(steps=loop.steps)
+
+
+def _recorded(loop: Loop, shapes: Sequence[Any]) -> Loop:
     first = len(loop.stacked)
     stacks: list[Any] = sorted({r for body in loop.bodies for r in body.reads})
     bodies = []
-    for body, given in zip(loop.bodies, shapes, strict=True):
+    for body, given in zip(loop.bodies, signature_of(loop, shapes).bodies, strict=True):
         made = recorded_body(body, given)
         places = [stacks.index(r) for r in body.reads]
         for kind in made.kept:

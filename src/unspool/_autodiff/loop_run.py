@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool._autodiff.loop import Body, Extent, Loop, signature_of
+from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
 from unspool._autodiff.loop_drive import generated_drive, simple_drive
 from unspool._autodiff.loop_source import Drive, Layout
 from unspool._engine.default import default_engine
@@ -81,8 +81,8 @@ class Runner:
 
     Attributes
     ----------
-    state, previous : list of ndarray or None
-        The registers after and before the last step; ``None`` for one that is absent.
+    state : list of ndarray or None
+        The registers after the last step; ``None`` for one that is absent.
     done : int
         How many steps of the range have run.
     """
@@ -91,26 +91,21 @@ class Runner:
         first, last = loop.constants, loop.constants + len(loop.entering)
         entering = _entering(arrays)
         self.loop = loop
-        self._constants, self._rows = entering[:first], entering[last:]
-        self.state: list[Any] = [None] * loop.registers
+        self._ready = ready = _prepared(loop, tuple([np.shape(array) for array in arrays]), watched)
+        self._constants = entering[:first]
+        self._rows: Sequence[Any] = entering[last:]
+        self.state: list[Any] = [None] * len(ready.signature.registers)
         for r, value in zip(loop.entering, entering[first:last], strict=True):
             self.state[r] = value
-        self.previous = self.state
+        self._before = self.state
         self._exact = any(getattr(array, "dtype", None) == _OBJECT for array in arrays)
-        found = signature_of(loop, [np.shape(array) for array in arrays])
-        self._kept = _kept(loop)
-        self._stack_types, self._register_types = found.stacked, found.registers
-        self._steppers = [
-            _Stepper(loop, self._kept, body, default_engine().plans.plan_for(watched or body.fragment, given))
-            for body, given in zip(loop.bodies, found.bodies, strict=True)
-        ]
-        self._assigned = sorted({r for body in loop.bodies for r in body.assigns})
         # By position of a register and of a stack.
         self._histories: dict[int, Any] = {}
         self._written: dict[int, Any] = {}
         self._whole: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+        self._arrays: dict[_Stepper, Any] = {}
         self._first = self._reserved = self._room = 0
-        self._sums = [_nothing(shape, self._dtype(dtype)) for shape, dtype in found.sums]
+        self._sums = [_nothing(shape, self._dtype(dtype)) for shape, dtype in ready.signature.sums]
         self.done = 0
 
     def _dtype(self, dtype: Any) -> Any:
@@ -118,27 +113,29 @@ class Runner:
 
     def row_bytes(self) -> int:
         """Return how many bytes a step writes."""
-        kept = [self._register_types[r] for r in self._kept.histories] + [
-            self._stack_types[i] for i in self._kept.written
-        ]
-        return sum(nbytes(shape, dtype) for shape, dtype in kept)
+        kept, types = self._ready.kept, self._ready.signature
+        rows = [*[types.registers[r] for r in kept.histories], *[types.stacked[i] for i in kept.written]]
+        return sum(nbytes(shape, dtype) for shape, dtype in rows)
 
     def state_bytes(self) -> int:
         """Return how many bytes all registers take."""
-        return sum(nbytes(*kind) for kind in self._register_types if kind is not None)
+        return sum(nbytes(*kind) for kind in self._ready.signature.registers if kind is not None)
 
     def reserve(self, steps: int) -> None:
         """Make room for a number of steps; what was written stays."""
+        self._arrays = {}
         if self.done:
-            # In place: nobody has seen these arrays yet, and no view of them is alive. Such a loop has one body.
+            # In place: nobody has seen these arrays yet, and no view of them stays alive. Such a loop has one body.
+            self._before = self.previous
             for stack in (*self._histories.values(), *self._written.values()):
                 extra = len(stack) - self._reserved
                 stack.resize((steps + extra, *stack.shape[1:]), refcheck=False)
             self._reserved = steps
             return
         self._reserved = steps
-        self._histories = {r: self._empty(self._register_types[r], steps + 1) for r in self._kept.histories}
-        self._written = {i: self._empty(self._stack_types[i], self._count(i)) for i in self._kept.written}
+        kept, types = self._ready.kept, self._ready.signature
+        self._histories = {r: self._empty(types.registers[r], steps + 1) for r in kept.histories}
+        self._written = {i: self._empty(types.stacked[i], self._count(i)) for i in kept.written}
         self._begin()
 
     def _empty(self, kind: tuple[Any, Any], rows: int) -> Any:
@@ -160,32 +157,39 @@ class Runner:
 
         Rows are those of the range.
         """
-        self.state = self.previous = _entering(state)
-        self._rows = list(rows)
+        self.state = _entering(state)
+        self._rows = rows
         self.done, self._first = 0, start
         steps = stop - start
         if steps > self._room:
             self.reserve(steps)
             self._room, self._whole = steps, (self._histories, self._written)
             return
-        self._reserved = steps
+        self._arrays = {}
+        if steps != self._reserved or not self._ready.kept.is_even:
+            self._reserved = steps
+            self._cut()
+        self._begin()
+
+    def _cut(self) -> None:
+        """Take as much of the arrays as the range needs."""
         histories, written = self._whole
-        self._histories = {r: history[: steps + 1] for r, history in histories.items()}
+        self._histories = {r: history[: self._reserved + 1] for r, history in histories.items()}
         for i, stack in written.items():
             if len(stack) < self._count(i):
-                written[i] = self._empty(self._stack_types[i], self._count(i))
+                written[i] = self._empty(self._ready.signature.stacked[i], self._count(i))
         self._written = {i: stack[: self._count(i)] for i, stack in written.items()}
-        self._begin()
 
     def release(self) -> None:
         """Let go of the state and the rows, for a runner that waits to be started again."""
-        self.state = self.previous = self._rows = []
+        self.state = self._before = self._rows = []
+        self._arrays = {}
 
     def _begin(self) -> None:
         """Put the state into the histories, and zeros where no step will write."""
         for r, history in self._histories.items():
             history[self._reserved if self.loop.reverse else 0] = 0 if self.state[r] is None else self.state[r]
-        for i in self._kept.partial:
+        for i in self._ready.kept.partial:
             self._written[i][...] = 0
 
     def advance(self, steps: int) -> bool:
@@ -196,50 +200,72 @@ class Runner:
         else:
             start = self._first + self.done
             stop = start + steps
-        self.state = _entering(self.state)
+        if self.done:
+            self.state = _entering(self.state)
         stopped = False
         for number, begin, end in self.loop.runs(start, stop):
-            stopped = self._run(self._steppers[number], begin, end)
-        # The state may be rows of the stacks, which are about to be resized.
-        self.state = [None if x is None else np.array(x) for x in self.state]
-        self.previous = [None if x is None else np.array(x) for x in self.previous]
+            stopped = self._run(self._ready.steppers[number], begin, end)
+        # The state may be rows of the stacks, which are about to be resized or written again.
+        self.state = _copied(self.state)
         return stopped
 
     def _run(self, stepper: _Stepper, start: int, stop: int) -> bool:
         """Make steps that have one body; tell whether the condition held."""
-        body, steps = stepper.body, stop - start
+        body, state = stepper.body, self.state
         if body.is_idle:
-            self.done += steps
+            self.done += stop - start
             return False
-        loop, state, first = self.loop, self.state, self._first
-        indices: Sequence[int] = range(steps)
-        if loop.reverse:
+        base, constants, rows, histories, written = self._arrays.get(stepper) or self._arrays_for(stepper)
+        indices = range(start - base, stop - base)
+        if self.loop.reverse:
             indices = indices[::-1]
-        given = (
-            [self._constants[i] for i in body.constants],
-            [state[r] for r in body.reads],
-            [_part(self._rows[i], start - self._extent(loop.rows[i])[0], steps) for i in body.rows],
-            [_part(self._histories[r], start - first, steps + 1) for r in stepper.histories],
-            [_part(self._written[i], start - self._extent(loop.stacked[i])[0], steps) for i in stepper.written],
-            [self._sums[i] for i in body.sums],
-        )
+        carry, sums = [state[r] for r in body.reads], [self._sums[i] for i in body.sums]
+        given = (indices, constants, carry, rows, histories, written, sums)
         try:
-            last, stopped, assigned, before, sums = stepper.drive(exact=self._exact)(indices, *given)
+            last, stopped, assigned, before, sums = stepper.drive(exact=self._exact)(*given)
         except Exception:
             # The simple way finds the op that fails; the state is still what it was when this run began.
-            simple_drive(stepper.plan, stepper.layout, start)(indices, *given)
+            simple_drive(stepper.plan, stepper.layout, base)(*given)
             raise
-        self.previous = list(state)
+        self._before = list(state)
         for r, value in zip(body.reads, before, strict=True):
-            self.previous[r] = value
+            self._before[r] = value
         for r, value in zip(body.assigns, assigned, strict=True):
             state[r] = value
         for i, total in zip(body.sums, sums, strict=True):
             self._sums[i] = total
-        made = steps if loop.reverse else last + 1
+        made = stop - start if self.loop.reverse else last + 1 - indices[0]
         self.done += made
         default_engine().statistics.kernel_calls += made * stepper.plan.kernels
         return stopped
+
+    def _arrays_for(self, stepper: _Stepper) -> tuple[int, list[Any], list[Any], list[Any], list[Any]]:
+        """Return what a body reads and writes in the range, from the first step on that all its stacks have rows for.
+
+        That step, constants, rows, histories and stacks that are written.
+        """
+        body, base = stepper.body, self._first
+        found = (
+            [self._constants[i] for i in body.constants],
+            [self._rows[i] for i in body.rows],
+            [self._histories[r] for r in stepper.histories],
+            [self._written[i] for i in stepper.written],
+        )
+        if not stepper.is_even:
+            loop, first = self.loop, self._first
+            rows = [self._extent(loop.rows[i])[0] for i in body.rows]
+            written = [self._extent(loop.stacked[i])[0] for i in stepper.written]
+            base = max(first, *rows, *written)
+            starts = ((), rows, [first] * len(stepper.histories), written)
+            for stacks, group in zip(found, starts, strict=True):
+                stacks[: len(group)] = [stack[base - at :] for stack, at in zip(stacks, group, strict=False)]
+        made = self._arrays[stepper] = (base, *found)
+        return made
+
+    @property
+    def previous(self) -> list[Any]:
+        """The registers before the last step."""
+        return _copied(self._before)
 
     def leaving(self) -> list[Any]:
         """Return the registers that are outputs."""
@@ -252,20 +278,43 @@ class Runner:
     def stacked(self) -> list[Any]:
         """Return the stacked outputs."""
         found = []
-        for i, register in enumerate(self._kept.places):
+        for i, register in enumerate(self._ready.kept.places):
             if register is None:
                 found.append(self._written[i])
                 continue
             r, is_after = register
             start, stop = self._extent(self.loop.stacked[i])
             shift = (is_after != self.loop.reverse) - self._first
-            found.append(_part(self._histories[r], start + shift, max(0, stop - start)))
+            found.append(self._histories[r][start + shift : max(start, stop) + shift])
         return found
 
 
-def _part(stack: Any, start: int, count: int) -> Any:
-    """Return some rows of a stack."""
-    return stack if start == 0 and count == len(stack) else stack[start : start + count]
+def _copied(values: Sequence[Any]) -> list[Any]:
+    """Return arrays of their own."""
+    return [None if x is None else np.array(x) for x in values]
+
+
+class _Prepared(NamedTuple):
+    """What running a loop takes that does not depend on values."""
+
+    signature: Signature
+    kept: _Kept
+    steppers: list[_Stepper]
+
+
+def _prepared(loop: Loop, shapes: tuple[Any, ...], watched: Fragment | None) -> _Prepared:
+    """Return it, found once for given sizes."""
+
+    def prepare() -> _Prepared:
+        signature, kept, plans = signature_of(loop, shapes), _kept(loop), default_engine().plans
+        steppers = [
+            _Stepper(loop, kept, body, plans.plan_for(watched or body.fragment, given))
+            for body, given in zip(loop.bodies, signature.bodies, strict=True)
+        ]
+        return _Prepared(signature, kept, steppers)
+
+    found: _Prepared = found_once(loop, shapes, ("prepared", watched), prepare)
+    return found
 
 
 class _Stepper:
@@ -276,6 +325,7 @@ class _Stepper:
         # Registers that have a history, and stacks that are written.
         self.histories = [r for r in body.assigns if r in kept.histories]
         self.written = [i for i in body.stacked if kept.places[i] is None]
+        self.is_even = not any([*[loop.rows[i] for i in body.rows], *[loop.stacked[i] for i in self.written]])
         first = len(body.assigns)
         sums = range(first + len(body.stacked), first + len(body.stacked) + len(body.sums))
         self.layout = Layout(
@@ -290,8 +340,13 @@ class _Stepper:
             loop.reverse,
         )
 
+        self._drive: Drive | None = None
+
     def drive(self, *, exact: bool) -> Drive:
-        return (simple_drive if exact else generated_drive)(self.plan, self.layout)
+        if exact:
+            return simple_drive(self.plan, self.layout)
+        self._drive = self._drive or generated_drive(self.plan, self.layout)
+        return self._drive
 
 
 def _nothing(shape: Any, dtype: Any) -> Any:
@@ -318,12 +373,15 @@ class _Kept(NamedTuple):
         The outputs that are written.
     partial : tuple of int
         Those of them that some step writes no row of.
+    is_even : bool
+        Whether all outputs have a row for each step.
     """
 
     histories: tuple[int, ...]
     places: tuple[tuple[int, bool] | None, ...]
     written: tuple[int, ...]
     partial: tuple[int, ...]
+    is_even: bool
 
 
 def _kept(loop: Loop) -> _Kept:
@@ -346,7 +404,8 @@ def _kept(loop: Loop) -> _Kept:
             after = [r for r in histories if all(_is_after(loop.bodies[n], i, r) for n in numbers)]
             places[i] = (after[0], True) if after else None
     written = tuple([i for i, place in enumerate(places) if place is None])
-    return _Kept(tuple(histories), tuple(places), written, tuple(sorted(partial)))
+    is_even = all(declared is None for declared in loop.stacked)
+    return _Kept(tuple(histories), tuple(places), written, tuple(sorted(partial)), is_even)
 
 
 def _is_complete(loop: Loop, stack: int, writers: Sequence[int]) -> bool:
