@@ -9,7 +9,8 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
-from unspool._autodiff.loop import Body, Loop, apply_fragment, loop_output, place_loop
+from unspool._autodiff.loop import Body, Loop, apply_fragment, loop_output, one_body, place_loop
+from unspool._autodiff.loop_record import recorded
 from unspool._fragments.fragment import capture
 from unspool._ops.leaf import placeholder
 
@@ -221,3 +222,155 @@ def test_random_loops_do_what_their_steps_do(seed):
         pytest.skip("no loop")
     inputs = [us.tensor(numbers(N, seed=i)) for i in range(2 + len(loop.entering))]
     agree(loop, [*inputs, us.tensor(numbers(loop.steps, N, seed=9))])
+
+
+# --- what is absent --------------------------------------------------------------------------------------------------
+
+
+def test_an_infinity_that_nobody_asked_for_never_becomes_nan():
+    # The square root of zero has an infinite derivative; only steps of the other body reach the loss.
+    bodies = (
+        body(lambda x, y: (us.sqrt(x), y * 2.0), (), (0, 1), (), (2, 1)),
+        body(lambda x, y: (x * 3.0, us.sqrt(y), y), (), (0, 1), (), (0, 2), (0,)),
+    )
+    which = b"\0\1\1\0\1"
+    loop = Loop(bodies, 0, (0, 1), (0, 1, 2), (), (None,), 0, 5, which=which)
+    x, y = us.tensor(np.zeros(N)), us.tensor(np.ones(N))
+    first, second, _, rows = placed(loop, [x, y])
+    close(us.sum(first).grad(x), np.full(N, 27.0))
+    close(us.sum(second).grad(y), np.full(N, 4.0))
+    close(us.sum(rows[4]).grad(y), np.full(N, 4.0))
+    # The last assignment of the third register reads the second one.
+    close(us.sum(first + second).grad([x, y])[0], np.full(N, 27.0))
+    product = us.jvp(lambda x, y: us.sum(placed(loop, [x, y])[0]), (x, y), (None, y))[1]
+    assert product.eval() == 0.0
+
+
+@pytest.mark.parametrize("adjoint", [us.Unrolled(), us.Checkpointed(slots=2)], ids=repr)
+@pytest.mark.parametrize("steps", [1, 2, 3, 8])
+def test_what_arrives_at_every_step_reaches_all_earlier_ones(steps, adjoint):
+    def loss(run):
+        def total(x, y):
+            rows = run(lambda s: (us.sin(s[1]), us.cos(s[0]) * x), (x, y))
+            return us.sum(rows**3)
+
+        return total
+
+    def by_loop(step, state):
+        def with_output(s):
+            return step(s), s[0] * s[1]
+
+        return us.iterate(with_output, state, max_steps=steps, adjoint=adjoint, has_outputs=True)[2]
+
+    def by_hand(step, state):
+        rows = []
+        for _ in range(steps):
+            rows.append(state[0] * state[1])
+            state = step(state)
+        return us.stack(rows)
+
+    args = us.tensor(numbers(N, seed=1)), us.tensor(numbers(N, seed=2))
+    for actual, expected in zip(
+        us.grad(loss(by_loop), (0, 1))(*args), us.grad(loss(by_hand), (0, 1))(*args), strict=True
+    ):
+        close(actual, expected)
+    for actual, expected in zip(us.hvp(loss(by_loop), args, args), us.hvp(loss(by_hand), args, args), strict=True):
+        close(actual, expected)
+
+
+def test_a_step_that_only_reads_a_register_adds_to_its_cotangent():
+    loop = Loop(
+        (body(lambda x: (x * x,), (), (0,), (), (), (), (0,)), body(us_pair, (), (0,), (), (0,), (), (0,))),
+        0, (0,), (0,), (), (), 1, 4, which=b"\0\1\0\0",
+    )  # fmt: skip
+    x = us.tensor([2.0, 3.0, 0.5])
+    # x² + x³, then twice (3x)²; and the register itself.
+    final, total = placed(loop, [x])
+    close(us.sum(total).grad(x), 2 * x.eval() + 3 * x.eval() ** 2 + 2 * 18 * x.eval())
+    close(us.sum(final + total).grad(x), 3 + 2 * x.eval() + 3 * x.eval() ** 2 + 36 * x.eval())
+
+
+def us_pair(x):
+    return 3.0 * x, x**3
+
+
+def test_a_sum_begins_with_its_first_term():
+    loop = one_body(body(lambda x: (x, x), (), (0,), (), (0,), (), (0,)).fragment, carries=1, sums=1, steps=3)
+    total = placed(loop, [us.tensor([-0.0, 0.0, 1.0])])[1].eval()
+    assert np.signbit(total).tolist() == [True, False, False]
+    assert total.tolist() == [0.0, 0.0, 3.0]
+
+
+# --- the derivative is one loop --------------------------------------------------------------------------------------
+
+
+def rotation(steps, parts):
+    """Parts of a state that change places, of which a loss reads one."""
+    x = us.tensor(numbers(N))
+    state = tuple(x * (i + 1.0) for i in range(parts))
+    final, _ = us.iterate(lambda s: (*s[1:], us.sin(s[0]) * x), state, max_steps=steps)
+    return us.sum(final[0]), x
+
+
+def settling(steps, parts):
+    """A cotangent that reaches one part more of the state in every step, until it has all."""
+    x = us.tensor(numbers(N))
+    state = tuple(x * (i + 1.0) for i in range(parts))
+    step = lambda s: (*[s[i] + us.sin(s[i + 1]) for i in range(parts - 1)], s[-1] * x)  # noqa: E731
+    final, _ = us.iterate(step, state, max_steps=steps)
+    return us.sum(final[0]), x
+
+
+@pytest.mark.parametrize("program", [rotation, settling], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_a_gradient_has_one_loop_however_many_steps_there_are(program, parts):
+    sizes = set()
+    for steps in (parts + 1, 4 * parts + 1, 80 * parts + 1):
+        loss, x = program(steps, parts)
+        gradient = loss.grad(x)
+        assert [node.op for node in us.Tape([gradient]).nodes].count("loop") == 2
+        sizes.add(us.graph_size(gradient))
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_gradient_of_a_gradient_has_one_loop_each_however_many_steps_there_are(parts):
+    found = set()
+    for steps in (2 * parts + 1, 6 * parts + 1):
+        loss, x = rotation(steps, parts)
+        second = us.sum(loss.grad(x) ** 2).grad(x)
+        found.add([node.op for node in us.Tape([second]).nodes].count("loop"))
+    assert len(found) == 1 and found.pop() <= 6
+
+
+def test_more_forms_than_bodies_are_masked():
+    # Nine parts that rotate would need nine variants.
+    loss, x = rotation(40, 9)
+    adjoint = next(node for node in walk_up(loss.grad(x)) if node.op.name == "loop" and node.params["loop"].reverse)
+    assert len(adjoint.params["loop"].bodies) == 1
+    state = tuple(x * (i + 1.0) for i in range(9))
+    for _ in range(40):
+        state = (*state[1:], us.sin(state[0]) * x)
+    close(loss.grad(x), us.sum(state[0]).grad(x))
+
+
+def walk_up(tensor):
+    stack, met = [tensor], set()
+    while stack:
+        node = stack.pop()
+        if node.id not in met:
+            met.add(node.id)
+            yield node
+            stack += node.inputs
+
+
+def test_a_record_is_shared_by_bodies_and_covers_the_steps_that_write_it():
+    norm = us.linalg.norm
+    bodies = (
+        body(lambda x: (us.sin(x / norm(x)),), (), (0,), (), (0,)),
+        body(lambda x: (us.cos(x / norm(x)),), (), (0,), (), (0,)),
+        body(lambda x: (norm(us.sin(x)) * x * norm(x),), (), (0,), (), (0,)),
+    )
+    loop = Loop(bodies, 0, (0,), (0,), (), (), 0, 9, which=b"\0\1\0\1\0\1\2\2\1")
+    # The state, a norm that all bodies have, and one that only the third has.
+    assert recorded(loop, [us.tensor(numbers(N))]).stacked == (None, None, (6, 8))

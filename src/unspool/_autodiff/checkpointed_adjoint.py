@@ -96,9 +96,11 @@ class Reverser:
             return
         factors = []
         for side, at in (outer.left, outer.right):
-            declared = loop.rows[at] if side == "in" else loop.stacked[at]
-            first = max(steps[0], loop.extent(declared)[0])
-            factors.append((rows if side == "in" else stacked)[at][start - first : stop - first])
+            stack, declared = (rows[at], loop.rows[at]) if side == "in" else (stacked[at], loop.stacked[at])
+            if stop - start != len(stack):
+                first = max(steps[0], loop.extent(declared)[0])
+                stack = stack[start - first : stop - first]
+            factors.append(stack)
         gatherer.add(*factors)
 
     def outputs(self) -> list[Any]:

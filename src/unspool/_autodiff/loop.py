@@ -276,7 +276,8 @@ def found_once(loop: Loop, shapes: Sequence[Any], name: Any, find: Callable[[], 
     plan = body_plan(body.fragment, (*given, *[shapes[last + i][1:] for i in body.rows]))
     if plan is None:
         return find()
-    key = (name, loop if loop.which else loop._replace(steps=0), tuple(shapes))
+    # All but the number of steps, which is that of the bodies to run if there are several.
+    key = (name, loop[:7], loop[8:], tuple(shapes))
     found = plan.derivatives.get(key)
     if found is None:
         found = plan.derivatives[key] = find()

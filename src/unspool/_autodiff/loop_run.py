@@ -227,11 +227,14 @@ class Runner:
             # The simple way finds the op that fails; the state is still what it was when this run began.
             simple_drive(stepper.plan, stepper.layout, base)(*given)
             raise
-        self._before = list(state)
-        for r, value in zip(body.reads, before, strict=True):
-            self._before[r] = value
-        for r, value in zip(body.assigns, assigned, strict=True):
-            state[r] = value
+        if stepper.has_all:
+            self._before, self.state = before, assigned
+        else:
+            self._before = list(state)
+            for r, value in zip(body.reads, before, strict=True):
+                self._before[r] = value
+            for r, value in zip(body.assigns, assigned, strict=True):
+                state[r] = value
         for i, total in zip(body.sums, sums, strict=True):
             self._sums[i] = total
         made = stop - start if self.loop.reverse else last + 1 - indices[0]
@@ -325,6 +328,8 @@ class _Stepper:
         # Registers that have a history, and stacks that are written.
         self.histories = [r for r in body.assigns if r in kept.histories]
         self.written = [i for i in body.stacked if kept.places[i] is None]
+        # Whether it reads and assigns all registers in order, and whether its stacks have rows for all steps.
+        self.has_all = body.reads == body.assigns == tuple(range(loop.registers))
         self.is_even = not any([*[loop.rows[i] for i in body.rows], *[loop.stacked[i] for i in self.written]])
         first = len(body.assigns)
         sums = range(first + len(body.stacked), first + len(body.stacked) + len(body.sums))
