@@ -249,7 +249,8 @@ class Signature(NamedTuple):
     bodies : list of tuple of Shape
         Of the inputs of each body.
     registers, stacked, sums : list of (Shape, dtype)
-        Of each register, of a row of each stacked output, and of each sum.
+        Of each register, of a row of each stacked output, and of each sum. The dtype of a register that no body touches
+        is ``None``.
     """
 
     bodies: list[Any]
@@ -327,7 +328,12 @@ def _infer(*inputs: Node, loop: Loop) -> list[tuple[Any, Any]]:
     for (shape, dtype), declared in zip(found.stacked, loop.stacked, strict=True):
         start, stop = loop.extent(declared)
         stacked.append(((stop - start, *shape), dtype))
-    return [*[found.registers[r] for r in loop.leaving], *stacked, *found.sums]
+    leaving = [found.registers[r] for r in loop.leaving]
+    for i, r in enumerate(loop.leaving):
+        if leaving[i][1] is None:
+            # No body touches it.
+            leaving[i] = leaving[i][0], inputs[loop.constants + loop.entering.index(r)].dtype
+    return [*leaving, *stacked, *found.sums]
 
 
 def _kernel(*arrays: Any, loop: Loop) -> tuple[Any, ...]:

@@ -118,8 +118,9 @@ class Runner:
         return sum(nbytes(shape, dtype) for shape, dtype in rows)
 
     def state_bytes(self) -> int:
-        """Return how many bytes all registers take."""
-        return sum(nbytes(*kind) for kind in self._ready.signature.registers if kind is not None)
+        """Return how many bytes the registers take that steps read or assign."""
+        kinds = self._ready.signature.registers
+        return sum(nbytes(*kinds[r]) for r in {r for body in self.loop.bodies for r in body.touched})
 
     def reserve(self, steps: int) -> None:
         """Make room for a number of steps; what was written stays."""
