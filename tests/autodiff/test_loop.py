@@ -25,8 +25,9 @@ def numbers(*shape, seed=0):
 
 
 def body(function, constants=(), reads=(), rows=(), assigns=(), stacked=(), sums=()):
-    """The body that does what a function of its inputs, all vectors, does; it returns a tuple."""
-    inputs = [placeholder((N,), np.dtype(float)) for _ in (*constants, *reads, *rows)]
+    """The body that does what a function of its inputs does; it returns a tuple. All are vectors but constant 2."""
+    shapes = [(N, N) if i == 2 else (N,) for i in constants] + [(N,)] * len((*reads, *rows))
+    inputs = [placeholder(shape, np.dtype(float)) for shape in shapes]
     return Body(capture(inputs, list(function(*inputs))).fragment, constants, reads, rows, assigns, stacked, sums)
 
 
@@ -187,14 +188,17 @@ def _tried(rng, closed):
         return tuple(int(i) for i in rng.permutation(count)[: int(rng.integers(0, most + 1))])
 
     def made():
-        wiring = {"constants": some(2, 2) or (1,), "reads": some(registers, 3), "rows": () if closed else some(1, 1)}
+        wiring = {"constants": some(3, 3) or (1,), "reads": some(registers, 3), "rows": () if closed else some(1, 1)}
         filled = {"assigns": some(registers, 2), "stacked": some(2, 2), "sums": () if closed else some(2, 1)}
         chosen = [
             (ops[rng.integers(len(ops))], *rng.integers(0, 100, 2)) for _ in range(sum(map(len, filled.values())))
         ]
 
         def function(*given):
-            return tuple([op(given[i % len(given)], given[j % len(given)]) for op, i, j in chosen])
+            matrices = [x for x in given if x.shape == (N, N)]
+            given = [x for x in given if x.shape == (N,)] or [us.sum(matrices[0] * matrices[0], axis=0)]
+            found = [op(given[i % len(given)], given[j % len(given)]) for op, i, j in chosen]
+            return tuple([us.tanh(matrices[0] @ x) if matrices and i % 3 else x for i, x in enumerate(found)])
 
         return body(function, **wiring, **filled)
 
@@ -218,23 +222,28 @@ def _tried(rng, closed):
     )
     leaving = tuple(sorted({r for one in bodies for r in one.assigns}))
     loop = Loop(
-        bodies, 2, entering, leaving, () if closed else (None,), (None,) * len(filled[0]), len(filled[1]), steps,
+        bodies, 3, entering, leaving, () if closed else (None,), (None,) * len(filled[0]), len(filled[1]), steps,
         which=which if len(bodies) > 1 else b"",
     )  # fmt: skip
     return loop if leaving or filled[0] or filled[1] else None
 
 
+def inputs_of(loop):
+    """Constants and registers of a random loop."""
+    shapes = [(N,), (N,), (N, N), *[(N,)] * len(loop.entering)]
+    return [us.tensor(numbers(*shape, seed=i)) for i, shape in enumerate(shapes)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_loops_do_what_their_steps_do(seed):
     loop = random_loop(seed)
-    inputs = [us.tensor(numbers(N, seed=i)) for i in range(2 + len(loop.entering))]
-    agree(loop, [*inputs, us.tensor(numbers(loop.steps, N, seed=9))])
+    agree(loop, [*inputs_of(loop), us.tensor(numbers(loop.steps, N, seed=9))])
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_loops_with_few_states_have_the_same_bits(seed):
     loop = random_loop(seed, closed=True)
-    inputs = [us.tensor(numbers(N, seed=i)) for i in range(2 + len(loop.entering))]
+    inputs = inputs_of(loop)
     places, directions = tuple(range(len(inputs))), tuple(x * 0.5 + 1.0 for x in inputs)
 
     def derivatives(run):
