@@ -13,6 +13,7 @@ import numpy as np
 
 from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
 from unspool._autodiff.loop_drive import generated_drive, simple_drive
+from unspool._autodiff.loop_kept import Kept, kept_of
 from unspool._autodiff.loop_source import Drive, Layout
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
@@ -302,7 +303,7 @@ class _Prepared(NamedTuple):
     """What running a loop takes that does not depend on values."""
 
     signature: Signature
-    kept: _Kept
+    kept: Kept
     steppers: list[_Stepper]
 
 
@@ -310,7 +311,7 @@ def _prepared(loop: Loop, shapes: tuple[Any, ...], watched: Fragment | None) -> 
     """Return it, found once for given sizes."""
 
     def prepare() -> _Prepared:
-        signature, kept, plans = signature_of(loop, shapes), _kept(loop), default_engine().plans
+        signature, kept, plans = signature_of(loop, shapes), kept_of(loop), default_engine().plans
         steppers = [
             _Stepper(loop, kept, body, plans.plan_for(watched or body.fragment, given))
             for body, given in zip(loop.bodies, signature.bodies, strict=True)
@@ -324,7 +325,7 @@ def _prepared(loop: Loop, shapes: tuple[Any, ...], watched: Fragment | None) -> 
 class _Stepper:
     """One body of a loop with what it takes to run it."""
 
-    def __init__(self, loop: Loop, kept: _Kept, body: Body, plan: Plan) -> None:
+    def __init__(self, loop: Loop, kept: Kept, body: Body, plan: Plan) -> None:
         self.body, self.plan = body, plan
         # Registers that have a history, and stacks that are written.
         self.histories = [r for r in body.assigns if r in kept.histories]
@@ -364,70 +365,3 @@ def _nothing(shape: Any, dtype: Any) -> Any:
 def _entering(arrays: Sequence[Any]) -> list[Any]:
     """Return arrays as a step takes them: where there are no axes, as numbers of NumPy's, which cost less."""
     return [array if array is None or np.ndim(array) else array[()] for array in arrays]
-
-
-class _Kept(NamedTuple):
-    """Where stacked outputs are found.
-
-    Attributes
-    ----------
-    histories : tuple of int
-        The registers of which all states are kept, in one array with a row more than there are steps.
-    places : tuple of (register, is_after) or None
-        For each stacked output the register whose state before or after the steps it is, or ``None`` if it is written.
-    written : tuple of int
-        The outputs that are written.
-    partial : tuple of int
-        Those of them that some step writes no row of.
-    is_even : bool
-        Whether all outputs have a row for each step.
-    """
-
-    histories: tuple[int, ...]
-    places: tuple[tuple[int, bool] | None, ...]
-    written: tuple[int, ...]
-    partial: tuple[int, ...]
-    is_even: bool
-
-
-def _kept(loop: Loop) -> _Kept:
-    """Tell where each stacked output is found.
-
-    What a step starts from is in the history of a register, and so is what it ends with, one row further. There is a
-    history only of registers that every step assigns, and only for outputs that have all their rows.
-    """
-    everywhere = set.intersection(*[set(body.assigns) for body in loop.bodies])
-    writers = [[n for n, body in enumerate(loop.bodies) if i in body.stacked] for i in range(len(loop.stacked))]
-    partial = {i for i, numbers in enumerate(writers) if not _is_complete(loop, i, numbers)}
-    places: list[tuple[int, bool] | None] = []
-    for i, numbers in enumerate(writers):
-        found = {_register_before(loop.bodies[n], i) for n in numbers}
-        r = found.pop() if len(found) == 1 and i not in partial else None
-        places.append(None if r not in everywhere or r is None else (r, False))
-    histories = {place[0]: None for place in places if place is not None}
-    for i, numbers in enumerate(writers):
-        if places[i] is None and i not in partial:
-            after = [r for r in histories if all(_is_after(loop.bodies[n], i, r) for n in numbers)]
-            places[i] = (after[0], True) if after else None
-    written = tuple([i for i, place in enumerate(places) if place is None])
-    is_even = all(declared is None for declared in loop.stacked)
-    return _Kept(tuple(histories), tuple(places), written, tuple(sorted(partial)), is_even)
-
-
-def _is_complete(loop: Loop, stack: int, writers: Sequence[int]) -> bool:
-    start, stop = loop.extent(loop.stacked[stack])
-    return not loop.which or loop.marks(writers).count(1, start, stop) == stop - start
-
-
-def _slot(body: Body, stack: int) -> int:
-    return body.fragment.outputs[len(body.assigns) + body.stacked.index(stack)]
-
-
-def _register_before(body: Body, stack: int) -> int | None:
-    """Return the register that a body hands on to a stack as it read it."""
-    at = _slot(body, stack) - len(body.constants)
-    return body.reads[at] if 0 <= at < len(body.reads) else None
-
-
-def _is_after(body: Body, stack: int, register: int) -> bool:
-    return body.fragment.outputs[body.assigns.index(register)] == _slot(body, stack)

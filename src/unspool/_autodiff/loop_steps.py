@@ -14,40 +14,27 @@ product of matrices after the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.accumulation import is_outer
 from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import zeros
 from unspool._autodiff.loop import Body, Loop, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop_forms import MASKED, PARTS, STATE, Forms, form_of, split
 from unspool._autodiff.loop_simplify import simplified
+from unspool._autodiff.loop_targets import Sources, Targets, placed_term
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.walk import Walk, is_differentiable
-from unspool._dims import is_concrete
 from unspool._dtypes import BOOL
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment, capture, dependent_nodes
 from unspool._graph import Node
-from unspool._ops.contraction.contract import CONTRACT
-from unspool._ops.elementwise import ADD, MASK, mask
-from unspool._ops.layout import broadcast_to
-from unspool._ops.leaf import constant, placeholder
+from unspool._ops.elementwise import mask
+from unspool._ops.leaf import placeholder
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 ADJOINT, TANGENT = "adjoint", "tangent"
-
-# How a cotangent or tangent is passed on: not at all (None), as numbers, or as numbers and what to keep of them.
-PLAIN, MASKED = "plain", "masked"
-Forms = tuple[str | None, ...]
-
-
-# What a register of a derivative is: the register of the loop itself, or a part of its cotangent or tangent.
-STATE, NUMBER, KEEP = "state", "number", "keep"
-PARTS: dict[str | None, tuple[str, ...]] = {None: (), PLAIN: (NUMBER,), MASKED: (NUMBER, KEEP)}
 
 
 class Groups(NamedTuple):
@@ -141,30 +128,6 @@ def _wiring(body: Body) -> tuple[Any, ...]:
     return (*registers, len(body.constants), len(body.rows), len(body.stacked), len(body.sums))
 
 
-def form_of(tensor: Tensor | None) -> str | None:
-    """Return how a cotangent or tangent is passed on."""
-    return None if tensor is None else MASKED if tensor.op is MASK else PLAIN
-
-
-class Like(NamedTuple):
-    """What a cotangent is shaped like."""
-
-    shape: Any
-    dtype: Any
-
-
-def split(tensor: Tensor | None, form: str | None, like: Node | Like) -> list[Tensor]:
-    """Return a cotangent of something as the tensors that a form has."""
-    if form is None:
-        return []
-    if tensor is None:
-        tensor = mask(zeros(like.shape, like.dtype), broadcast_to(constant(False), like.shape))
-    if form == PLAIN:
-        return [tensor]
-    number, keep = tensor.inputs if tensor.op is MASK else (tensor, constant(True))
-    return [number, broadcast_to(keep, like.shape)]  # type: ignore[list-item]
-
-
 def grouped(loop: Loop, values: Sequence[Any], *, at_inputs: bool) -> Groups:
     """Group values, one per input or output of a loop, by kind; carried ones by register, ``None`` for no value."""
     first = loop.constants if at_inputs else 0
@@ -244,8 +207,8 @@ class _Derivation:
         # The places of what arrives and of what leaves.
         self.here, self.there = (out_of, into) if request.kind == ADJOINT else (into, out_of)
         # What the new body can read: values that stay the same, rows, each with where it comes from, and registers.
-        self.same = _Sources(into.shared, "constant")
-        self.rows = _Sources(() if request.fused else out_of.rows, "stacked")
+        self.same = Sources(into.shared, "constant")
+        self.rows = Sources(() if request.fused else out_of.rows, "stacked")
         self.rows.add(into.rows, "row")
         self.carry: dict[tuple[int, str], Node] = {}
         self._assigned: dict[tuple[int, str], Node] = {}
@@ -254,7 +217,7 @@ class _Derivation:
             self._assigned = {(i, STATE): x for i, x in enumerate(out_of.carried)}
         self.arriving = Groups(self._arriving(0, None), self._arriving(1, self.rows), self._arriving(2, self.same))
 
-    def _arriving(self, group: int, sources: _Sources | None) -> tuple[Tensor | None, ...]:
+    def _arriving(self, group: int, sources: Sources | None) -> tuple[Tensor | None, ...]:
         """Return stand-ins for what arrives of one kind."""
         made: list[Tensor | None] = []
         for i, (node, form) in enumerate(zip(self.here[group], self.request.arriving[group], strict=True)):
@@ -301,7 +264,7 @@ class _Derivation:
                 self._assigned[i, name] = part
         # What leaves as it came stays where it is.
         assigned = {key: part for key, part in self._assigned.items() if part is not self.carry.get(key)}
-        targets = _Targets(list(assigned.values()))
+        targets = Targets(list(assigned.values()))
         leaving = tuple([targets.add_row(x, node) for x, node in zip(found.rows, self.there.rows, strict=True)])
         terms = [targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)]
         wanted = targets.all()
@@ -324,7 +287,7 @@ class _Derivation:
             len(targets.rows),
             len(targets.sums),
             leaving,
-            tuple([tuple([_placed(term, position) for term in group]) for group in terms]),
+            tuple([tuple([placed_term(term, position) for term in group]) for group in terms]),
         )
 
     def _made(self, constants: Sequence[Node]) -> tuple[Fragment | None, tuple[tuple[str, Any], ...]]:
@@ -341,96 +304,3 @@ class _Derivation:
             else:
                 sources.append(("node", node))
         return (capture(self.same.nodes, made).fragment if made else None), tuple(sources)
-
-
-class _Sources:
-    """Nodes that a body may read, and where each comes from."""
-
-    def __init__(self, nodes: Sequence[Node], kind: str) -> None:
-        self.nodes: list[Node] = []
-        self.places: dict[int, tuple[str, Any]] = {}
-        self.add(nodes, kind)
-
-    def add(self, nodes: Sequence[Node], kind: str) -> None:
-        for i, node in enumerate(nodes):
-            self.enter(node, kind, i)
-
-    def enter(self, node: Node, kind: str, position: int) -> None:
-        self.nodes.append(node)
-        self.places[node.id] = (kind, position)
-
-
-class _Targets:
-    """What leaves a body, by kind; ``read`` are rows that are used after the loop as they came in."""
-
-    def __init__(self, carry: list[Node]) -> None:
-        self.carry = carry
-        self.rows: list[Node] = []
-        self.sums: list[Node] = []
-        self.read: list[Node] = []
-
-    def all(self) -> list[Node]:
-        return [*self.carry, *self.rows, *self.sums]
-
-    def add_row(self, tensor: Tensor | None, node: Node) -> tuple[Any, ...] | None:
-        form = form_of(tensor)
-        first = len(self.rows)
-        self.rows += split(tensor, form, node)
-        return None if form is None else (form, *range(first, len(self.rows)))
-
-    def add_sum(self, tensor: Tensor | None, node: Node, rows: _Sources) -> list[tuple[Any, ...]]:
-        if tensor is None:
-            return []
-        terms: list[tuple[Any, ...]] = []
-        for term in _terms(tensor):
-            if _is_gathered(term):
-                factors = [self._factor(x, rows) for x in term.inputs]
-                terms.append(("outer", term.params["subscripts"], *factors, tuple([x.dtype for x in term.inputs])))
-                continue
-            form = form_of(term)
-            first = len(self.sums)
-            self.sums += split(term, form, node)
-            if form == MASKED:
-                # What one step leaves out may be there in another: only what is kept is added up.
-                self.sums[first] = term
-            terms.append((form, *range(first, len(self.sums))))
-        return terms
-
-    def _factor(self, factor: Node, rows: _Sources) -> tuple[str, Any]:
-        if factor.id in rows.places:
-            self.read.append(factor)
-            return ("in", factor.id)
-        self.rows.append(factor)
-        return ("out", len(self.rows) - 1)
-
-
-def _terms(tensor: Tensor) -> list[Tensor]:
-    """Return the terms of a sum if there are outer products among them, else the sum itself."""
-    terms: list[Any] = []
-    stack: list[Any] = [tensor]
-    while stack:
-        term = stack.pop()
-        if term.op is ADD and all(x.shape == term.shape and x.dtype == term.dtype for x in term.inputs):
-            stack += reversed(term.inputs)
-        else:
-            terms.append(term)
-    return terms if any(map(_is_gathered, terms)) else [tensor]
-
-
-def _is_gathered(term: Tensor) -> bool:
-    """Whether a term is an outer product whose factors take less memory than their product."""
-    if term.op is not CONTRACT or not is_outer(term.params["subscripts"]):
-        return False
-    shapes = [factor.shape for factor in term.inputs]
-    if not all(map(is_concrete, shapes)):
-        return True
-    left, right = map(prod, shapes)
-    return bool(left + right <= left * right)
-
-
-def _placed(term: tuple[Any, ...], position: dict[int, int]) -> tuple[Any, ...]:
-    """Return a term with rows by position instead of by node."""
-    if term[0] != "outer":
-        return term
-    factors = [("in", position[key]) if kind == "in" else (kind, key) for kind, key in term[2:4]]
-    return ("outer", term[1], *factors, term[4])

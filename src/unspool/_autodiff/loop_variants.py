@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unspool._autodiff.loop import MOST_BODIES, Body, Loop
-from unspool._autodiff.loop_steps import MASKED, DerivedStep, Forms
+from unspool._autodiff.loop_forms import MASKED, Forms
+from unspool._autodiff.loop_steps import DerivedStep
 
 # derive(body, forms, leaving): the derivative of a body, by number, for forms of the registers that it touches, which
 # leave in given forms, or as they come out.
