@@ -10,6 +10,7 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
+from unspool._autodiff import loop_variants
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
 from unspool._autodiff.checkpointed_run import bodies_of
 from unspool._autodiff.loop import Body, Loop, apply_fragment, loop_output, one_body, place_loop
@@ -236,6 +237,13 @@ def inputs_of(loop):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_loops_do_what_their_steps_do(seed):
+    loop = random_loop(seed)
+    agree(loop, [*inputs_of(loop), us.tensor(numbers(loop.steps, N, seed=9))])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_loops_do_what_their_steps_do_if_forms_are_masked(seed, monkeypatch):
+    monkeypatch.setattr(loop_variants, "MOST_BODIES", 1)
     loop = random_loop(seed)
     agree(loop, [*inputs_of(loop), us.tensor(numbers(loop.steps, N, seed=9))])
 

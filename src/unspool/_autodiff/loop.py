@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _graph
@@ -210,7 +211,8 @@ def take_values(outputs: Sequence[Tensor]) -> None:
 
 def body_plan(body: Fragment, shapes: tuple[Any, ...]) -> Plan | None:
     """Return the plan of a body, or ``None`` if sizes are not known yet."""
-    return default_engine().plans.plan_for(body, shapes) if all(map(is_concrete, shapes)) else None
+    known = is_concrete(tuple(chain.from_iterable(shapes)))
+    return default_engine().plans.plan_for(body, shapes) if known else None
 
 
 # --- fragments as graph ----------------------------------------------------------------------------------------------
