@@ -636,7 +636,7 @@ def test_outer_products_that_come_in_pieces_are_summed_to_the_same_bits(pieces):
     whole = gather("a,b->ab", us.tensor(left), us.tensor(right))
     assert whole.op is OUTER_SUM
     close(whole, np.einsum("ra,rb->ab", left, right))
-    gatherer, last = Gatherer("a,b->ab", 700), 700
+    gatherer, last = Gatherer("a,b->ab", 0, 700), 700
     for count in pieces:
         gatherer.add(left[last - count : last], right[last - count : last])
         last -= count

@@ -8,8 +8,7 @@ import numpy as np
 
 import unspool as us
 from tests.samples import Sample, complex_, real
-from unspool import _graph
-from unspool._autodiff.identity import ALIGNED, alias
+from unspool._autodiff.identity import alias
 from unspool._ops.cancellation import scale_of
 
 
@@ -41,11 +40,6 @@ SHAPES: list[tuple[int, ...]] = [(), (3,), (1, 2), (0, 2)]
 SAMPLES = [
     *[
         Sample("alias", lambda x: alias(x) * x, (make(*shape),), lambda x: x * x, exact=make is real)
-        for shape in SHAPES
-        for make in (real, complex_)
-    ],
-    *[
-        Sample("aligned", lambda x: _graph.apply(ALIGNED, x) * x, (make(*shape),), lambda x: x * x, exact=make is real)
         for shape in SHAPES
         for make in (real, complex_)
     ],

@@ -1,7 +1,7 @@
 """The adjoint of a loop whose record comes in pieces, the last steps first.
 
-The bodies are those of the adjoint loop that goes through a whole record (`loop_rules`), with the same code, and sums
-go on from piece to piece in the same order. So the bits of a gradient do not depend on the pieces.
+The loop is the one that goes through a whole record (`loop_derivative`), run in ranges of steps, and sums go on from
+piece to piece in the same order. So the bits of a gradient do not depend on the pieces.
 """
 
 from __future__ import annotations
@@ -12,48 +12,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool._autodiff.loop import Loop
+from unspool._autodiff.loop_derivative import Outer
 from unspool._autodiff.loop_drive import run_body
 from unspool._autodiff.loop_gather import Gatherer
 from unspool._autodiff.loop_run import Runner
-from unspool._engine.buffers import aligned
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
 
 
-class AdjointStretch(NamedTuple):
-    """Consecutive steps of an adjoint that have one body.
+class AdjointLoop(NamedTuple):
+    """An adjoint that is run in pieces.
 
     Attributes
     ----------
-    body : Fragment
-        Inputs: constants, carry, rows. Results: carry, rows, terms of sums.
-    entering : Fragment or None
-        Makes the carry in the forms that the body takes from the one that the stretch before left, if they differ.
-    constants : int
+    loop : Loop
     rows : tuple of (kind, position)
-        Where rows come from: the "record" of the primal loop, or what is "arriving" at its outputs.
-    counts : (int, int, int)
-        Numbers of carried values, rows and sums that leave.
-    outer : tuple of (subscripts, left, right)
-        Outer products to sum, each factor ("in", i) or ("out", i): a row input or output of the body.
-    steps : int
-    peeled : bool
-        Whether it is one step that adds to nothing; a loop adds to zeros.
+        Where its stacked inputs come from: the "record" of the primal loop, or what is "arriving" at its outputs.
+    outers : tuple of Outer
+        Sums of outer products of its stacks.
     """
 
-    body: Fragment
-    entering: Fragment | None
-    constants: int
+    loop: Loop
     rows: tuple[tuple[str, int], ...]
-    counts: tuple[int, int, int]
-    outer: tuple[tuple[str, tuple[str, int], tuple[str, int]], ...]
-    steps: int
-    peeled: bool
+    outers: tuple[Outer, ...]
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing leaves it."""
-        return not any(self.counts) and not self.outer
+    def first_step(self) -> int:
+        """Return the first step that gives anything."""
+        busy = [n for n, body in enumerate(self.loop.bodies) if not body.is_idle]
+        return self.loop.presence(busy)[0][0]
 
 
 class Reverser:
@@ -61,129 +47,72 @@ class Reverser:
 
     Parameters
     ----------
-    stretches : sequence of AdjointStretch
-        In the order in which they run.
-    constants : sequence of list of ndarray
-        The constants of each.
-    carry : list of ndarray
-        What arrives at the final state.
-    arriving : list of ndarray
+    adjoint : AdjointLoop
+    constants, carry : sequence of ndarray
+        What it stands on; the carry is what arrives at the final state.
+    arriving : sequence of ndarray
         What arrives at the stacked outputs.
     """
 
     def __init__(
-        self,
-        stretches: Sequence[AdjointStretch],
-        constants: Sequence[Sequence[Any]],
-        carry: Sequence[Any],
-        arriving: Sequence[Any],
+        self, adjoint: AdjointLoop, constants: Sequence[Any], carry: Sequence[Any], arriving: Sequence[Any]
     ) -> None:
-        self._waiting = list(zip(stretches, constants, strict=True))[::-1]
-        self.carry = list(carry)
+        self._adjoint = adjoint
+        self._entering = [*constants, *carry]
         self._arriving = arriving
-        self._left = sum(stretch.steps for stretch in stretches)
-        self._running: _RunningLoop | None = None
-        self.terms: list[Any] = []
+        self._first = adjoint.first_step()
+        self._runner: Runner | None = None
+        self._state: list[Any] = []
+        self._gatherers = [Gatherer(outer.subscripts, *outer.extent) for outer in adjoint.outers]
 
-    def take(self, record: Sequence[Any], steps: int) -> bool:
+    def take(self, record: Sequence[Any], start: int, stop: int) -> bool:
         """Reverse the last steps that are left, whose record is given; tell whether steps before them matter."""
-        while steps:
-            if not self._waiting:
-                return False
-            stretch, constants = self._waiting[-1]
-            count = min(steps, self._left - self._after())
-            rows = [self._source(source, record, steps - count, count) for source in stretch.rows]
-            if stretch.peeled:
-                self._peel(stretch, constants, rows)
-            else:
-                self._loop(stretch, constants, rows, count)
-            steps -= count
-            self._left -= count
-            if self._left == self._after():
-                self._leave()
-        return bool(self._waiting) and not self._waiting[-1][0].is_idle
-
-    def _after(self) -> int:
-        """Return how many steps the stretches after the current one have."""
-        return sum(stretch.steps for stretch, _ in self._waiting[:-1])
-
-    def _source(self, source: tuple[str, int], record: Sequence[Any], start: int, count: int) -> Any:
-        kind, at = source
-        if kind == "record":
-            return record[at][start : start + count]
-        return self._arriving[at][self._left - count : self._left]
-
-    def _peel(self, stretch: AdjointStretch, constants: Sequence[Any], rows: Sequence[Any]) -> None:
-        carry = run_fragment(stretch.entering, self.carry)
-        found = _run(stretch.body, [*constants, *carry, *[aligned(stack[0]) for stack in rows]], self._left - 1)
-        carries, leaving, _ = stretch.counts
-        stacked = [np.asarray(row)[np.newaxis] for row in found[carries : carries + leaving]]
-        self.carry = found[:carries]
-        self.terms += found[carries + leaving :]
-        for subscripts, left, right in stretch.outer:
-            gatherer = Gatherer(subscripts, 1)
-            gatherer.add(_factor(left, rows, stacked), _factor(right, rows, stacked))
-            self.terms.append(gatherer.total())
-
-    def _loop(self, stretch: AdjointStretch, constants: Sequence[Any], rows: Sequence[Any], count: int) -> None:
-        if stretch.is_idle:
-            return
-        if self._running is None:
-            self._running = _RunningLoop(stretch, constants, run_fragment(stretch.entering, self.carry), rows)
-        self._running.take(rows, count)
-
-    def _leave(self) -> None:
-        stretch, _ = self._waiting.pop()
-        if stretch.peeled:
-            return
-        if self._running is None:
-            self.carry = []
-            return
-        self.carry = self._running.carry
-        self.terms += self._running.terms()
-        self._running = None
-
-
-class _RunningLoop:
-    """A stretch of many steps, between pieces."""
-
-    def __init__(
-        self, stretch: AdjointStretch, constants: Sequence[Any], carry: Sequence[Any], rows: Sequence[Any]
-    ) -> None:
-        loop = Loop(stretch.body, stretch.constants, len(carry), len(rows), *stretch.counts[1:], stretch.steps, True)
-        self._stretch = stretch
-        self.carry = list(carry)
-        self._runner = Runner(loop, loop.body, [*constants, *carry, *rows])
-        self._gatherers = [Gatherer(subscripts, stretch.steps) for subscripts, _, _ in stretch.outer]
-
-    def take(self, rows: Sequence[Any], steps: int) -> None:
+        loop = self._adjoint.loop
+        rows = []
+        for i, (kind, at) in enumerate(self._adjoint.rows):
+            if kind == "record":
+                rows.append(record[at])
+                continue
+            first, last = loop.extent(loop.rows[i])
+            rows.append(self._arriving[at][max(start - first, 0) : max(min(stop, last) - first, 0)])
+        if self._runner is None:
+            self._runner = Runner(loop, [*self._entering, *rows])
+            self._state = self._runner.state
         runner = self._runner
-        runner.restart(self.carry, steps, rows)
-        runner.advance(steps)
-        self.carry, stacked = runner.carry, runner.stacked()
+        runner.restart(self._state, start, stop, rows)
+        runner.advance(stop - start)
+        self._state, stacked = runner.state, runner.stacked()
         # Rows are a large part of what is kept of a loop, and are about to be replaced.
         runner.release()
-        for gatherer, (_, left, right) in zip(self._gatherers, self._stretch.outer, strict=True):
-            gatherer.add(_factor(left, rows, stacked), _factor(right, rows, stacked))
+        for gatherer, outer in zip(self._gatherers, self._adjoint.outers, strict=True):
+            self._gather(gatherer, outer, (start, stop), rows, stacked)
+        return start > self._first
 
-    def terms(self) -> list[Any]:
-        """Return the sums over all steps, then the sums of outer products."""
-        return [*self._runner.totals(), *[gatherer.total() for gatherer in self._gatherers]]
+    def _gather(self, gatherer: Gatherer, outer: Outer, steps: tuple[int, int], rows: Any, stacked: Any) -> None:
+        """Hand the factors of some steps to a sum."""
+        loop = self._adjoint.loop
+        start, stop = max(steps[0], outer.extent[0]), min(steps[1], outer.extent[1])
+        if start >= stop:
+            return
+        factors = []
+        for side, at in (outer.left, outer.right):
+            stack, declared = (rows[at], loop.rows[at]) if side == "in" else (stacked[at], loop.stacked[at])
+            if stop - start != len(stack):
+                first = max(steps[0], loop.extent(declared)[0])
+                stack = stack[start - first : stop - first]
+            factors.append(stack)
+        gatherer.add(*factors)
+
+    def outputs(self) -> list[Any]:
+        """Return the registers that leave the loop, its sums, and the sums of outer products."""
+        assert self._runner is not None
+        leaving = [self._state[r] for r in self._adjoint.loop.leaving]
+        return [*leaving, *self._runner.totals(), *[gatherer.total() for gatherer in self._gatherers]]
 
 
-def _factor(place: tuple[str, int], rows: Sequence[Any], stacked: Sequence[Any]) -> Any:
-    side, at = place
-    return rows[at] if side == "in" else stacked[at]
-
-
-def run_fragment(fragment: Fragment | None, arrays: list[Any]) -> list[Any]:
-    """Return what a fragment makes of arrays; the arrays themselves without one."""
-    return arrays if fragment is None else _run(fragment, arrays, 0)
-
-
-def _run(fragment: Fragment, arrays: Sequence[Any], k: int) -> list[Any]:
-    """Run a fragment op by op: it runs once."""
+def run_fragment(fragment: Fragment, arrays: Sequence[Any]) -> list[Any]:
+    """Return what a fragment makes of arrays, op by op: it runs once."""
     engine = default_engine()
     plan = engine.plans.plan_for(fragment, tuple([np.shape(array) for array in arrays]))
     engine.statistics.kernel_calls += plan.kernels
-    return run_body(plan, list(arrays), k)
+    return run_body(plan, list(arrays), 0)

@@ -2,7 +2,8 @@
 
 ``checkpointed_loop`` has the values of the loop, and derivative rules that need its inputs alone. In reverse they place
 one node, ``reversed_loop``, whose kernel rebuilds the states of the loop block by block and runs the adjoint through
-them (`checkpointed_run`, `checkpointed_adjoint`); forward, a loop that carries tangents along (`checkpointed_tangent`).
+them (`checkpointed_run`, `checkpointed_adjoint`). Forward, they place a loop of the same kind that carries the state
+and its tangent along together, so it is reversed with few saved states as well.
 
 Second derivatives follow from these two. With J the derivative of the loop at u, ``reversed_loop`` gives Jᴴ·c. What a
 cotangent w of it contributes is J·w to c, and to u the gradient of ⟨J·w, c⟩: the loop with tangents w, and its adjoint.
@@ -17,14 +18,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.checkpointed_adjoint import AdjointStretch, Reverser, run_fragment
-from unspool._autodiff.checkpointed_run import Bodies, KeptOnce, Stepper, go_back, run_known
+from unspool._autodiff.checkpointed_adjoint import AdjointLoop, Reverser, run_fragment
+from unspool._autodiff.checkpointed_run import Bodies, KeptOnce, Stepper, bodies_of, go_back, run_known
 from unspool._autodiff.checkpointed_second import pull_reversal, push_reversal
-from unspool._autodiff.checkpointed_tangent import push_steps
 from unspool._autodiff.loop import LOOP, Loop, loop_output
-from unspool._autodiff.loop_rules import Stretch, Transform, join_carry, joined_parts
+from unspool._autodiff.loop_assembly import joined
+from unspool._autodiff.loop_derivative import Derivative, primal_of
+from unspool._autodiff.loop_forms import KEEP, PARTS, form_of, split
+from unspool._autodiff.loop_rules import adjoint_of
 from unspool._autodiff.loop_run import run_loop
-from unspool._autodiff.loop_steps import ADJOINT, MASKED, PLAIN, Groups, active_carries, form_of, grouped, split
+from unspool._autodiff.loop_steps import TANGENT, Groups, grouped
 from unspool._dtypes import BOOL
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
@@ -94,20 +97,23 @@ def _kernel(*arrays: Any, checkpoints: Checkpoints) -> tuple[Any, ...]:
 def _pull(
     needed: Sequence[bool], ct: Sequence[Any], out: Sequence[Any], *inputs: Any, checkpoints: Checkpoints
 ) -> list[Tensor | None]:
-    primal = _Primal(checkpoints, inputs, out)
-    arriving = grouped(checkpoints.loop, tuple(ct), at_inputs=False)
-    padding = (None,) * (primal.loop.stacked - checkpoints.loop.stacked)
-    wanted = grouped(primal.loop, tuple(needed), at_inputs=True)
-    active = active_carries(primal.loop, primal.shapes, wanted)
-    carried = tuple([x if flag else None for x, flag in zip(arriving.carried, active, strict=True)])
-    work = _Reversal(primal, Groups(carried, arriving.rows + padding, ()), wanted._replace(carried=active))
-    work.run()
-    initial = [x if flag else None for x, flag in zip(work.carry, wanted.carried, strict=True)]
-    return work.place([*work.sums(), *initial], inputs)
+    primal = primal_of(checkpoints.bodies.recorded, len(checkpoints.loop.stacked), inputs, out)
+    work = adjoint_of(primal, needed, ct)
+    return _place_reversal(checkpoints, work, needed, inputs)
 
 
 def _push(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, checkpoints: Checkpoints) -> Any:
-    return push_steps(checkpoints, tangents, inputs, out)
+    loop = checkpoints.loop
+    primal = primal_of(loop, len(loop.stacked), inputs, out)
+    wanted = Groups((True,) * loop.registers, (True,) * len(loop.stacked), ())
+    work = Derivative(primal, TANGENT, grouped(loop, tangents, at_inputs=True), wanted, fused=True)
+    outputs: list[Any] = []
+    if work.loop.leaving or work.loop.stacked:
+        given = [*work.constants, *work.entering]
+        moving = Checkpoints(bodies_of(work.loop, given), checkpoints.strategy)
+        outputs = outputs_of(place_checkpointed(moving, given))
+    found = work.results(outputs, [])
+    return (*[found.carried[r] for r in loop.leaving], *found.rows)
 
 
 # Not registered: like the loop that it is, it is made of the ops inside.
@@ -126,148 +132,119 @@ CHECKPOINTED_LOOP = Op(
 # --- from the loop to its reversal -----------------------------------------------------------------------------------
 
 
-class _Primal:
-    """The loop to reverse: what a `Transform` looks at."""
-
-    def __init__(self, checkpoints: Checkpoints, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self.checkpoints = checkpoints
-        self.loop = checkpoints.bodies.recorded
-        self.shapes = self.loop.row_shapes(inputs)
-        self.inputs = grouped(self.loop, inputs, at_inputs=True)
-        self.outputs = grouped(checkpoints.loop, outputs, at_inputs=False)
-
-
 class Reversal(NamedTuple):
     """The static part of a sweep back through a loop.
 
     The inputs of its node are those of the loop, the parts of what arrives at the final state and at the stacked
-    outputs, and the constants of each stretch. Its outputs are the parts of what leaves.
+    outputs, the constants of the adjoint, others that its registers begin with, and what is handed on as it arrived.
+    Its outputs are the parts of what leaves.
 
     Attributes
     ----------
     checkpoints : Checkpoints
-    stretches : tuple of AdjointStretch
+    adjoint : AdjointLoop
     arriving : tuple of (position, is_keep)
-        For each arriving part, the output of the loop that it arrives at, and whether it says what to keep. Those at
-        the final state come first.
+        For each arriving part, the output of the loop that it arrives at, and whether it says what to keep.
+    entering : tuple of (kind, int)
+        What the registers of the adjoint begin with: a part that is "arriving", or one of "others".
     leaving : tuple of (position, is_keep)
-        The same for each part that leaves, with the inputs of the loop.
+        For each part that leaves, the input of the loop that it belongs to, and whether it says what to keep.
     finish : Fragment
-        Adds up what the stretches give.
+        Makes these of the registers and sums of the adjoint, its sums of outer products, and what is handed on.
+    passing : int
+        How much is handed on.
     """
 
     checkpoints: Checkpoints
-    stretches: tuple[AdjointStretch, ...]
+    adjoint: AdjointLoop
     arriving: tuple[tuple[int, bool], ...]
+    entering: tuple[tuple[str, int], ...]
     leaving: tuple[tuple[int, bool], ...]
     finish: Fragment
+    passing: int
 
     def __repr__(self) -> str:
         return repr(self.checkpoints)
 
     def grouped(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """Split the inputs of the node into those of the loop, what arrives, and constants."""
-        loop = self.checkpoints.loop
-        first = loop.constants + loop.carries
+        first = self.checkpoints.loop.inputs
         last = first + len(self.arriving)
         return inputs[:first], inputs[first:last], inputs[last:]
 
 
-# Whether a part of a cotangent says what to keep, for each part that a form has.
-_PARTS: dict[str | None, tuple[bool, ...]] = {None: (), PLAIN: (False,), MASKED: (False, True)}
+def _place_reversal(
+    checkpoints: Checkpoints, work: Derivative, needed: Sequence[bool], inputs: Sequence[Any]
+) -> list[Tensor | None]:
+    """Place the node that runs an adjoint, and return what leaves it, one entry per input of the loop."""
+    parts = _Parts(work.arriving, checkpoints.loop)
+    leaving, sums = _stand_ins_for(work, inputs)
+    products = [placeholder(inputs[outer.place].shape, inputs[outer.place].dtype) for outer in work.outers]
+    found = work.results([*leaving, *[None] * len(work.loop.stacked), *sums], products)
+    initial = [found.carried[r] for r in checkpoints.loop.entering]
+    results = [x if flag else None for x, flag in zip([*found.shared, *initial], needed, strict=True)]
+    forms = tuple(map(form_of, results))
+    targets = [part for x, form, node in zip(results, forms, inputs, strict=True) for part in split(x, form, node)]
+    if work.is_idle or not targets:
+        return results
+    finish, entering, _ = capture([*leaving, *sums, *products], targets)
+    # What is handed on as it arrived comes last.
+    passing = entering[len(leaving) + len(sums) + len(products) :]
+    starts, others = parts.sources(work.entering)
+    reversal = Reversal(
+        checkpoints,
+        AdjointLoop(work.loop, tuple([parts.row(source) for source in work.sources]), work.outers),
+        tuple(parts.places),
+        tuple(starts),
+        tuple([(i, name == KEEP) for i, form in enumerate(forms) for name in PARTS[form]]),
+        finish,
+        len(passing),
+    )
+    node = _graph.apply_multi(
+        REVERSED_LOOP, *inputs, *parts.tensors, *work.constants, *others, *passing, reversal=reversal
+    )
+    left = iter(outputs_of(node))
+    return [joined([next(left) for _ in PARTS[form]]) for form in forms]
 
 
-class _Reversal(Transform):
-    """An adjoint in the making that places no steps: it describes them for the kernel of ``reversed_loop``."""
+def _stand_ins_for(work: Derivative, inputs: Sequence[Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return stand-ins for the registers that leave an adjoint, and for its sums."""
+    found = work.signature()
+    registers = [placeholder(*found.registers[r]) for r in work.loop.leaving]
+    return registers, [placeholder(*kind) for kind in found.sums]
 
-    def __init__(self, primal: _Primal, arriving: Groups, wanted: Groups) -> None:
-        super().__init__(primal, ADJOINT, arriving, wanted)
-        carries = primal.loop.carries
-        self._arriving: list[tuple[int, bool]] = []
-        self._parts: list[Any] = []
-        self._row_parts: dict[tuple[str, int], int] = {}
+
+class _Parts:
+    """The parts of what arrives at the outputs of a loop; ``places`` has (position, is_keep) for each."""
+
+    def __init__(self, arriving: Groups, loop: Loop) -> None:
+        self.tensors: list[Any] = []
+        self.places: list[tuple[int, bool]] = []
+        self._rows: dict[tuple[str, int], int] = {}
+        for position, r in enumerate(loop.leaving):
+            self._add(arriving.carried[r], position)
+        self._carried = len(self.tensors)
         for i, ct in enumerate(arriving.rows):
-            for part, name in zip(split(ct, form_of(ct), ct), ("number", "keep"), strict=False):
-                self._row_parts[name, i] = len(self._parts)
-                self._parts.append(part)
-                self._arriving.append((carries + i, name == "keep"))
-        self._stretches: list[AdjointStretch] = []
-        self._constants: list[Any] = []
-        self._entering: list[Any] = []
-        self._carry_parts: list[Tensor] = []
-        self._terms: list[Tensor] = []
+            names = PARTS[form_of(ct)]
+            self._rows.update(((name, i), len(self.tensors) - self._carried + k) for k, name in enumerate(names))
+            self._add(ct, len(loop.leaving) + i)
 
-    def peel(self, stretch: Stretch) -> None:
-        """Describe one step."""
-        self._describe(stretch)
+    def _add(self, ct: Any, position: int) -> None:
+        form = form_of(ct)
+        self.tensors += split(ct, form, ct)
+        self.places += [(position, name == KEEP) for name in PARTS[form]]
 
-    def loop(self, stretch: Stretch) -> None:
-        """Describe the rest."""
-        self._describe(stretch)
+    def row(self, source: tuple[str, int]) -> tuple[str, int]:
+        """Return where rows of an adjoint come from, for its kernel."""
+        kind, at = source
+        return ("record", at) if kind == "stacked" else ("arriving", self._rows[source])
 
-    def _describe(self, stretch: Stretch) -> None:
-        step = stretch.step
-        parts = self.split_carry(stretch.forms)
-        entering = None
-        if not self._stretches:
-            self._entering = parts
-        elif tuple(map(form_of, self.carry)) != stretch.forms:
-            entering = capture(self._carry_parts, parts).fragment
-        constants = self.constants(step)
-        places = zip(self.here.carried, step.carry, strict=True)
-        carry = [_stand_in(node, keep) for node, form in places for keep in _PARTS[form]]
-        outer = self._collect_terms(step)
-        rows = [
-            ("record", at) if kind == "stacked" else ("arriving", self._row_parts[kind, at]) for kind, at in step.rows
-        ]
-        self._stretches.append(
-            AdjointStretch(
-                step.body, entering, len(constants), tuple(rows), step.counts, outer, stretch.steps, stretch.peeled
-            )
-        )
-        self._constants += constants
-        self._carry_parts = carry
-        self.carry = join_carry(step.carry, carry)
-
-    def _collect_terms(self, step: Any) -> tuple[Any, ...]:
-        """Add stand-ins for what a stretch gives to the sums; return the outer products among it."""
-        sums: dict[int, Tensor] = {}
-        outer, products = [], []
-        for i, (terms, node) in enumerate(zip(step.sums, self.there.shared, strict=True)):
-            for term in terms:
-                if term[0] == "outer":
-                    outer.append(term[1:])
-                    products.append(_stand_in(node, False))
-                    self.add(i, products[-1])
-                else:
-                    sums.update((at, _stand_in(node, k == 1)) for k, at in enumerate(term[1:]))
-                    self.add(i, joined_parts(term, sums))  # type: ignore[arg-type]
-        self._terms += [*[sums[at] for at in range(step.counts[2])], *products]
-        return tuple(outer)
-
-    def place(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Tensor | None]:
-        """Place the node, and return what leaves it, one entry per input of the loop."""
-        forms = [form_of(result) for result in results]
-        targets, leaving = [], []
-        for i, (result, form) in enumerate(zip(results, forms, strict=True)):
-            parts = split(result, form, inputs[i])
-            targets += parts
-            leaving += [(i, k == 1) for k in range(len(parts))]
-        if not targets:
-            return [None] * len(results)
-        finish = capture([*self._carry_parts, *self._terms], targets).fragment
-        carried = [(i, keep) for i, ct in enumerate(self.arriving.carried) for keep in _PARTS[form_of(ct)]]
-        reversal = Reversal(
-            self.primal.checkpoints, tuple(self._stretches), (*carried, *self._arriving), tuple(leaving), finish
-        )
-        entering = [*self._entering, *self._parts, *self._constants]
-        node = _graph.apply_multi(REVERSED_LOOP, *inputs, *entering, reversal=reversal)
-        return join_carry(tuple(forms), outputs_of(node))
-
-
-def _stand_in(node: Node, keep: bool) -> Tensor:
-    """Return a stand-in for a part of a cotangent of a node."""
-    return placeholder(node.shape, BOOL if keep else node.dtype)
+    def sources(self, tensors: Sequence[Any]) -> tuple[list[tuple[str, int]], list[Any]]:
+        """Tell where tensors come from: what is "arriving", or "others", which are returned."""
+        known = {tensor.id: i for i, tensor in enumerate(self.tensors[: self._carried])}
+        others = [tensor for tensor in tensors if tensor.id not in known]
+        numbers = iter(range(len(others)))
+        return [("arriving", known[x.id]) if x.id in known else ("others", next(numbers)) for x in tensors], others
 
 
 # --- the reversal ----------------------------------------------------------------------------------------------------
@@ -278,31 +255,30 @@ def _infer_reversed(*inputs: Node, reversal: Reversal) -> list[tuple[Any, Any]]:
 
 
 def _kernel_reversed(*arrays: Any, reversal: Reversal) -> tuple[Any, ...]:
-    checkpoints, stretches = reversal.checkpoints, reversal.stretches
+    checkpoints, loop = reversal.checkpoints, reversal.adjoint.loop
     given, arriving, rest = reversal.grouped(arrays)
     stepper = Stepper(checkpoints.bodies, given)
     kept = None if checkpoints.saved is None else checkpoints.saved.take(given)
     if kept is None:
         kept = run_known(stepper, checkpoints.strategy, False).kept
-    constants, left = [], list(rest)
-    for stretch in stretches:
-        constants.append(left[: stretch.constants])
-        del left[: stretch.constants]
-    carries = checkpoints.loop.carries
-    carry = [x for x, (at, _) in zip(arriving, reversal.arriving, strict=True) if at < carries]
-    reverser = Reverser(stretches, constants, carry, arriving[len(carry) :])
+    constants, rest = rest[: loop.constants], rest[loop.constants :]
+    sources = {"arriving": arriving, "others": rest}
+    carry = [sources[kind][at] for kind, at in reversal.entering]
+    final = len(checkpoints.loop.leaving)
+    rows = [x for x, (at, _) in zip(arriving, reversal.arriving, strict=True) if at >= final]
+    reverser = Reverser(reversal.adjoint, constants, carry, rows)
     go_back(stepper, kept, reverser.take)
-    found = run_fragment(reversal.finish, [*reverser.carry, *reverser.terms])
+    others = sum(kind == "others" for kind, _ in reversal.entering)
+    found = run_fragment(reversal.finish, [*reverser.outputs(), *rest[others:]])
     return tuple(map(np.asarray, found))
 
 
 def _passes(params: Any) -> list[bool]:
-    """Return through which inputs derivatives pass: not constants of stretches, which are made of those of the loop."""
+    """Return through which inputs derivatives pass: not what an adjoint stands on beside the loop and what arrives."""
     reversal = params["reversal"]
-    loop = reversal.checkpoints.loop
     numbers = [not keep for _, keep in reversal.arriving]
-    constants = sum(stretch.constants for stretch in reversal.stretches)
-    return [True] * (loop.constants + loop.carries) + numbers + [False] * constants
+    others = sum(kind == "others" for kind, _ in reversal.entering) + reversal.passing
+    return [True] * reversal.checkpoints.loop.inputs + numbers + [False] * (reversal.adjoint.loop.constants + others)
 
 
 def _push_reversed(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, reversal: Reversal) -> Any:

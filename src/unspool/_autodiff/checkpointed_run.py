@@ -17,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.loop import Loop, apply_fragment, stand_ins
+from unspool._autodiff.loop import Body, Loop, apply_fragment, signature_of, stand_ins
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import Runner, advance_until
 from unspool._autodiff.operators import derived
@@ -49,20 +49,24 @@ class Bodies(NamedTuple):
 
 
 def bodies_of(loop: Loop, inputs: Sequence[Node]) -> Bodies:
-    """Return a loop that has constants, a carry and stacked outputs, in its three forms."""
-    shapes = loop.row_shapes(inputs)
-    bare = loop._replace(body=_without_outputs(loop.body, shapes, loop.carries), stacked=0)
-    return Bodies(loop, recorded(loop, inputs), bare)
+    """Return a loop that has constants, registers and stacked outputs, in its three forms."""
+    shapes = signature_of(loop, [x.shape for x in inputs]).bodies
+    bare = [_without_outputs(body, given) for body, given in zip(loop.bodies, shapes, strict=True)]
+    return Bodies(loop, recorded(loop, inputs), loop._replace(bodies=tuple(bare), stacked=()))
 
 
-def _without_outputs(body: Fragment, shapes: tuple[Any, ...], carries: int) -> Fragment:
-    if len(body.outputs) == carries:
+def _without_outputs(body: Body, shapes: tuple[Any, ...]) -> Body:
+    if not body.stacked:
         return body
-    inputs = stand_ins(body, shapes)
+    fragment, assigned = body.fragment, len(body.assigns)
+    inputs = stand_ins(fragment, shapes)
     bare: Fragment = derived(
-        body, inputs, ("bare", carries), lambda: capture(inputs, apply_fragment(body, inputs)[:carries]).fragment
+        fragment,
+        inputs,
+        ("bare", assigned),
+        lambda: capture(inputs, apply_fragment(fragment, inputs)[:assigned]).fragment,
     )
-    return bare
+    return body._replace(fragment=bare, stacked=())
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
@@ -138,27 +142,31 @@ class Stepper:
 
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of a state and of what a step writes into its record."""
-        state = sum(np.asarray(array).nbytes for array in self.initial)
-        return state, self.runner(self.bodies.recorded).row_bytes()
+        runner = self.runner(self.bodies.recorded)
+        return runner.state_bytes(), runner.row_bytes()
 
-    def runner(self, loop: Loop, body: Fragment | None = None, state: State | None = None) -> Runner:
-        """Return a new runner of a loop, or of a body that does the same and more, from any of its states."""
-        return Runner(loop, body or loop.body, [*self.constants, *(state or self.initial)])
+    def runner(self, loop: Loop, watched: Fragment | None = None) -> Runner:
+        """Return a new runner of a loop, or of a body that does the same and more, at its initial state."""
+        return Runner(loop, [*self.constants, *self.initial], watched)
 
-    def advance(self, state: State, steps: int) -> State:
-        """Return the state some steps later."""
+    def first_state(self) -> State:
+        """Return all registers before the first step; ``None`` for those that are absent."""
+        return self.runner(self.bodies.bare).state
+
+    def advance(self, state: State, start: int, stop: int) -> State:
+        """Return the state after some steps."""
         runner = self._bare = self._bare or self.runner(self.bodies.bare)
-        runner.restart(state, steps)
-        runner.advance(steps)
-        state = runner.carry
+        runner.restart(state, start, stop)
+        runner.advance(stop - start)
+        state = runner.state
         runner.release()
         return state
 
-    def record(self, state: State, steps: int) -> Rows:
+    def record(self, state: State, start: int, stop: int) -> Rows:
         """Return the stacked outputs of some steps, record included; the next call overwrites them."""
         runner = self._recorded = self._recorded or self.runner(self.bodies.recorded)
-        runner.restart(state, steps)
-        runner.advance(steps)
+        runner.restart(state, start, stop)
+        runner.advance(stop - start)
         # The state is in the first row.
         runner.release()
         return runner.stacked()
@@ -183,35 +191,35 @@ def run_known(stepper: Stepper, strategy: Checkpointed, show: bool) -> SavingRun
     plan = strategy.plan(loop.steps, *stepper.sizes())
     bounds = range(loop.steps + 1) if plan.block == 1 else plan.bounds(loop.steps)
     last = len(bounds) - 2
-    outputs = _Outputs(loop.stacked if show else 0)
-    state = stepper.initial
+    outputs = _Outputs(len(loop.stacked) if show else 0)
+    state = stepper.first_state()
     states: dict[int, State] = {0: state} if last else {}
     shown = stepper.runner(loop) if outputs.count else None
     done = 0
     for position in (*binomial.checkpoints(last + 1, plan.slots), last):
         if position > done:
-            steps = bounds[position] - bounds[done]
-            state = stepper.advance(state, steps) if shown is None else _shown(shown, state, steps, outputs)
+            steps = bounds[done], bounds[position]
+            state = stepper.advance(state, *steps) if shown is None else _shown(shown, state, *steps, outputs)
             done = position
             if position < last:
                 states[position] = state
     runner = stepper.runner(stepper.bodies.recorded)
-    runner.restart(state, bounds[-1] - bounds[last])
+    runner.restart(state, bounds[last], bounds[-1])
     runner.advance(bounds[-1] - bounds[last])
     rows = runner.stacked()
     outputs.add(rows)
     kept = Kept(bounds, plan.slots, states, {last: rows})
-    return SavingRun(loop.steps, runner.carry, runner.previous, outputs.stacks(), kept)
+    return SavingRun(loop.steps, runner.leaving(), runner.previous, outputs.stacks(), kept)
 
 
-def _shown(runner: Runner, state: State, steps: int, outputs: _Outputs) -> State:
+def _shown(runner: Runner, state: State, start: int, stop: int, outputs: _Outputs) -> State:
     """Make steps that have outputs, a few at a time, and return the state after them."""
-    for start in range(0, steps, _CHUNK):
-        count = min(_CHUNK, steps - start)
-        runner.restart(state, count)
-        runner.advance(count)
+    for first in range(start, stop, _CHUNK):
+        last = min(first + _CHUNK, stop)
+        runner.restart(state, first, last)
+        runner.advance(last - first)
         outputs.add(runner.stacked())
-        state = runner.carry
+        state = runner.state
     return state
 
 
@@ -222,11 +230,12 @@ def run_unknown(stepper: Stepper, strategy: Checkpointed, condition: Fragment, m
     loop may still fit as a whole.
     """
     loop = stepper.bodies.recorded
-    watched = joined(loop.body, condition, tuple([np.shape(x) for x in (*stepper.constants, *stepper.initial)]))
+    shapes = tuple([np.shape(x) for x in (*stepper.constants, *stepper.initial)])
+    watched = joined(loop.bodies[0].fragment, condition, shapes)
     block, slots, whole = strategy.open_plan(*stepper.sizes())
     schedule = OnlineSchedule(slots)
-    outputs = _Outputs(stepper.bodies.loop.stacked)
-    state = stepper.initial
+    outputs = _Outputs(len(stepper.bodies.loop.stacked))
+    state = stepper.first_state()
     states: dict[int, State] = {}
     records: dict[int, Rows] = {}
     done = number = 0
@@ -238,23 +247,24 @@ def run_unknown(stepper: Stepper, strategy: Checkpointed, condition: Fragment, m
         count = block if most is None else min(block, most - done)
         if number < whole:
             # The loop may end soon: room grows as it is needed.
-            runner = stepper.runner(loop, watched, state)
+            runner = stepper.runner(loop, watched)
+            runner.state = list(state)
             stopped = advance_until(runner, count)
         else:
             records.clear()
-            runner.restart(state, count)
+            runner.restart(state, done, done + count)
             stopped = runner.advance(count)
         done += runner.done
         rows = records[number] = [stack[: runner.done] for stack in runner.stacked()]
         outputs.add(rows)
         if stopped or done == most:
             break
-        state = runner.carry
+        state = runner.state
         number += 1
     for taped in records:
         states.pop(taped, None)
     kept = Kept(range(done + 1) if block == 1 else [*range(0, done, block), done], slots, states, records)
-    return SavingRun(done, runner.carry, runner.previous, outputs.stacks(), kept)
+    return SavingRun(done, runner.state, runner.previous, outputs.stacks(), kept)
 
 
 class _Outputs:
@@ -290,21 +300,21 @@ class _Outputs:
 # --- going back ------------------------------------------------------------------------------------------------------
 
 
-def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int], bool]) -> None:
+def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int, int], bool]) -> None:
     """Hand the records of all blocks to a function, the last one first, and forget them.
 
-    ``reverse(rows, steps)`` says whether it needs the block before. Its rows are overwritten afterwards.
+    ``reverse(rows, start, stop)`` says whether it needs the block before. Its rows are overwritten afterwards.
     """
     bounds, states, records = kept.bounds, kept.states, kept.records
     state: State = []
     first = min(records)
     for number in sorted(records, reverse=True):
-        if not reverse(records.pop(number), bounds[number + 1] - bounds[number]):
+        if not reverse(records.pop(number), bounds[number], bounds[number + 1]):
             return
     for action in _actions(sorted(states), first, kept.slots):
         match action:
             case binomial.Advance(start, stop):
-                state = stepper.advance(state, bounds[stop] - bounds[start])
+                state = stepper.advance(state, bounds[start], bounds[stop])
             case binomial.Save(number):
                 states[number] = state
             case binomial.Restore(number):
@@ -312,9 +322,9 @@ def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int], bool]) 
             case binomial.Free(number):
                 del states[number]
             case binomial.Reverse(number):
-                steps = bounds[number + 1] - bounds[number]
-                rows, state = stepper.record(state, steps), []
-                if not reverse(rows, steps):
+                block = bounds[number], bounds[number + 1]
+                rows, state = stepper.record(state, *block), []
+                if not reverse(rows, *block):
                     return
 
 

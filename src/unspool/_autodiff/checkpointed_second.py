@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.loop import apply_fragment
-from unspool._autodiff.loop_steps import MASKED, form_of, split
+from unspool._autodiff.loop_forms import MASKED, form_of, split
 from unspool._autodiff.reverse import pullback
 from unspool._fragments.fragment import capture
 from unspool._ops.elementwise import add_cotangents, mask

@@ -1,9 +1,8 @@
-"""Ops that change no value: ``alias`` and ``stop_gradient``, which change what derivatives see, and ``aligned``.
+"""Ops that change no value, only what derivatives see: ``alias`` and ``stop_gradient``.
 
 An *alias* is the same value under an identity of its own: no two are ever shared. A transform wraps its arguments in
 aliases, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays a constant for
-this transform, however transforms are nested. ``stop_gradient`` is the same value with its history hidden. *Aligned*
-is the same value in memory that begins where an array of its own would.
+this transform, however transforms are nested. ``stop_gradient`` is the same value with its history hidden.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._engine.buffers import aligned
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import constant
@@ -57,18 +55,6 @@ STOP_GRADIENT = register(
         canonical=_canonical_stop,
         cheap=True,
         renames=True,
-    )
-)
-
-
-ALIGNED = register(
-    Op(
-        "aligned",
-        infer=_infer_same,
-        kernel=aligned,
-        vjp=(lambda ct, out, x: ct,),
-        jvp=(lambda t, out, x: t,),
-        cheap=True,
     )
 )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff import trees
 from unspool._autodiff.identity import zeros
-from unspool._autodiff.loop import Loop, loop_output, place_loop, take_values
+from unspool._autodiff.loop import Loop, loop_output, one_body, place_loop, take_values
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
@@ -176,7 +176,7 @@ class Run:
 
 def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: bool) -> Loop:
     """Return the loop that makes a number of steps on inputs, with a record if it is to be kept."""
-    loop = Loop(step.fragment, step.constants, step.carries, 0, step.outputs, 0, steps)
+    loop = one_body(step.fragment, constants=step.constants, carries=step.carries, stacked=step.outputs, steps=steps)
     return recorded(loop, inputs) if keep else loop
 
 
@@ -189,16 +189,16 @@ def _run(traced: Trace, most: int | None, *, keep: bool) -> Run:
     if condition is None:
         runner = run_quietly(run_steps, loop, values)
     else:
-        watched = joined(loop.body, condition, loop.row_shapes(inputs))
+        watched = joined(loop.bodies[0].fragment, condition, tuple([x.shape for x in inputs]))
         runner = run_quietly(run_until, loop, watched, values, most)
     stacked = runner.stacked()
     observer = current_observer()
     if observer is not None:
         node = place_loop(loop._replace(steps=runner.done), inputs)
-        observer.after(node, values, (*runner.carry, *stacked))
+        observer.after(node, values, (*runner.state, *stacked))
     kept = stacked[step.outputs :]
     history = kept[: step.carries] if keep else None
-    return Run(runner.done, runner.carry, runner.previous, stacked[: step.outputs], history, kept)
+    return Run(runner.done, runner.state, runner.previous, stacked[: step.outputs], history, kept)
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 The fast one is generated (`loop_source`), so that a step costs hardly more than its kernels. The simple one calls the
 kernel of each op in turn. It runs on exact numbers too, and it knows which op failed.
 
-Both are called as ``drive(indices, constants, carry, rows, histories, written, sums)`` and return the last index,
-whether the condition held, the carry, the carry before the last step, and the sums. Rows are written by index. The
-array of a history has a row more than there are steps: what a step starts from is what the step before it ended with.
+Both make steps of one body and are called as ``drive(indices, constants, carry, rows, histories, written, sums)``; the
+carry has the registers that the body reads. They return the last index, whether the condition held, the registers that
+it assigns, those that it read in the last step, and the sums. Rows are written by index. The array of a history has a
+row more than there are steps: what a step starts from is what the step before it ended with.
 """
 
 from __future__ import annotations
@@ -35,24 +36,26 @@ def generated_drive(plan: Plan, layout: Layout) -> Drive:
 # --- simple ----------------------------------------------------------------------------------------------------------
 
 
-def simple_drive(plan: Plan, layout: Layout) -> Drive:
-    """Return the steps of a loop, op by op; an error names the op and the step."""
+def simple_drive(plan: Plan, layout: Layout, first: int = 0) -> Drive:
+    """Return the steps of a loop, op by op; an error names the op and the step, where index 0 is step ``first``."""
+    assigned = len(layout.assigns)
 
     def drive(
         indices: Sequence[int], constants: Any, carry: Any, rows: Any, histories: Any, written: Any, sums: Any
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
-        carry, sums, previous = list(carry), list(sums), list(carry)
+        sums, registers = list(sums), dict(zip(layout.reads, carry, strict=True))
         for k in indices:
-            found = run_body(plan, [*constants, *carry, *[stack[k] for stack in rows]], k)
+            before = [registers[r] for r in layout.reads]
+            found = run_body(plan, [*constants, *before, *[stack[k] for stack in rows]], first + k)
             for stack, j in zip(written, layout.written, strict=True):
                 stack[k] = found[j]
             sums = [_added(total, found[j]) for total, j in zip(sums, layout.sums, strict=True)]
-            previous, carry = carry, found[: layout.carries]
+            registers.update(zip(layout.assigns, found, strict=False))
             for history, i in zip(histories, layout.histories, strict=True):
-                history[k if layout.reverse else k + 1] = carry[i]
+                history[k if layout.reverse else k + 1] = found[i]
             if layout.watched and found[-1]:
-                return k, True, carry, previous, sums
-        return k, False, carry, previous, sums
+                return k, True, found[:assigned], before, sums
+        return k, False, found[:assigned], before, sums
 
     return drive
 

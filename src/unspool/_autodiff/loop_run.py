@@ -1,20 +1,23 @@
 """Running loops: the arrays they fill, and how these grow when nobody knows how many steps there will be.
 
-The plan of the body is found once. Then steps follow each other with nothing in between (`loop_drive`).
+The plans of the bodies are found once. Then the steps of a run of one body follow each other with nothing in between
+(`loop_drive`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool._autodiff.loop import Loop
+from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
 from unspool._autodiff.loop_drive import generated_drive, simple_drive
-from unspool._autodiff.loop_source import Layout
+from unspool._autodiff.loop_kept import Kept, kept_of
+from unspool._autodiff.loop_source import Drive, Layout
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
+from unspool._engine.plan import Plan
 from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, is_worth, settled
 from unspool._fragments.fragment import Fragment
@@ -38,12 +41,12 @@ def can_be_evaluated(nodes: Sequence[Node]) -> bool:
 def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the outputs of a loop: the kernel of the op ``loop``."""
     runner = run_steps(loop, arrays)
-    return (*runner.carry, *runner.stacked(), *runner.totals())
+    return (*runner.leaving(), *runner.stacked(), *runner.totals())
 
 
 def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
     """Run a loop to its end."""
-    runner = Runner(loop, loop.body, arrays)
+    runner = Runner(loop, arrays)
     runner.reserve(loop.steps)
     runner.advance(loop.steps)
     return runner
@@ -52,9 +55,9 @@ def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
 def run_until(loop: Loop, watched: Fragment, arrays: Sequence[Any], most: int | None) -> Runner:
     """Run steps until a condition holds, at most a number of times, which is not 0.
 
-    ``watched`` is the body of the loop with the condition as its last output; ``loop.steps`` is not looked at.
+    ``watched`` is the one body of the loop with the condition as its last output; ``loop.steps`` is not looked at.
     """
-    runner = Runner(loop, watched, arrays)
+    runner = Runner(loop, arrays, watched)
     advance_until(runner, most)
     return runner
 
@@ -75,96 +78,203 @@ def advance_until(runner: Runner, most: int | None) -> bool:
 class Runner:
     """A loop that is being run: its state, and the arrays that it fills.
 
+    It may run a loop in ranges of steps, in the loop's order; arrays have rows for the steps of the range alone.
+
     Attributes
     ----------
-    carry, previous : list of ndarray
-        The state after and before the last step.
+    state : list of ndarray or None
+        The registers after the last step; ``None`` for one that is absent.
     done : int
-        How many steps have run.
+        How many steps of the range have run.
     """
 
-    def __init__(self, loop: Loop, body: Fragment, arrays: Sequence[Any]) -> None:
-        first, last = loop.constants, loop.constants + loop.carries
+    def __init__(self, loop: Loop, arrays: Sequence[Any], watched: Fragment | None = None) -> None:
+        first, last = loop.constants, loop.constants + len(loop.entering)
         entering = _entering(arrays)
-        self._constants, self._rows = entering[:first], entering[last:]
-        self.carry = self.previous = entering[first:last]
-        shapes = tuple([np.shape(array) if i < last else np.shape(array)[1:] for i, array in enumerate(arrays)])
-        self._plan = plan = default_engine().plans.plan_for(body, shapes)
-        self._places, histories, written = _places(loop, body.outputs)
-        stacked = loop.carries + loop.stacked
-        sums = tuple(range(stacked, stacked + loop.sums))
-        watched = body is not loop.body
-        self._layout = Layout(first, loop.carries, loop.rows, histories, written, sums, watched, loop.reverse)
+        self.loop = loop
+        self._ready = ready = _prepared(loop, tuple([np.shape(array) for array in arrays]), watched)
+        self._constants = entering[:first]
+        self._rows: Sequence[Any] = entering[last:]
+        self.state: list[Any] = [None] * len(ready.signature.registers)
+        for r, value in zip(loop.entering, entering[first:last], strict=True):
+            self.state[r] = value
+        self._before = self.state
         self._exact = any(getattr(array, "dtype", None) == _OBJECT for array in arrays)
-        self._dtypes = [_OBJECT] * len(plan.output_dtypes) if self._exact else plan.output_dtypes
-        self._histories: list[Any] = []
-        self._written: list[Any] = []
-        self._whole: tuple[list[Any], list[Any]] = ([], [])
-        self._reserved = self._room = 0
-        self._sums = [_nothing(plan.output_shapes[j], self._dtypes[j]) for j in sums]
+        # By position of a register and of a stack.
+        self._histories: dict[int, Any] = {}
+        self._written: dict[int, Any] = {}
+        self._whole: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+        self._arrays: dict[_Stepper, Any] = {}
+        self._first = self._reserved = self._room = 0
+        self._sums = [_nothing(shape, self._dtype(dtype)) for shape, dtype in ready.signature.sums]
         self.done = 0
+
+    def _dtype(self, dtype: Any) -> Any:
+        return _OBJECT if self._exact else dtype
 
     def row_bytes(self) -> int:
         """Return how many bytes a step writes."""
-        kept = (*self._layout.histories, *self._layout.written)
-        return sum(nbytes(self._plan.output_shapes[j], self._plan.output_dtypes[j]) for j in kept)
+        kept, types = self._ready.kept, self._ready.signature
+        rows = [*[types.registers[r] for r in kept.histories], *[types.stacked[i] for i in kept.written]]
+        return sum(nbytes(shape, dtype) for shape, dtype in rows)
+
+    def state_bytes(self) -> int:
+        """Return how many bytes the registers take that steps read or assign."""
+        kinds = self._ready.signature.registers
+        return sum(nbytes(*kinds[r]) for r in {r for body in self.loop.bodies for r in body.touched})
 
     def reserve(self, steps: int) -> None:
         """Make room for a number of steps; what was written stays."""
-        shapes, layout = self._plan.output_shapes, self._layout
+        self._arrays = {}
         if self.done:
-            # In place: nobody has seen these arrays yet, and no view of them is alive.
-            for stack in (*self._histories, *self._written):
+            # In place: nobody has seen these arrays yet, and no view of them stays alive. Such a loop has one body.
+            self._before = self.previous
+            for stack in (*self._histories.values(), *self._written.values()):
                 extra = len(stack) - self._reserved
                 stack.resize((steps + extra, *stack.shape[1:]), refcheck=False)
-        else:
-            self._histories = [np.empty((steps + 1, *shapes[i]), self._dtypes[i]) for i in layout.histories]
-            self._written = [np.empty((steps, *shapes[j]), self._dtypes[j]) for j in layout.written]
-            self._begin_histories(steps)
+            self._reserved = steps
+            return
         self._reserved = steps
+        kept, types = self._ready.kept, self._ready.signature
+        self._histories = {r: self._empty(types.registers[r], steps + 1) for r in kept.histories}
+        self._written = {i: self._empty(types.stacked[i], self._count(i)) for i in kept.written}
+        self._begin()
 
-    def restart(self, carry: Sequence[Any], steps: int, rows: Sequence[Any] = ()) -> None:
-        """Begin a stretch of steps with another state and other rows, in the arrays that are there; sums go on."""
-        self.carry = self.previous = _entering(carry)
-        self._rows = list(rows)
-        self.done = 0
+    def _empty(self, kind: tuple[Any, Any], rows: int) -> Any:
+        return np.empty((rows, *kind[0]), self._dtype(kind[1]))
+
+    def _extent(self, declared: Extent | None) -> Extent:
+        """Return the steps of the range that a stack has rows for."""
+        end = self._first + self._reserved
+        if declared is None:
+            return self._first, end
+        return max(declared[0], self._first), min(declared[1], end)
+
+    def _count(self, stack: int) -> int:
+        start, stop = self._extent(self.loop.stacked[stack])
+        return max(0, stop - start)
+
+    def restart(self, state: Sequence[Any], start: int, stop: int, rows: Sequence[Any] = ()) -> None:
+        """Begin a range of steps with another state and other rows, in the arrays that are there; sums go on.
+
+        Rows are those of the range.
+        """
+        self.state = _entering(state)
+        self._rows = rows
+        self.done, self._first = 0, start
+        steps = stop - start
         if steps > self._room:
             self.reserve(steps)
             self._room, self._whole = steps, (self._histories, self._written)
             return
-        self._histories = [history[: steps + 1] for history in self._whole[0]]
-        self._written = [stack[:steps] for stack in self._whole[1]]
-        self._begin_histories(steps)
+        self._arrays = {}
+        if steps != self._reserved or not self._ready.kept.is_even:
+            self._reserved = steps
+            self._cut()
+        self._begin()
+
+    def _cut(self) -> None:
+        """Take as much of the arrays as the range needs."""
+        histories, written = self._whole
+        self._histories = {r: history[: self._reserved + 1] for r, history in histories.items()}
+        for i, stack in written.items():
+            if len(stack) < self._count(i):
+                written[i] = self._empty(self._ready.signature.stacked[i], self._count(i))
+        self._written = {i: stack[: self._count(i)] for i, stack in written.items()}
 
     def release(self) -> None:
         """Let go of the state and the rows, for a runner that waits to be started again."""
-        self.carry = self.previous = self._rows = []
+        self.state = self._before = self._rows = []
+        self._arrays = {}
 
-    def _begin_histories(self, steps: int) -> None:
-        for history, i in zip(self._histories, self._layout.histories, strict=True):
-            history[steps if self._layout.reverse else 0] = self.carry[i]
+    def _begin(self) -> None:
+        """Put the state into the histories, and zeros where no step will write."""
+        for r, history in self._histories.items():
+            history[self._reserved if self.loop.reverse else 0] = 0 if self.state[r] is None else self.state[r]
+        for i in self._ready.kept.partial:
+            self._written[i][...] = 0
 
     def advance(self, steps: int) -> bool:
         """Run a number of steps; tell whether the condition held, which ends it early."""
-        indices: Sequence[int] = range(self.done, self.done + steps)
-        if self._layout.reverse:
-            indices = indices[::-1]
-        make = simple_drive if self._exact else generated_drive
-        drive = make(self._plan, self._layout)
-        filled = (self._histories, self._written, self._sums)
-        try:
-            last, stopped, carry, previous, sums = drive(indices, self._constants, self.carry, self._rows, *filled)
-        except Exception:
-            # The simple way finds the op that fails; the carry is still what it was when this stretch began.
-            simple_drive(self._plan, self._layout)(indices, self._constants, self.carry, self._rows, *filled)
-            raise
-        # The state may be rows of the stacks, which are about to be resized.
-        self.carry, self.previous = [np.array(x) for x in carry], [np.array(x) for x in previous]
-        self._sums = sums
-        done = steps if self._layout.reverse else last + 1 - self.done
-        self.done += done
-        default_engine().statistics.kernel_calls += done * self._plan.kernels
+        if self.loop.reverse:
+            stop = self._first + self._reserved - self.done
+            start = stop - steps
+        else:
+            start = self._first + self.done
+            stop = start + steps
+        if self.done:
+            self.state = _entering(self.state)
+        stopped = False
+        for number, begin, end in self.loop.runs(start, stop):
+            stopped = self._run(self._ready.steppers[number], begin, end)
+        # The state may be rows of the stacks, which are about to be resized or written again.
+        self.state = _copied(self.state)
         return stopped
+
+    def _run(self, stepper: _Stepper, start: int, stop: int) -> bool:
+        """Make steps that have one body; tell whether the condition held."""
+        body, state = stepper.body, self.state
+        if body.is_idle:
+            self.done += stop - start
+            return False
+        base, constants, rows, histories, written = self._arrays.get(stepper) or self._arrays_for(stepper)
+        indices = range(start - base, stop - base)
+        if self.loop.reverse:
+            indices = indices[::-1]
+        carry, sums = [state[r] for r in body.reads], [self._sums[i] for i in body.sums]
+        given = (indices, constants, carry, rows, histories, written, sums)
+        try:
+            last, stopped, assigned, before, sums = stepper.drive(exact=self._exact)(*given)
+        except Exception:
+            # The simple way finds the op that fails; the state is still what it was when this run began.
+            simple_drive(stepper.plan, stepper.layout, base)(*given)
+            raise
+        if stepper.has_all:
+            self._before, self.state = before, assigned
+        else:
+            self._before = list(state)
+            for r, value in zip(body.reads, before, strict=True):
+                self._before[r] = value
+            for r, value in zip(body.assigns, assigned, strict=True):
+                state[r] = value
+        for i, total in zip(body.sums, sums, strict=True):
+            self._sums[i] = total
+        made = stop - start if self.loop.reverse else last + 1 - indices[0]
+        self.done += made
+        default_engine().statistics.kernel_calls += made * stepper.plan.kernels
+        return stopped
+
+    def _arrays_for(self, stepper: _Stepper) -> tuple[int, list[Any], list[Any], list[Any], list[Any]]:
+        """Return what a body reads and writes in the range, from the first step on that all its stacks have rows for.
+
+        That step, constants, rows, histories and stacks that are written.
+        """
+        body, base = stepper.body, self._first
+        found = (
+            [self._constants[i] for i in body.constants],
+            [self._rows[i] for i in body.rows],
+            [self._histories[r] for r in stepper.histories],
+            [self._written[i] for i in stepper.written],
+        )
+        if not stepper.is_even:
+            loop, first = self.loop, self._first
+            rows = [self._extent(loop.rows[i])[0] for i in body.rows]
+            written = [self._extent(loop.stacked[i])[0] for i in stepper.written]
+            base = max(first, *rows, *written)
+            starts = ((), rows, [first] * len(stepper.histories), written)
+            for stacks, group in zip(found, starts, strict=True):
+                stacks[: len(group)] = [stack[base - at :] for stack, at in zip(stacks, group, strict=False)]
+        made = self._arrays[stepper] = (base, *found)
+        return made
+
+    @property
+    def previous(self) -> list[Any]:
+        """The registers before the last step."""
+        return _copied(self._before)
+
+    def leaving(self) -> list[Any]:
+        """Return the registers that are outputs."""
+        return [self.state[r] for r in self.loop.leaving]
 
     def totals(self) -> list[Any]:
         """Return the sums over all steps."""
@@ -173,42 +283,85 @@ class Runner:
     def stacked(self) -> list[Any]:
         """Return the stacked outputs."""
         found = []
-        for side, position in self._places:
-            if side == "written":
-                found.append(self._written[position])
-            else:
-                history = self._histories[position]
-                found.append(history[1:] if (side == "after") != self._layout.reverse else history[:-1])
+        for i, register in enumerate(self._ready.kept.places):
+            if register is None:
+                found.append(self._written[i])
+                continue
+            r, is_after = register
+            start, stop = self._extent(self.loop.stacked[i])
+            shift = (is_after != self.loop.reverse) - self._first
+            found.append(self._histories[r][start + shift : max(start, stop) + shift])
         return found
 
 
+def _copied(values: Sequence[Any]) -> list[Any]:
+    """Return arrays of their own."""
+    return [None if x is None else np.array(x) for x in values]
+
+
+class _Prepared(NamedTuple):
+    """What running a loop takes that does not depend on values."""
+
+    signature: Signature
+    kept: Kept
+    steppers: list[_Stepper]
+
+
+def _prepared(loop: Loop, shapes: tuple[Any, ...], watched: Fragment | None) -> _Prepared:
+    """Return it, found once for given sizes."""
+
+    def prepare() -> _Prepared:
+        signature, kept, plans = signature_of(loop, shapes), kept_of(loop), default_engine().plans
+        steppers = [
+            _Stepper(loop, kept, body, plans.plan_for(watched or body.fragment, given))
+            for body, given in zip(loop.bodies, signature.bodies, strict=True)
+        ]
+        return _Prepared(signature, kept, steppers)
+
+    found: _Prepared = found_once(loop, shapes, ("prepared", watched), prepare)
+    return found
+
+
+class _Stepper:
+    """One body of a loop with what it takes to run it."""
+
+    def __init__(self, loop: Loop, kept: Kept, body: Body, plan: Plan) -> None:
+        self.body, self.plan = body, plan
+        # Registers that have a history, and stacks that are written.
+        self.histories = [r for r in body.assigns if r in kept.histories]
+        self.written = [i for i in body.stacked if kept.places[i] is None]
+        # Whether it reads and assigns all registers in order, and whether its stacks have rows for all steps.
+        self.has_all = body.reads == body.assigns == tuple(range(loop.registers))
+        self.is_even = not any([*[loop.rows[i] for i in body.rows], *[loop.stacked[i] for i in self.written]])
+        first = len(body.assigns)
+        sums = range(first + len(body.stacked), first + len(body.stacked) + len(body.sums))
+        self.layout = Layout(
+            len(body.constants),
+            body.reads,
+            len(body.rows),
+            body.assigns,
+            tuple([body.assigns.index(r) for r in self.histories]),
+            tuple([first + body.stacked.index(i) for i in self.written]),
+            tuple(sums),
+            plan.fragment is not body.fragment,
+            loop.reverse,
+        )
+
+        self._drive: Drive | None = None
+
+    def drive(self, *, exact: bool) -> Drive:
+        if exact:
+            return simple_drive(self.plan, self.layout)
+        self._drive = self._drive or generated_drive(self.plan, self.layout)
+        return self._drive
+
+
 def _nothing(shape: Any, dtype: Any) -> Any:
-    """Return what a sum begins with."""
-    zeros = np.zeros(shape, dtype)
-    return RunningSum(zeros) if is_worth(shape, dtype) else zeros[()]
+    """Return what a sum begins with: -0.0, since adding it to a number changes nothing, not even the sign of zero."""
+    nothing = np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
+    return RunningSum(nothing) if is_worth(shape, dtype) else nothing[()]
 
 
 def _entering(arrays: Sequence[Any]) -> list[Any]:
     """Return arrays as a step takes them: where there are no axes, as numbers of NumPy's, which cost less."""
-    return [array[()] if np.ndim(array) == 0 else array for array in arrays]
-
-
-def _places(loop: Loop, outputs: Sequence[int]) -> tuple[list[tuple[str, int]], tuple[int, ...], tuple[int, ...]]:
-    """Tell where each stacked output is found; which carried values need a history, and which outputs are written.
-
-    What a step starts from is in the history of a carried value, and so is what it ends with, one row further.
-    """
-    before = {loop.constants + i: i for i in range(loop.carries)}
-    rows = range(loop.carries, loop.carries + loop.stacked)
-    histories = {carry: i for i, carry in enumerate({before[outputs[j]]: None for j in rows if outputs[j] in before})}
-    after = {outputs[i]: i for i in histories}
-    written: dict[int, int] = {}
-    places: list[tuple[str, int]] = []
-    for j in rows:
-        if outputs[j] in before:
-            places.append(("before", histories[before[outputs[j]]]))
-        elif outputs[j] in after:
-            places.append(("after", histories[after[outputs[j]]]))
-        else:
-            places.append(("written", written.setdefault(j, len(written))))
-    return places, tuple(histories), tuple(written)
+    return [array if array is None or np.ndim(array) else array[()] for array in arrays]

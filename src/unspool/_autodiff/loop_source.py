@@ -1,4 +1,4 @@
-"""The text of a loop: the steps of its body's plan inside a ``for``, with every value in a local variable.
+"""The text of a loop: the steps of a body's plan inside a ``for``, with every value in a local variable.
 
 Two things make it faster than calling the plan. Results that are kept are computed where they are kept, in a row of a
 stack. And a value without axes goes by two names: ``v``, a number of NumPy's, for arithmetic with other numbers, which
@@ -47,14 +47,16 @@ _PRODUCT = re.compile(r"v\d+(\.T)?\.dot\(v\d+(\.T)?\)|matmul\(v\d+(\.T)?, v\d+(\
 
 
 class Layout(NamedTuple):
-    """What becomes of the outputs of a body.
+    """What becomes of the inputs and outputs of a body.
 
     Attributes
     ----------
-    constants, carries, rows : int
-        How many inputs of each kind it has. Its first outputs are the carry.
+    constants, rows : int
+        How many inputs of each kind it has.
+    reads, assigns : tuple of int
+        The registers among its inputs, and those that its first outputs are for.
     histories : tuple of int
-        The carried values of which all states are kept.
+        The outputs for registers of which all states are kept.
     written, sums : tuple of int
         The outputs that are written row by row, and those that are added up.
     watched : bool
@@ -64,8 +66,9 @@ class Layout(NamedTuple):
     """
 
     constants: int
-    carries: int
+    reads: tuple[int, ...]
     rows: int
+    assigns: tuple[int, ...]
     histories: tuple[int, ...]
     written: tuple[int, ...]
     sums: tuple[int, ...]
@@ -107,10 +110,12 @@ def _spread_sums(
 
 
 def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[str]:
-    first, last = layout.constants, layout.constants + layout.carries
+    first, last = layout.constants, layout.constants + len(layout.reads)
     constants = [f"v{i}" for i in range(first)]
     carry = [f"v{i}" for i in range(first, last)]
-    before = [f"before{i}" for i in range(layout.carries)]
+    names = dict(zip(layout.reads, carry, strict=True))
+    assigned = [names.get(r, f"register{r}") for r in layout.assigns]
+    before = [f"before{r}" for r in layout.reads]
     stacks = [f"rows{i}" for i in range(layout.rows)]
     histories = [f"history{i}" for i in layout.histories]
     written = [f"written{j}" for j in layout.written]
@@ -123,7 +128,7 @@ def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[s
         *[f"{place} = v{slot}" for place, slot in places(layout, outputs) if place not in writer.done],
         *[writer.added(f"sum{j}", outputs[j]) for j in layout.sums if outputs[j] not in writer.spread],
         *_assign(before, carry),
-        *_assign(carry, [writer.carried(slot) for slot in outputs[: layout.carries]]),
+        *_assign(assigned, [writer.carried(slot) for slot in outputs[: len(assigned)]]),
     ]
     if layout.watched:
         step += [f"if v{outputs[-1]}:", "    stopped = True", "    break"]
@@ -142,7 +147,7 @@ def _text(layout: Layout, writer: _LoopWriter, outputs: Sequence[int]) -> list[s
         "    stopped = False",
         "    for k in indices:",
         *[f"        {line}" for line in step or ["pass"]],
-        f"    return k, stopped, [{', '.join(carry)}], [{', '.join(before)}], [{', '.join(sums)}]",
+        f"    return k, stopped, [{', '.join(assigned)}], [{', '.join(before)}], [{', '.join(sums)}]",
     ]
 
 
@@ -183,7 +188,7 @@ class _LoopWriter(Writer):
         self.done: set[str] = set()
         self.spread = spread
         self._held = held
-        self._first, self._last = layout.constants, layout.constants + layout.carries
+        self._first, self._last = layout.constants, layout.constants + len(layout.reads)
         self._inputs = len(fragment.dtypes)
         self._rows: dict[int, str] = {}
         self._fresh: set[int] = set()

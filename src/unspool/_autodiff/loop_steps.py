@@ -1,8 +1,9 @@
 """The derivative of one step of a loop, as the body of another loop.
 
-The body is applied to stand-ins and swept once, in reverse or forward. What arrives (cotangents of its outputs, or
+A body is applied to stand-ins and swept once, in reverse or forward. What arrives (cotangents of its outputs, or
 tangents of its inputs) and what leaves are grouped by kind: carried, row by row, or the same for all steps. The
-fragment that comes out is a body again.
+fragment that comes out is a body again. It reads what it needs of the step from the record of the loop; or, if it is
+*fused*, it makes the step itself beside the tangents.
 
 A cotangent that is masked is carried as two values, the numbers and what to keep, because an element that was never
 reached is not a zero, and the next step must know. What the body needs of the constants alone is computed before the
@@ -13,35 +14,27 @@ product of matrices after the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.accumulation import is_outer
 from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import zeros
-from unspool._autodiff.loop import Loop, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop import Body, Loop, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop_forms import MASKED, PARTS, STATE, Forms, form_of, split
 from unspool._autodiff.loop_simplify import simplified
+from unspool._autodiff.loop_targets import Sources, Targets, placed_term
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.walk import Walk, is_differentiable
-from unspool._dims import is_concrete
 from unspool._dtypes import BOOL
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment, capture, dependent_nodes
 from unspool._graph import Node
-from unspool._ops.contraction.contract import CONTRACT
-from unspool._ops.elementwise import ADD, MASK, mask
-from unspool._ops.layout import broadcast_to
-from unspool._ops.leaf import constant, placeholder
+from unspool._ops.elementwise import mask
+from unspool._ops.leaf import placeholder
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 ADJOINT, TANGENT = "adjoint", "tangent"
-
-# How a cotangent or tangent is passed on: not at all (None), as numbers, or as numbers and what to keep of them.
-PLAIN, MASKED = "plain", "masked"
-Forms = tuple[str | None, ...]
 
 
 class Groups(NamedTuple):
@@ -55,6 +48,8 @@ class Groups(NamedTuple):
 class Request(NamedTuple):
     """Which derivative of a body is wanted.
 
+    Carried entries are those of the registers that the body touches. For the others it is what the body reads or fills.
+
     Attributes
     ----------
     kind : {"adjoint", "tangent"}
@@ -64,12 +59,15 @@ class Request(NamedTuple):
         Which derivatives may leave: those of which inputs of an adjoint, of which outputs of a tangent.
     carry : forms, or None
         The forms in which the carry has to leave; by default as it comes out.
+    fused : bool
+        Whether the step is made beside its derivative.
     """
 
     kind: str
     arriving: Groups
     wanted: Groups
     carry: Forms | None = None
+    fused: bool = False
 
 
 class DerivedStep(NamedTuple):
@@ -77,125 +75,149 @@ class DerivedStep(NamedTuple):
 
     Attributes
     ----------
-    body : Fragment
-        Its inputs are constants, the carry and rows; its results the carry, rows, and terms of sums.
+    fragment : Fragment
+        Its inputs are constants, registers and rows; its results registers, rows, and terms of sums.
     constants, rows : tuple of (kind, position)
-        Where its inputs come from. Constants: a "constant" of the primal loop, something "made" of those, a "node", or
-        an arriving shared "number" or what to "keep" of it. Rows: a "row" or "stacked" output of the primal loop, an
+        Where its inputs come from. Constants: a "constant" of the primal body, something "made" of those, a "node", or
+        an arriving shared "number" or what to "keep" of it. Rows: a "row" or "stacked" output of the primal body, an
         arriving "number" or "keep".
     made : Fragment or None
         Computes what is made of the constants.
+    reads, assigns : tuple of (int, part)
+        Its registers: a position among those that the primal body touches, and which part it is.
     carry : forms
-        In which the carry leaves.
+        In which the carry leaves, for each register that the primal body touches.
+    stacked, sums : int
+        Numbers of rows and of terms of sums that leave.
     leaving_rows : tuple
         Per place where a row may be wanted: None, ("plain", i) or ("masked", i, j), positions among its row outputs.
-    sums : tuple of tuple
+    terms : tuple of tuple
         Per place where a sum may be wanted, its terms: ("plain", i) or ("masked", i, j), with positions among its sums,
-        or ("outer", subscripts, left, right), where a factor is ("in", i) or ("out", i): a row input or output.
-    counts : (int, int, int)
-        Numbers of carried values, rows and sums that leave.
+        or ("outer", subscripts, left, right, dtypes), where a factor is ("in", i) or ("out", i): a row input or output.
     """
 
-    body: Fragment
+    fragment: Fragment
     constants: tuple[tuple[str, Any], ...]
     rows: tuple[tuple[str, Any], ...]
     made: Fragment | None
+    reads: tuple[tuple[int, str], ...]
+    assigns: tuple[tuple[int, str], ...]
     carry: Forms
+    stacked: int
+    sums: int
     leaving_rows: tuple[tuple[Any, ...] | None, ...]
-    sums: tuple[tuple[tuple[Any, ...], ...], ...]
-    counts: tuple[int, int, int]
+    terms: tuple[tuple[tuple[Any, ...], ...], ...]
 
 
-def derived_step(loop: Loop, shapes: tuple[Any, ...], request: Request) -> DerivedStep:
-    """Return a derivative of the body of a recorded loop, derived once for given sizes."""
-    plan = body_plan(loop.body, shapes)
-    key = (request, loop[1:6])
+def derived_step(body: Body, shapes: tuple[Any, ...], request: Request) -> DerivedStep:
+    """Return a derivative of a body of a recorded loop, derived once for given sizes."""
+    plan = body_plan(body.fragment, shapes)
 
     def derive() -> DerivedStep:
         default_engine().statistics.derivatives += plan is not None
-        return _Derivation(loop, shapes, request).describe()
+        return _Derivation(body, shapes, request).describe()
 
-    made: DerivedStep = derive_once(plan, key, derive)
+    made: DerivedStep = derive_once(plan, (request, _wiring(body)), derive)
     return made
 
 
-def form_of(tensor: Tensor | None) -> str | None:
-    """Return how a cotangent or tangent is passed on."""
-    return None if tensor is None else MASKED if tensor.op is MASK else PLAIN
-
-
-class Like(NamedTuple):
-    """What a cotangent is shaped like."""
-
-    shape: Any
-    dtype: Any
-
-
-def split(tensor: Tensor | None, form: str | None, like: Node | Like) -> list[Tensor]:
-    """Return a cotangent of something as the tensors that a form has."""
-    if form is None:
-        return []
-    if tensor is None:
-        tensor = mask(zeros(like.shape, like.dtype), broadcast_to(constant(False), like.shape))
-    if form == PLAIN:
-        return [tensor]
-    number, keep = tensor.inputs if tensor.op is MASK else (tensor, constant(True))
-    return [number, broadcast_to(keep, like.shape)]  # type: ignore[list-item]
+def _wiring(body: Body) -> tuple[Any, ...]:
+    """Return all that a derivative of a body depends on beside its fragment."""
+    touched = body.touched
+    registers = [tuple(map(touched.index, group)) for group in (body.reads, body.assigns)]
+    return (*registers, len(body.constants), len(body.rows), len(body.stacked), len(body.sums))
 
 
 def grouped(loop: Loop, values: Sequence[Any], *, at_inputs: bool) -> Groups:
-    """Group values, one per input or one per output of a loop, by kind."""
+    """Group values, one per input or output of a loop, by kind; carried ones by register, ``None`` for no value."""
+    first = loop.constants if at_inputs else 0
+    registers = loop.entering if at_inputs else loop.leaving
+    last = first + len(registers)
+    carried: list[Any] = [None] * loop.registers
+    for r, value in zip(registers, values[first:last], strict=True):
+        carried[r] = value
     if at_inputs:
-        first, last = loop.constants, loop.constants + loop.carries
-        return Groups(tuple(values[first:last]), tuple(values[last:]), tuple(values[:first]))
-    first, last = loop.carries, loop.carries + loop.stacked
-    return Groups(tuple(values[:first]), tuple(values[first:last]), tuple(values[last:]))
+        return Groups(tuple(carried), tuple(values[last:]), tuple(values[:first]))
+    end = last + len(loop.stacked)
+    return Groups(tuple(carried), tuple(values[last:end]), tuple(values[end:]))
 
 
-def active_carries(loop: Loop, shapes: tuple[Any, ...], wanted: Groups) -> tuple[bool, ...]:
-    """Return which carried values depend, in some step, on an input that an adjoint is wanted for."""
-    plan = body_plan(loop.body, shapes)
-    key = ("active", wanted, loop[1:6])
+def at_body(body: Body, groups: Groups, *, at_inputs: bool) -> Groups:
+    """Return of what belongs to a loop what belongs to one body."""
+    carried = tuple([groups.carried[r] for r in body.touched])
+    if at_inputs:
+        return Groups(
+            carried, *[tuple([g[i] for i in at]) for g, at in zip(groups[1:], (body.rows, body.constants), strict=True)]
+        )
+    return Groups(
+        carried, *[tuple([g[i] for i in at]) for g, at in zip(groups[1:], (body.stacked, body.sums), strict=True)]
+    )
+
+
+def _placed_body(body: Body, shapes: tuple[Any, ...]) -> tuple[Groups, Groups]:
+    """Return a body on stand-ins: its inputs and its outputs, by kind.
+
+    A register that it assigns and does not read has no node before, one that it only reads has the same after.
+    """
+    inputs = stand_ins(body.fragment, shapes)
+    outputs = apply_fragment(body.fragment, inputs)
+    first, last = len(body.constants), len(body.constants) + len(body.reads)
+    before = dict(zip(body.reads, inputs[first:last], strict=True))
+    after = before | dict(zip(body.assigns, outputs, strict=False))
+    into = Groups(tuple([before.get(r) for r in body.touched]), tuple(inputs[last:]), tuple(inputs[:first]))
+    start, stop = len(body.assigns), len(body.assigns) + len(body.stacked)
+    return into, Groups(tuple([after[r] for r in body.touched]), tuple(outputs[start:stop]), tuple(outputs[stop:]))
+
+
+def active_registers(loop: Loop, shapes: Sequence[tuple[Any, ...]], wanted: Groups) -> tuple[bool, ...]:
+    """Return which registers depend, in some step, on an input that an adjoint is wanted for."""
+    active = [bool(flag) for flag in wanted.carried]
+    while True:
+        before = list(active)
+        for body, given in zip(loop.bodies, shapes, strict=True):
+            flags = at_body(body, wanted._replace(carried=tuple(active)), at_inputs=True)
+            for r, is_reached in zip(body.touched, _reached(body, given, flags), strict=True):
+                active[r] = active[r] or is_reached
+        if active == before:
+            return tuple(active)
+
+
+def _reached(body: Body, shapes: tuple[Any, ...], flags: Groups) -> tuple[bool, ...]:
+    """Return which registers depend, after a step, on inputs that are flagged."""
+    plan = body_plan(body.fragment, shapes)
+    key = ("reached", flags, _wiring(body))
     if plan is not None and key in plan.derivatives:
         found: tuple[bool, ...] = plan.derivatives[key]
         return found
-    inputs = stand_ins(loop.body, shapes)
-    places = grouped(loop, inputs, at_inputs=True)
-    carry = apply_fragment(loop.body, inputs)[: loop.carries]
-    active = wanted.carried
-    while True:
-        flags = wanted._replace(carried=active)
-        variables = [
-            x for group, flag in zip(places, flags, strict=True) for x, f in zip(group, flag, strict=True) if f
-        ]
-        reached = Walk(carry, variables).active
-        grown = tuple([a or (x.id in reached and is_differentiable(x)) for a, x in zip(active, carry, strict=True)])
-        if grown == active:
-            break
-        active = grown
+    into, out_of = _placed_body(body, shapes)
+    places = [(x, flag) for group in zip(into, flags, strict=True) for x, flag in zip(*group, strict=True)]
+    active = Walk(list(out_of.carried), [x for x, flag in places if flag and x is not None]).active
+    found = tuple([x.id in active and is_differentiable(x) for x in out_of.carried])
     if plan is not None:
-        plan.derivatives[key] = active
-    return active
+        plan.derivatives[key] = found
+    return found
 
 
 class _Derivation:
     """The body of a loop on stand-ins, what arrives, and what a sweep makes of it."""
 
-    def __init__(self, loop: Loop, shapes: tuple[Any, ...], request: Request) -> None:
+    def __init__(self, body: Body, shapes: tuple[Any, ...], request: Request) -> None:
         self.request = request
-        inputs = stand_ins(loop.body, shapes)
-        into = grouped(loop, inputs, at_inputs=True)
-        out_of = grouped(loop, apply_fragment(loop.body, inputs), at_inputs=False)
+        into, out_of = _placed_body(body, shapes)
         # The places of what arrives and of what leaves.
         self.here, self.there = (out_of, into) if request.kind == ADJOINT else (into, out_of)
-        # What the new body can read: values that stay the same, rows, each with where it comes from, and its carry.
-        self.same = _Sources(into.shared, "constant")
-        self.rows = _Sources(out_of.rows, "stacked")
+        # What the new body can read: values that stay the same, rows, each with where it comes from, and registers.
+        self.same = Sources(into.shared, "constant")
+        self.rows = Sources(() if request.fused else out_of.rows, "stacked")
         self.rows.add(into.rows, "row")
-        self.carry: list[Node] = []
+        self.carry: dict[tuple[int, str], Node] = {}
+        self._assigned: dict[tuple[int, str], Node] = {}
+        if request.fused:
+            self.carry = {(i, STATE): x for i, x in enumerate(into.carried) if x is not None}
+            self._assigned = {(i, STATE): x for i, x in enumerate(out_of.carried)}
         self.arriving = Groups(self._arriving(0, None), self._arriving(1, self.rows), self._arriving(2, self.same))
 
-    def _arriving(self, group: int, sources: _Sources | None) -> tuple[Tensor | None, ...]:
+    def _arriving(self, group: int, sources: Sources | None) -> tuple[Tensor | None, ...]:
         """Return stand-ins for what arrives of one kind."""
         made: list[Tensor | None] = []
         for i, (node, form) in enumerate(zip(self.here[group], self.request.arriving[group], strict=True)):
@@ -205,29 +227,30 @@ class _Derivation:
             parts = [placeholder(node.shape, node.dtype)]
             if form == MASKED:
                 parts.append(placeholder(node.shape, BOOL))
-            if sources is None:
-                self.carry += parts
-            else:
-                for part, name in zip(parts, ("number", "keep"), strict=False):
+            for part, name in zip(parts, PARTS[form], strict=True):
+                if sources is None:
+                    self.carry[i, name] = part
+                else:
                     sources.enter(part, name, i)
             made.append(mask(*parts) if form == MASKED else parts[0])
         return tuple(made)
 
     def _sweep(self) -> Groups:
         """Return what leaves, as graph on the stand-ins."""
-        nodes = [x for group in self.here for x in group]
+        nodes: list[Any] = [x for group in self.here for x in group]
         given = [x for group in self.arriving for x in group]
         places: list[Any] = [x for group in self.there for x in group]
-        wanted = [flag for group in self.request.wanted for flag in group]
+        flags = [flag for group in self.request.wanted for flag in group]
+        wanted = [flag and x is not None for x, flag in zip(places, flags, strict=True)]
         leaving = [x for x, flag in zip(places, wanted, strict=True) if flag]
+        reached = [(x, ct) for x, ct in zip(nodes, given, strict=True) if ct is not None]
         if self.request.kind == TANGENT:
-            derivatives = pushforward(leaving, nodes, given)
+            derivatives = pushforward(leaving, [x for x, _ in reached], [t for _, t in reached])
         else:
-            reached = [(x, ct) for x, ct in zip(nodes, given, strict=True) if ct is not None]
             derivatives = pullback([x for x, _ in reached], [ct for _, ct in reached], leaving)
         rest = iter(derivatives)
         found: list[Any] = [next(rest) if flag else None for flag in wanted]
-        found = simplified(found, self.carry, self.rows.nodes)
+        found = simplified(found, list(self.carry.values()), self.rows.nodes)
         first, last = len(self.there.carried), len(self.there.carried) + len(self.there.rows)
         return Groups(tuple(found[:first]), tuple(found[first:last]), tuple(found[last:]))
 
@@ -235,30 +258,36 @@ class _Derivation:
         """Describe what the sweep found as a body."""
         found = self._sweep()
         forms = self.request.carry or tuple(map(form_of, found.carried))
-        targets = _Targets()
-        for tensor, form, node in zip(found.carried, forms, self.there.carried, strict=True):
-            targets.carry += split(tensor, form, node)
+        likes = self.here.carried if self.request.kind == ADJOINT else self.there.carried
+        for i, (tensor, form) in enumerate(zip(found.carried, forms, strict=True)):
+            for name, part in zip(PARTS[form], split(tensor, form, likes[i]), strict=True):
+                self._assigned[i, name] = part
+        # What leaves as it came stays where it is.
+        assigned = {key: part for key, part in self._assigned.items() if part is not self.carry.get(key)}
+        targets = Targets(list(assigned.values()))
         leaving = tuple([targets.add_row(x, node) for x, node in zip(found.rows, self.there.rows, strict=True)])
-        sums = tuple(
-            [targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)]
-        )
+        terms = [targets.add_sum(x, node, self.rows) for x, node in zip(found.shared, self.there.shared, strict=True)]
         wanted = targets.all()
-        used = capture([], wanted, [*self.carry, *self.rows.nodes]).inputs
-        carried = {node.id for node in self.carry}
+        used = capture([], wanted, [*self.carry.values(), *self.rows.nodes]).inputs
+        names = {node.id: key for key, node in self.carry.items()}
+        carry = [node for node in used if node.id in names]
         rows = [node for node in (*used, *targets.read) if node.id in self.rows.places]
         rows = list({node.id: node for node in rows}.values())
-        constants = [node for node in used if node.id not in self.rows.places and node.id not in carried]
+        constants = [node for node in used if node.id not in self.rows.places and node.id not in names]
         made, sources = self._made(constants)
         position = {node.id: i for i, node in enumerate(rows)}
         return DerivedStep(
-            capture([*constants, *self.carry, *rows], wanted).fragment,
+            capture([*constants, *carry, *rows], wanted).fragment,
             sources,
             tuple([self.rows.places[node.id] for node in rows]),
             made,
+            tuple([names[node.id] for node in carry]),
+            tuple(assigned),
             forms,
+            len(targets.rows),
+            len(targets.sums),
             leaving,
-            tuple([tuple([_placed(term, position) for term in terms]) for terms in sums]),
-            (len(targets.carry), len(targets.rows), len(targets.sums)),
+            tuple([tuple([placed_term(term, position) for term in group]) for group in terms]),
         )
 
     def _made(self, constants: Sequence[Node]) -> tuple[Fragment | None, tuple[tuple[str, Any], ...]]:
@@ -275,95 +304,3 @@ class _Derivation:
             else:
                 sources.append(("node", node))
         return (capture(self.same.nodes, made).fragment if made else None), tuple(sources)
-
-
-class _Sources:
-    """Nodes that a body may read, and where each comes from."""
-
-    def __init__(self, nodes: Sequence[Node], kind: str) -> None:
-        self.nodes: list[Node] = []
-        self.places: dict[int, tuple[str, Any]] = {}
-        self.add(nodes, kind)
-
-    def add(self, nodes: Sequence[Node], kind: str) -> None:
-        for i, node in enumerate(nodes):
-            self.enter(node, kind, i)
-
-    def enter(self, node: Node, kind: str, position: int) -> None:
-        self.nodes.append(node)
-        self.places[node.id] = (kind, position)
-
-
-class _Targets:
-    """What leaves a body, by kind; ``read`` are rows that are used after the loop as they came in."""
-
-    def __init__(self) -> None:
-        self.carry: list[Node] = []
-        self.rows: list[Node] = []
-        self.sums: list[Node] = []
-        self.read: list[Node] = []
-
-    def all(self) -> list[Node]:
-        return [*self.carry, *self.rows, *self.sums]
-
-    def add_row(self, tensor: Tensor | None, node: Node) -> tuple[Any, ...] | None:
-        form = form_of(tensor)
-        first = len(self.rows)
-        self.rows += split(tensor, form, node)
-        return None if form is None else (form, *range(first, len(self.rows)))
-
-    def add_sum(self, tensor: Tensor | None, node: Node, rows: _Sources) -> list[tuple[Any, ...]]:
-        if tensor is None:
-            return []
-        terms: list[tuple[Any, ...]] = []
-        for term in _terms(tensor):
-            if _is_gathered(term):
-                terms.append(("outer", term.params["subscripts"], *[self._factor(x, rows) for x in term.inputs]))
-                continue
-            form = form_of(term)
-            first = len(self.sums)
-            self.sums += split(term, form, node)
-            if form == MASKED:
-                # What one step leaves out may be there in another: only what is kept is added up.
-                self.sums[first] = term
-            terms.append((form, *range(first, len(self.sums))))
-        return terms
-
-    def _factor(self, factor: Node, rows: _Sources) -> tuple[str, Any]:
-        if factor.id in rows.places:
-            self.read.append(factor)
-            return ("in", factor.id)
-        self.rows.append(factor)
-        return ("out", len(self.rows) - 1)
-
-
-def _terms(tensor: Tensor) -> list[Tensor]:
-    """Return the terms of a sum if there are outer products among them, else the sum itself."""
-    terms: list[Any] = []
-    stack: list[Any] = [tensor]
-    while stack:
-        term = stack.pop()
-        if term.op is ADD and all(x.shape == term.shape and x.dtype == term.dtype for x in term.inputs):
-            stack += reversed(term.inputs)
-        else:
-            terms.append(term)
-    return terms if any(map(_is_gathered, terms)) else [tensor]
-
-
-def _is_gathered(term: Tensor) -> bool:
-    """Whether a term is an outer product whose factors take less memory than their product."""
-    if term.op is not CONTRACT or not is_outer(term.params["subscripts"]):
-        return False
-    shapes = [factor.shape for factor in term.inputs]
-    if not all(map(is_concrete, shapes)):
-        return True
-    left, right = map(prod, shapes)
-    return bool(left + right <= left * right)
-
-
-def _placed(term: tuple[Any, ...], position: dict[int, int]) -> tuple[Any, ...]:
-    """Return a term with rows by position instead of by node."""
-    if term[0] != "outer":
-        return term
-    factors = [("in", position[key]) if kind == "in" else (kind, key) for kind, key in term[2:]]
-    return ("outer", term[1], *factors)

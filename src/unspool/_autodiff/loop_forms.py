@@ -1,0 +1,46 @@
+"""In which forms a cotangent or tangent goes from step to step: not at all, as numbers, or masked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unspool._autodiff.identity import zeros
+from unspool._graph import Node
+from unspool._ops.elementwise import MASK, mask
+from unspool._ops.layout import broadcast_to
+from unspool._ops.leaf import constant
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+# How a cotangent or tangent is passed on: not at all (None), as numbers, or as numbers and what to keep of them.
+PLAIN, MASKED = "plain", "masked"
+Forms = tuple[str | None, ...]
+
+# What a register of a derivative is: the register of the loop itself, or a part of its cotangent or tangent.
+STATE, NUMBER, KEEP = "state", "number", "keep"
+PARTS: dict[str | None, tuple[str, ...]] = {None: (), PLAIN: (NUMBER,), MASKED: (NUMBER, KEEP)}
+
+
+def form_of(tensor: Tensor | None) -> str | None:
+    """Return how a cotangent or tangent is passed on."""
+    return None if tensor is None else MASKED if tensor.op is MASK else PLAIN
+
+
+class Like(NamedTuple):
+    """What a cotangent is shaped like."""
+
+    shape: Any
+    dtype: Any
+
+
+def split(tensor: Tensor | None, form: str | None, like: Node | Like) -> list[Tensor]:
+    """Return a cotangent of something as the tensors that a form has."""
+    if form is None:
+        return []
+    if tensor is None:
+        tensor = mask(zeros(like.shape, like.dtype), broadcast_to(constant(False), like.shape))
+    if form == PLAIN:
+        return [tensor]
+    number, keep = tensor.inputs if tensor.op is MASK else (tensor, constant(True))
+    return [number, broadcast_to(keep, like.shape)]  # type: ignore[list-item]
