@@ -18,7 +18,7 @@ def hmc() -> Forms:
 
     PyTorch gets the same random numbers as a table and does not draw.
     """
-    leaps, h = 3, 0.4
+    leaps, h = 3, 0.8
 
     def drawn(k: int, shape: tuple[int, ...]) -> tuple[us.Tensor, us.Tensor]:
         """Return the momentum of a step, and the number that decides whether its proposal is taken."""
