@@ -5,7 +5,7 @@ A kind of ``bench/zoo`` reads numbers through ``read`` and shows the tensors of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import unspool as us
@@ -15,8 +15,8 @@ from bench.zoo.kind import Data, Kind
 class Noted:
     """Reads numbers and notes them; `again` is a ``read`` that gives them back without looking at a tensor."""
 
-    def __init__(self) -> None:
-        self.numbers: list[float] = []
+    def __init__(self, numbers: Iterable[float] = ()) -> None:
+        self.numbers = list(numbers)
 
     def __call__(self, tensor: us.Tensor) -> float:
         self.numbers.append(float(tensor))
