@@ -27,8 +27,8 @@ from tests.test_random_forms import check
 from tests.test_random_programs import LARGEST, by_tape, close, curved, fixed_at
 
 # How many of each kind of program run in the suite, and how many at night.
-PROGRAMS, AT_NIGHT = 70, 1000
-BUDGETED, BUDGETED_AT_NIGHT = 40, 400
+PROGRAMS, AT_NIGHT = 120, 1000
+BUDGETED, BUDGETED_AT_NIGHT = 80, 400
 
 KINDS = ("smooth", "layout", "linalg", "complex")
 
