@@ -16,6 +16,11 @@ import numpy as np
 import pytest
 
 import unspool as us
+from bench.suite import b13_zoo, plots
+from bench.suite.bars import judge
+from bench.suite.report import by_case
+from bench.suite.results import measured
+from bench.suite.workload import Options
 from bench.zoo import KINDS
 from bench.zoo.kind import FAR, answer
 from bench.zoo.measure import Budgeted, Found
@@ -186,3 +191,35 @@ def test_a_row_of_the_table_tells_what_is_not_known_and_what_went_wrong() -> Non
     told = line(Found("slow", 100, None, 5.0, None, None, Budgeted(100, 120, 1.5, None, same=False)))
     assert told.split() == ["slow", "100", "–", "5.0", "–", "–", "–", "1.50", "BITS", "OVER"]
     assert "refused: needs more" in line(Found("slow", 100, None, 5.0, None, None, Budgeted(100, refusal="needs more")))
+
+
+# --- in the suite -----------------------------------------------------------------------------------------------------
+
+TWO = [
+    {"kind": "fast", "steps": 10, "error": 1e-15, "ours": 2.0, "theirs": 8.0, "growth": 1.0},
+    {"kind": "slow", "steps": 10, "error": 1e-15, "ours": 18.0, "theirs": 8.0, "growth": None},
+]
+
+
+def test_the_suite_shows_all_kinds_together_the_worst_and_each() -> None:
+    rows = b13_zoo.rows_of(TWO, Options())
+    assert list(by_case(rows)) == ["all kinds", "the worst kind", "fast", "slow"]
+    found = measured(b13_zoo.WORKLOAD, rows, Options())
+    assert list(found.cases()) == ["all kinds", "the worst kind"]
+    verdicts = judge(b13_zoo.WORKLOAD, rows, Options())
+    assert [(verdict.state, round(verdict.measured or 0.0, 6)) for verdict in verdicts] == [
+        ("missed", 0.75),
+        ("missed", 2.25),
+    ]
+
+
+def test_the_suite_names_pytorch_where_it_is_missing() -> None:
+    rows = b13_zoo.rows_of([{**each, "theirs": None} for each in TWO], Options())
+    assert {row.state for row in rows if row.form == "PyTorch"} == {"missing"}
+    assert {row.state for row in rows if row.form != "PyTorch"} == {"ok"}
+
+
+def test_kinds_are_drawn_by_their_ratios(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = measured(b13_zoo.WORKLOAD, b13_zoo.rows_of(TWO, Options()), Options())
+    assert [path.name for path in plots.draw({"B13": found}, tmp_path)] == ["b13.png", "summary.png"]
