@@ -8,7 +8,7 @@
 #   make test-nightly  what is left out of the suite because it takes long
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
-#   make bench-parts  measure overhead, loops, linear algebra, schedules, memory and the tables of the networks
+#   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
 
@@ -16,8 +16,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 WORKLOAD ?=
 SIZE ?= medium
-PARTS ?= overhead loops gradient_in_loop linalg schedules memory nan_in_peers networks_als networks_ctmrg networks_dmrg \
-	networks_tebd networks_transport networks_trg
+PARTS ?= overhead loops gradient_in_loop zoo/run linalg schedules memory nan_in_peers networks_als networks_ctmrg \
+	networks_dmrg networks_tebd networks_transport networks_trg
 
 # An environment belongs to one version of Python, and .venv to that of the first call.
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')

@@ -34,6 +34,7 @@ from tests.engine.budgets import (
     same_bits,
     settle,
     within,
+    without_thresholds,
 )
 from tests.test_random_programs import KINDS, Reference, program_of, run
 
@@ -326,13 +327,7 @@ def test_what_works_works_again_and_with_more(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_programs_are_the_same_under_random_budgets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The arrays of these programs are so small that the engine would not let them go.
-    for module in [module for name, module in sys.modules.items() if name.startswith("unspool._engine")]:
-        if hasattr(module, "TINY"):
-            monkeypatch.setattr(module, "TINY", 0)
-    monkeypatch.setattr("unspool._engine.matching.LARGE", 1)
-    monkeypatch.setattr("unspool._engine.engine.LARGE", 1)
-    us.clear_caches()
+    without_thresholds(monkeypatch)
     arrays = KINDS[kind].leaves
 
     @settings(max_examples=30)

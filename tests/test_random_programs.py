@@ -225,7 +225,7 @@ COMPLEX: dict[str, Operation] = {
     "real": lambda xp, a, b: xp.real(a),
     "imag": lambda xp, a, b: xp.imag(a) + 0.5 * b,
     "modulus": lambda xp, a, b: xp.abs(a + 3.0) * b,
-    "turn": lambda xp, a, b: (0.5 + 0.5j) * a,
+    "turn": lambda xp, a, b: a * (0.5 + 0.5j),  # in this order: a Python number first makes a Python number
     "over modulus": lambda xp, a, b: a / (2.0 + xp.abs(b) ** 2),
 }
 EVERY_ONE = {**ELEMENTWISE, **MASKED, **LAYOUT, **REDUCTIONS, **LINALG, **COMPLEX}

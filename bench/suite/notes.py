@@ -101,6 +101,14 @@ _WORDS = {
         """The first loop of a process imports the parts of unspool that it needs, and generates code for its step. HIPS
         autograd does neither.""",
     ),
+    "B13": (
+        """Many small loops, each with something that a loop of a user has: a row of a table, a batch of its own size, a
+        gradient inside, a history, a branch, steps that are rejected. Sizes are small, so that what counts is what a
+        library adds to a step.""",
+        """A loop is fast where the engine recognises that its steps are alike. Many of these differ from step to step
+        in something that it does not look past: a number, an index, a size, what is held. Such a step is recorded and
+        run operation by operation.""",
+    ),
 }
 
 NOTES = {key: Note(*(" ".join(text.split()) for text in words)) for key, words in _WORDS.items()}

@@ -24,7 +24,7 @@ if __package__ in (None, ""):
 from bench.suite import report, results
 from bench.suite.lines import described
 from bench.suite.notes import NOTES
-from bench.suite.report import STATES, Amount, at_the_end, by_case, cells, fastest, markdown, ratio, times
+from bench.suite.report import STATES, Amount, by_case, cells, fastest, markdown, ratio, times
 from bench.suite.results import Measured, Results
 from bench.suite.run import available
 from bench.suite.workload import Row
@@ -103,7 +103,7 @@ def _score(found: Results) -> str:
 def _cases(found: Results) -> Iterator[tuple[str, str, list[Row]]]:
     """Yield key, case and rows of every line of the table; of a curve only the end."""
     for key, workload in found.workloads.items():
-        for case, rows in by_case(at_the_end(workload.rows)).items():
+        for case, rows in workload.cases().items():
             yield key, case, rows
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.suite.lines import line_of
-from bench.suite.report import STATES, Amount, at_the_end, by_case, duration, fastest, ratio, volume
+from bench.suite.report import STATES, Amount, by_case, duration, fastest, ratio, volume
 from bench.suite.results import Measured
 from bench.suite.workload import Row
 
@@ -62,6 +62,9 @@ def _save(figure: Any, path: Path) -> Path:
 def _picture(workload: Measured) -> Any:
     if not any(row.seconds is not None for row in workload.rows):
         return None
+    if workload.plot == "kinds":
+        ratios = _ratios_of(by_case(workload.rows))
+        return _overview(ratios) if ratios else None
     if workload.plot != "bars" and any(row.x is not None for row in workload.rows):
         return _curves(workload)
     return _bars(workload)
@@ -257,18 +260,23 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 def _ratios(workloads: dict[str, Measured]) -> dict[str, dict[str, float]]:
     """Return ours divided by theirs, for each workload and whom there is; of a curve for its end."""
+    return _ratios_of(
+        {workload.short(case): rows for workload in workloads.values() for case, rows in workload.cases().items()}
+    )
+
+
+def _ratios_of(cases: dict[str, list[Row]]) -> dict[str, dict[str, float]]:
     found = {}
-    for workload in workloads.values():
-        for case, rows in by_case(at_the_end(workload.rows)).items():
-            ours = fastest(rows, "ours")
-            theirs = {
-                "peer": fastest(rows, "peer"),
-                "torch": fastest((row for row in rows if row.library == "torch"), "peer"),
-                "limit": fastest(rows, "limit"),
-            }
-            told = {name: number for name, row in theirs.items() if (number := ratio(ours, row)) is not None}
-            if told:
-                found[workload.short(case)] = told
+    for name, rows in cases.items():
+        ours = fastest(rows, "ours")
+        theirs = {
+            "peer": fastest(rows, "peer"),
+            "torch": fastest((row for row in rows if row.library == "torch"), "peer"),
+            "limit": fastest(rows, "limit"),
+        }
+        told = {whom: number for whom, row in theirs.items() if (number := ratio(ours, row)) is not None}
+        if told:
+            found[name] = told
     return found
 
 

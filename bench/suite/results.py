@@ -17,6 +17,7 @@ from typing import Any
 
 from bench import harness
 from bench.suite.bars import Verdict
+from bench.suite.report import at_the_end, by_case
 from bench.suite.workload import PACKAGES, Options, Plot, Row, Special, Workload
 
 
@@ -31,6 +32,12 @@ class Measured:
     plot: Plot = "bars"
     axis: str = ""
     seconds: float = 0.0
+    glance: list[str] = field(default_factory=list)
+
+    def cases(self) -> dict[str, list[Row]]:
+        """Return the rows that stand for the workload among others, by case: of a curve the end."""
+        found = by_case(at_the_end(self.rows))
+        return {case: rows for case, rows in found.items() if not self.glance or case in self.glance}
 
     def short(self, case: str = "") -> str:
         """Return key and title up to the first comma or colon, and a case of it."""
@@ -47,7 +54,8 @@ class Measured:
 def measured(workload: Workload | Special, rows: list[Row], options: Options, seconds: float = 0.0) -> Measured:
     """Return what was measured of a workload, with what is needed to show it."""
     if isinstance(workload, Special):
-        return Measured(workload.key, workload.title, rows, {}, workload.plot, workload.axis, seconds)
+        shown = list(workload.glance)
+        return Measured(workload.key, workload.title, rows, {}, workload.plot, workload.axis, seconds, shown)
     return Measured(workload.key, workload.title, rows, workload.sizes[options.size], seconds=seconds)
 
 
@@ -67,8 +75,8 @@ class Results:
 
     @property
     def rows(self) -> dict[str, list[Row]]:
-        """The rows by key."""
-        return {key: workload.rows for key, workload in self.workloads.items()}
+        """The rows that stand for the workloads, by key."""
+        return {key: [row for rows in one.cases().values() for row in rows] for key, one in self.workloads.items()}
 
     @property
     def everything(self) -> list[Row]:

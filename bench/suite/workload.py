@@ -84,7 +84,7 @@ PACKAGES = {
 }
 
 Kind = Literal["ours", "peer", "limit"]
-Plot = Literal["bars", "growth", "budget"]
+Plot = Literal["bars", "growth", "budget", "kinds"]
 Quantity = Literal["time", "memory", "first", "right"]
 
 
@@ -248,8 +248,9 @@ class Special:
 
     ``bench.suite.measure.measure(workload, options, parameters, case=…, x=…)`` is the common protocol, for a special
     that runs it at many points. ``plot`` chooses the picture: "bars" of time and memory, "growth" of both
-    against ``x``, with a line for each form, or "budget", the same with ``x`` the budget as a share. ``axis`` names
-    ``x``.
+    against ``x``, with a line for each form, "budget", the same with ``x`` the budget as a share, or "kinds", the
+    ratios of all cases. ``axis`` names ``x``. ``glance`` has the cases that stand for the workload where all workloads
+    are shown together; without it, all of them.
     """
 
     key: str
@@ -258,3 +259,4 @@ class Special:
     bars: tuple[Bar, ...] = ()
     plot: Plot = "bars"
     axis: str = ""
+    glance: tuple[str, ...] = ()

@@ -149,6 +149,16 @@ def set_back() -> None:
     ledger.guard = ledger.timeline = None
 
 
+def without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the engine evict arrays however small they are."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("unspool._engine")]:
+        if hasattr(module, "TINY"):
+            monkeypatch.setattr(module, "TINY", 0)
+    monkeypatch.setattr("unspool._engine.matching.LARGE", 1)
+    monkeypatch.setattr("unspool._engine.engine.LARGE", 1)
+    us.clear_caches()
+
+
 def settle() -> None:
     """Set the budget back, and let go of what a test that failed has left."""
     set_back()
