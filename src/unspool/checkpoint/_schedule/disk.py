@@ -3,8 +3,9 @@
 Every P-th state is written as the loop passes it, so the length need not be known, and memory serves one period at a
 time: each is read once and reversed as a loop of its own, all room being leaves and states of it. The tail of the loop
 stays in memory. Aupy, Herrmann, Hovland and Robert (SIAM J. Sci. Comput. 38, 2016) have the optimum for a disk without
-limit, and that a period is asymptotically as good. The cost of a step (f(P) + write + read) / P falls as long as the
-slope of f is below it, and the slope changes only at a reach: so the best period is a reach.
+limit; Aupy and Herrmann (Optim. Methods Softw. 32, 2017) show that it becomes periodic. The cost of a step, (f(P) +
+write + read) / P, falls as long as the slope of f is below it, and the slope changes only at a reach: so the best
+period is a reach.
 """
 
 from __future__ import annotations

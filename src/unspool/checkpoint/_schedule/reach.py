@@ -4,8 +4,7 @@ States are placed as Griewank and Walther place them (Algorithm 799: revolve, AC
 tree all room that is left becomes tape, so a leaf is a run of steps that are taped and reversed at once. Maddison (J.
 Comp. Sci. 82, 2024) has the exact optimum of such mixed storage as a table in steps² · room; this has closed forms.
 
-With room for c states more beside that which a stretch starts from, and each step run at most ρ times beside its
-first:
+With room for c states more beside that which a stretch starts from, and each step run at most ρ times to reverse it:
 
     b(c, 1) = 1 + ((c + 1)·state + rest) // (state + residual)      a leaf; the last step is taped in the workspace
     b(c, ρ) = b(c, ρ − 1) + b(c − 1, ρ),  b(−1, ρ) = 1               the reach: one cumulative sum for each ρ
