@@ -20,7 +20,7 @@ from unspool._dims import is_concrete
 from unspool._engine.buffers import aligned
 from unspool._ops.contraction.contract import CONTRACT, form_of, record, split_subscripts
 from unspool._ops.contraction.kernel import contract_arrays
-from unspool._ops.op import INPUTS, STRUCTURE, Op
+from unspool._ops.op import INPUTS, SIZE, STRUCTURE, Op
 
 if TYPE_CHECKING:
     from unspool._graph import Node
@@ -151,6 +151,6 @@ OUTER_SUM = Op(
         lambda t, out, left, right, *, subscripts, start: gather(subscripts, t, right, start),
         lambda t, out, left, right, *, subscripts, start: gather(subscripts, left, t, start),
     ),
-    params={"subscripts": STRUCTURE},
+    params={"subscripts": STRUCTURE, "start": SIZE},
     needs=(INPUTS,),
 )
