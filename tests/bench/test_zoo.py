@@ -25,6 +25,7 @@ from bench.zoo import KINDS
 from bench.zoo.kind import FAR, answer
 from bench.zoo.measure import Budgeted, Found
 from bench.zoo.run import bars, line
+from tests.engine.budgets import least_working, same_bits
 from tests.test_random_programs import by_tape, close
 from tests.zoo_watching import moved, noted, states
 
@@ -134,6 +135,28 @@ def ways(name: str) -> list[bool]:
 @pytest.mark.parametrize("name", ["branches", "hmc", "adaptive_ode", "ode_events"])
 def test_both_ways_are_taken(name: str) -> None:
     assert 2 <= sum(ways(name)) <= len(ways(name)) - 2
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY
+def test_an_eighth_of_the_memory_changes_no_bit_or_is_refused_with_a_budget_that_works(name: str) -> None:
+    kind = KINDS[name]
+    data = kind.setup(STEPS)
+
+    def within(budget: int) -> None:
+        with us.memory(budget) as memory:
+            found = answer(kind, STEPS, data)
+        runs.append((found, memory.report().peak))
+
+    runs: list[Any] = []
+    within(10**9)
+    # The first budget that is named does not always work today: a later part of the loop may name a larger one.
+    budget = least_working(within, runs[0][1] // 8)
+    found, peak = runs[-1]
+    assert peak <= budget
+    same_bits(found, runs[0][0])
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
