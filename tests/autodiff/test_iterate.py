@@ -364,6 +364,17 @@ def test_outputs_are_stacked_and_differentiable():
     close(us.jvp(loss, (x,), direction)[1], us.jvp(plain, (x,), direction)[1])
 
 
+@pytest.mark.parametrize("adjoint", [us.Unrolled(), us.Checkpointed(slots=2), us.Checkpointed(memory=2000)], ids=repr)
+def test_a_matrix_that_only_outputs_read_has_its_gradient(adjoint):
+    # Nothing is carried back, and a step computes nothing: the gradient is a sum of outer products of what is there.
+    A, x, weights = us.tensor(numbers(N, N)), us.tensor(numbers(N, seed=1)), numbers(STEPS, N, seed=2)
+    outputs = us.iterate(lambda s: (us.sin(s), A @ s), x, max_steps=STEPS, adjoint=adjoint, has_outputs=True)[2]
+    states = [x.eval()]
+    for _ in range(STEPS - 1):
+        states.append(np.sin(states[-1]))
+    close(us.sum(outputs * weights).grad(A), weights.T @ np.array(states))
+
+
 def test_counters_in_the_state_have_no_derivative_and_disturb_none():
     # x**6 / 6!
     def loss(x):

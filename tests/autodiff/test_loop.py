@@ -17,6 +17,7 @@ from unspool._autodiff.loop import Body, Loop, apply_fragment, loop_output, one_
 from unspool._autodiff.loop_record import recorded
 from unspool._fragments.fragment import capture
 from unspool._ops.leaf import placeholder
+from unspool.errors import StructureError
 
 N = 3
 
@@ -349,6 +350,21 @@ def test_a_sum_begins_with_its_first_term():
     total = placed(loop, [us.tensor([-0.0, 0.0, 1.0])])[1].eval()
     assert np.signbit(total).tolist() == [True, False, False]
     assert total.tolist() == [0.0, 0.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [(b"", "each of 4 steps"), (b"\0\1\0", "got 3 steps"), (b"\0\0\0\0", "each of 2 bodies"), (b"\0\1\2\0", "bodies")],
+)
+def test_steps_whose_body_is_not_known_are_refused(which, message):
+    with pytest.raises(StructureError, match=message):
+        placed(alternating(4, b"\0\1")._replace(which=which), [us.tensor(numbers(N))] * 4 + [us.tensor(numbers(4, N))])
+
+
+def test_more_than_eight_bodies_are_refused():
+    bodies = tuple(body(lambda x, i=i: (x * float(i),), (), (0,), (), (0,)) for i in range(9))
+    with pytest.raises(StructureError, match="at most 8 bodies, got 9"):
+        placed(Loop(bodies, 0, (0,), (0,), (), (), 0, 9, which=bytes(range(9))), [us.tensor(numbers(N))])
 
 
 # --- the derivative is one loop --------------------------------------------------------------------------------------

@@ -37,9 +37,10 @@ class AdjointLoop(NamedTuple):
     outers: tuple[Outer, ...]
 
     def first_step(self) -> int:
-        """Return the first step that gives anything."""
+        """Return the first step that gives anything, or factors of an outer product."""
         busy = [n for n, body in enumerate(self.loop.bodies) if not body.is_idle]
-        return self.loop.presence(busy)[0][0]
+        starts = [outer.extent[0] for outer in self.outers]
+        return min([*starts, self.loop.presence(busy)[0][0]] if busy else starts)
 
 
 class Reverser:

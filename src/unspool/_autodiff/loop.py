@@ -28,6 +28,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._graph import Node, origin_scope
 from unspool._ops.leaf import CONSTANT, placeholder
 from unspool._ops.op import INPUTS, OUTPUT, PART, STRUCTURE, JointRule, Op
+from unspool.errors import StructureError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -39,7 +40,8 @@ MOST_BODIES = 8
 # The steps that a stack has rows for, from the first to before the last; None stands for all steps of its loop.
 Extent = tuple[int, int]
 
-_RUN = re.compile(rb"(.)\1*", re.DOTALL)
+# One alternative for each body: a reference to what came before would take a hundred times as long.
+_RUN = re.compile(b"|".join(re.escape(bytes([body])) + b"+" for body in range(MOST_BODIES)))
 
 
 class Body(NamedTuple):
@@ -325,6 +327,7 @@ def result_types(fragment: Fragment, shapes: tuple[Any, ...]) -> list[tuple[Any,
 
 
 def _infer(*inputs: Node, loop: Loop) -> list[tuple[Any, Any]]:
+    _check(loop)
     found = signature_of(loop, [x.shape for x in inputs])
     stacked = []
     for (shape, dtype), declared in zip(found.stacked, loop.stacked, strict=True):
@@ -336,6 +339,18 @@ def _infer(*inputs: Node, loop: Loop) -> list[tuple[Any, Any]]:
             # No body touches it.
             leaving[i] = leaving[i][0], inputs[loop.constants + loop.entering.index(r)].dtype
     return [*leaving, *stacked, *found.sums]
+
+
+def _check(loop: Loop) -> None:
+    """Raise if it is not said which body runs in each step."""
+    bodies = len(loop.bodies)
+    if bodies > MOST_BODIES:
+        raise StructureError(f"a loop has at most {MOST_BODIES} bodies, got {bodies}")
+    if (bodies > 1 or loop.which) and (len(loop.which) != loop.steps or set(loop.which) != set(range(bodies))):
+        raise StructureError(
+            f"which body runs has to be said for each of {loop.steps} steps, and each of {bodies} bodies has to run; "
+            f"got {len(loop.which)} steps of the bodies {sorted(set(loop.which))}"
+        )
 
 
 def _kernel(*arrays: Any, loop: Loop) -> tuple[Any, ...]:

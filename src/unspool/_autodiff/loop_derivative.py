@@ -289,15 +289,17 @@ class Derivative:
     @property
     def is_idle(self) -> bool:
         """Whether nothing comes out of it."""
-        return all(body.is_idle for body in self.loop.bodies)
+        return not self.outers and all(body.is_idle for body in self.loop.bodies)
 
     def place(self) -> Results:
         """Place the loop, and return what it gives."""
         if self.is_idle:
             return self.results([], [])
         rows = [self._row_source(source) for source in self.sources]
-        node = place_loop(self.loop, [*self.constants, *self.entering, *rows])
-        outputs = [loop_output(node, i) for i in range(len(node.shape))]
+        outputs: list[Any] = []
+        if any(not body.is_idle for body in self.loop.bodies):
+            node = place_loop(self.loop, [*self.constants, *self.entering, *rows])
+            outputs = [loop_output(node, i) for i in range(len(node.shape))]
         stacks = outputs[len(self.loop.leaving) :]
 
         def factor(side: str, at: int, extent: Extent) -> Any:
