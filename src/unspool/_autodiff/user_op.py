@@ -140,6 +140,8 @@ def op(
         multi=multi,
         users_own=True,
     )
+    # The rule is asked every time: it is the user's, and may look at more than shapes, dtypes and parameters.
+    made.inferred = None
     with _registering:
         if replace:
             REGISTRY.pop(made.name, None)
