@@ -1,9 +1,10 @@
 """Ops that change no value: ``alias`` and ``stop_gradient``, which change what derivatives see, and ``aligned``.
 
-An *alias* is the same value under an identity of its own: no two are ever shared. A transform wraps its arguments in
-aliases, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays a constant for
-this transform, however transforms are nested. ``stop_gradient`` is the same value with its history hidden. *Aligned*
-is the same value in memory that begins where an array of its own would.
+An *alias* is the same value under an identity of its own: no two are ever shared. A transform calls its function on
+aliases of its arguments, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays
+a constant for this transform, however transforms are nested. What it returns has the arguments in their places
+(`unspool._autodiff.substitution`). ``stop_gradient`` is the same value with its history hidden. *Aligned* is the same
+value in memory that begins where an array of its own would.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ ALIGNED = register(
 
 
 def alias(x: Tensor) -> Tensor:
-    """Return the tensor under an identity of its own."""
+    """Return the tensor under an identity of its own: a stand-in, which stays inside of a transform or rule."""
     return _graph.intern(ALIAS, (x,), NO_PARAMS, x.shape, x.dtype, None)
 
 
