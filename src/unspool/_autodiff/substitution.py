@@ -17,6 +17,7 @@ from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.held import Loose
 from unspool._fragments.call import LOST, Call, Projection, call_of, make_call, output, was_evaluated
@@ -80,7 +81,8 @@ def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node
     The bytes were noted when they were computed. What was let go has to be known as such.
     """
     ledger = default_engine().ledger
-    steps: dict[int, tuple[Any, list[Node]]] = {}
+    pieces = _pieces_of([node for node, _ in evaluated])
+    steps: dict[int, tuple[Sequence[Node], list[Node]]] = {}
     for node, image in evaluated:
         if image.value is not None:
             continue
@@ -90,11 +92,18 @@ def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node
         elif type(image) is Call:
             ledger.enter(image)
         elif type(image) is Tensor:
-            piece = getattr(node, "piece", None)
-            steps.setdefault(id(piece), (piece, []))[1].append(image)
-    for piece, made in steps.values():
-        read = () if piece is None else piece.inputs
+            piece = pieces.get(node.id)
+            step = (node.id, node.inputs) if piece is None else (id(piece), piece.inputs)
+            steps.setdefault(step[0], (step[1], []))[1].append(image)
+    for read, made in steps.values():
         ledger.enter(Loose(made, [images.get(operand.id, operand).id for operand in read]))
+
+
+def _pieces_of(nodes: Sequence[Node]) -> dict[int, Piece]:
+    """Return the piece that computed each of some nodes, by id; what it keeps for derivatives does not say so itself."""
+    pieces = {id(piece): piece for node in nodes if type(piece := getattr(node, "piece", None)) is Piece}
+    made = [(reference(), piece) for piece in pieces.values() for reference in piece.outputs]
+    return {node.id: piece for node, piece in made if node is not None}
 
 
 def _younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> list[Node]:
