@@ -19,7 +19,7 @@ from typing import Any
 
 from unspool._core import Piece
 from unspool._engine.default import default_engine
-from unspool._engine.held import Loose
+from unspool._engine.held import TINY, Loose
 from unspool._fragments.call import LOST, Call, Projection, call_of, make_call, output, was_evaluated
 from unspool._graph import Bundle, Node, find, in_order, intern, intern_bundle, origin_scope
 from unspool._tensor import Tensor
@@ -78,18 +78,22 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
 def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node]) -> None:
     """Hand the values of nodes over to their images, and let the engine know of the steps that computed them.
 
-    The bytes were noted when they were computed. What was let go has to be known as such.
+    The bytes were noted when they were computed. What was let go has to be known as such. Within a budget that has been
+    reached, large values are let go now: they are computed again one by one, when and if there is room.
     """
     ledger = default_engine().ledger
+    is_full = ledger.is_strict and ledger.has_dropped
     pieces = _pieces_of([node for node, _ in evaluated])
     steps: dict[int, tuple[Sequence[Node], list[Node]]] = {}
     for node, image in evaluated:
         if image.value is not None:
             continue
-        image.value = node.value
-        if node.value is None:
+        value = node.value  # looked at once: another thread may let it go
+        if value is None or (is_full and type(image) is Tensor and value.nbytes > TINY):
             image.piece = LOST
-        elif type(image) is Call:
+            continue
+        image.value = value
+        if type(image) is Call:
             ledger.enter(image)
         elif type(image) is Tensor:
             piece = pieces.get(node.id)
@@ -100,7 +104,7 @@ def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node
 
 
 def _pieces_of(nodes: Sequence[Node]) -> dict[int, Piece]:
-    """Return the piece that computed each of some nodes, by id; what it keeps for derivatives does not say so itself."""
+    """Return the piece that computed each of some nodes, by id: what it keeps for derivatives does not say so."""
     pieces = {id(piece): piece for node in nodes if type(piece := getattr(node, "piece", None)) is Piece}
     made = [(reference(), piece) for piece in pieces.values() for reference in piece.outputs]
     return {node.id: piece for node, piece in made if node is not None}
