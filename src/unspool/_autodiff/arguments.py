@@ -1,7 +1,8 @@
 """What every transform does around the function it differentiates: take arguments apart, check, put results together.
 
 The one idea: `Variables` turns nested arguments into a flat list of tensors that are identities of their own (see
-`unspool._autodiff.identity`), calls happen on the same nesting, and results are nested the same way again.
+`unspool._autodiff.identity`), calls happen on the same nesting, and results are nested the same way again, with the
+arguments in the places of the variables (`unspool._autodiff.substitution`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from unspool._autodiff import trees
 from unspool._autodiff.connected import moves
 from unspool._autodiff.identity import alias
+from unspool._autodiff.substitution import substitute
 from unspool._dims import equal
 from unspool._dtypes import INEXACT, promote
 from unspool._fragments.asking import check_callable
@@ -38,7 +40,7 @@ class Variables:
     Attributes
     ----------
     tensors : list of Tensor
-        The variables.
+        The variables: stand-ins for the tensors among the arguments, and new tensors for arrays and numbers.
     derivatives : set of id
         Results of derivatives that the function took itself while it was called with them.
     """
@@ -47,6 +49,7 @@ class Variables:
         self._leaves, self.structure = trees.flatten(tuple(args))
         self._moving: list[int] = []
         self.tensors: list[Tensor] = []
+        self._given: list[Node] = []
         for i, leaf in enumerate(self._leaves):
             made = alias(leaf) if isinstance(leaf, Node) and leaf.dtype in INEXACT else leaf  # type: ignore[arg-type]
             if not isinstance(leaf, Node) and not (fixed and _is_exact(leaf)):
@@ -55,6 +58,7 @@ class Variables:
                 self._leaves[i] = made
                 self._moving.append(i)
                 self.tensors.append(made)  # type: ignore[arg-type]
+                self._given.append(leaf if isinstance(leaf, Node) else made)
             elif not fixed:
                 raise DTypeError(
                     f"{_names(self.structure, roots)[i]} has dtype {made.dtype}; derivatives are taken with respect to "
@@ -75,6 +79,16 @@ class Variables:
             filled[i] = value
         nested: tuple[Any, ...] = trees.unflatten(self.structure, filled)
         return nested
+
+    def substitute(self, results: Sequence[Any], aux: Any = None) -> tuple[list[Any], Any]:
+        """Return results, and what else the function returned, with the arguments in the places of the variables."""
+        if aux is None:
+            return substitute(results, self.tensors, self._given), None
+        leaves, structure = trees.flatten(aux)
+        placed = substitute([*results, *leaves], self.tensors, self._given)
+        found, others = placed[: len(results)], placed[len(results) :]
+        is_same = all(before is after for before, after in zip(leaves, others, strict=True))
+        return found, aux if is_same else trees.unflatten(structure, others)
 
     def names(self) -> list[str]:
         """Return what to call each variable in messages."""

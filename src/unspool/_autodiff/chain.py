@@ -401,24 +401,28 @@ def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
 def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:
     from unspool._autodiff.identity import alias
     from unspool._autodiff.reverse import pullback
+    from unspool._autodiff.substitution import substitute
 
-    # Under identities of their own, since a tensor can stand at several inputs.
+    # Under identities of their own: a tensor can stand at several inputs, and what a step read depends on others.
     own = [alias(i) if need else i for i, need in zip(inputs, needed, strict=True)]
     outputs = expand_chain(chain, own)
     default_engine().levels.mark()
     reached = [(o, c) for o, c in zip(outputs, ct, strict=True) if c is not None]
     variables = [i for i, need in zip(own, needed, strict=True) if need]
-    found = iter(pullback([o for o, _ in reached], [c for _, c in reached], variables))
+    pulled = pullback([o for o, _ in reached], [c for _, c in reached], variables)
+    found = iter(substitute(pulled, own, inputs))
     return [next(found) if need else None for need in needed]
 
 
 def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> tuple[Any, ...]:
     from unspool._autodiff.forward import pushforward
     from unspool._autodiff.identity import alias
+    from unspool._autodiff.substitution import substitute
 
     own = [i if t is None else alias(i) for i, t in zip(inputs, tangents, strict=True)]
     moving = [(i, t) for i, t in zip(own, tangents, strict=True) if t is not None]
-    return tuple(pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving]))
+    pushed = pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving])
+    return tuple(substitute(pushed, own, inputs))
 
 
 def _passes(params: Any) -> list[bool]:

@@ -28,7 +28,7 @@ from unspool._autodiff.user_op import op
 from unspool._dtypes import INEXACT
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node
-from unspool._ops.op import INPUTS, STRUCTURE, JointRule, Op, parts, register
+from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, MissingRuleError, StructureError
 
 if TYPE_CHECKING:
@@ -249,7 +249,8 @@ CUSTOM_JVP = register(
         vjp=JointRule(_backward_by_transposition, _passes),
         jvp=_forward,
         params={"call": STRUCTURE},
-        needs=(INPUTS,),
+        # A rule that calls the function again finds the node itself; its outputs are inputs that are passed on.
+        needs=(INPUTS, OUTPUT),
         multi=True,
         passes=True,
         view=True,

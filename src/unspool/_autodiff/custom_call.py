@@ -15,10 +15,11 @@ import numpy as np
 from unspool._autodiff import trees
 from unspool._autodiff.arguments import leaf_tensor
 from unspool._autodiff.identity import STOP_GRADIENT, alias, zeros_like
+from unspool._autodiff.substitution import substitute
 from unspool._autodiff.walk import is_differentiable
 from unspool._dtypes import INEXACT
-from unspool._graph import Node
-from unspool._ops.leaf import CONSTANT, as_tensor, constant
+from unspool._graph import Node, next_id
+from unspool._ops.leaf import CONSTANT, as_tensor
 from unspool.errors import ContributionShapeError, MissingRuleError, StructureError
 
 if TYPE_CHECKING:
@@ -70,13 +71,14 @@ class CustomCall:
         self.nondiff = tuple(args[n] for n in function.nondiff_argnums)
         self._positions = [n for n in range(len(args)) if n not in function.nondiff_argnums]
         self._args = _Template(tuple(args[n] for n in self._positions))
-        # Aliases are newer than every tensor the function can close over, which is how those are found.
-        self._aliases = [alias(x) for x in self._args.tensors] or [alias(constant(0.0))]
+        # What the function closes over is older than its stand-ins, which is how it is found.
+        self._begin = next_id()
+        self._stand_ins = [alias(x) for x in self._args.tensors]
         self._count = len(args)
 
     def inner_args(self) -> list[Any]:
         """Return the arguments that the function is called with: tensors under identities of their own."""
-        inner = self._args.fill(self._aliases[: len(self._args)])
+        inner = self._args.fill(self._stand_ins)
         args: list[Any] = [None] * self._count
         for n, value in zip((*self.function.nondiff_argnums, *self._positions), (*self.nondiff, *inner), strict=True):
             args[n] = value
@@ -87,8 +89,9 @@ class CustomCall:
         leaves, self._out_structure = trees.flatten(output)
         outs = [as_tensor(leaf) for leaf in leaves]
         self._residuals = _Template(residuals)
-        closed = _closed_over([*outs, *self._residuals.tensors], self._aliases)
-        inputs = [*outs, *self._residuals.tensors, *self._args.tensors, *closed]
+        made = [*outs, *self._residuals.tensors]
+        closed = _closed_over(made, self._begin, self._stand_ins)
+        inputs = [*substitute(made, self._stand_ins, self._args.tensors), *self._args.tensors, *closed]
         self.n_out = len(outs)
         self._first_arg = len(outs) + len(self._residuals)
         self._first_closed = self._first_arg + len(self._args)
@@ -96,7 +99,7 @@ class CustomCall:
         self._key = self._make_key()
         self._args.drop_tensors()
         self._residuals.drop_tensors()
-        self._aliases = []
+        self._stand_ins = []
         return inputs
 
     # -- identity --
@@ -195,10 +198,9 @@ def _checked(entry: Any, shape: Any, what: str, whose: str) -> Tensor | None:
     return made
 
 
-def _closed_over(made: Sequence[Node], aliases: Sequence[Node]) -> list[Node]:
-    """Return the tensors, older than the aliases, that the given ones depend on differentiably; each once."""
-    first = aliases[0].id
-    seen = {node.id for node in aliases}
+def _closed_over(made: Sequence[Node], begin: int, stand_ins: Sequence[Node]) -> list[Node]:
+    """Return the tensors from before a call began that the given ones depend on differentiably; each once."""
+    seen = {node.id for node in stand_ins}
     found: dict[int, Node] = {}
     stack = list(made)
     while stack:
@@ -206,7 +208,7 @@ def _closed_over(made: Sequence[Node], aliases: Sequence[Node]) -> list[Node]:
         if node.id in seen or node.op is STOP_GRADIENT or not is_differentiable(node):
             continue
         seen.add(node.id)
-        if node.id >= first:
+        if node.id >= begin:
             stack.extend(node.inputs)
         elif node.op is not CONSTANT:
             found[node.id] = node

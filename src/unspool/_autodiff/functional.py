@@ -1,7 +1,8 @@
 """Derivatives of functions: gradients, products with Jacobians and Hessians. All lazy, all over nested structures.
 
 The one idea: call the function once on variables that are identities of their own, then sweep the graph it built, in
-reverse or forward. The results are graph again, so every transform composes with every other, to any order.
+reverse or forward, and put the arguments in the places of the variables. The results are graph again, so every
+transform composes with every other, to any order.
 """
 
 from __future__ import annotations
@@ -160,6 +161,8 @@ def value_and_grad(
             require()
         loss = outputs.tensors[0]
         gradient = _gradient(loss, variables.tensors, variables.names, holomorphic, unconnected, require)
+        (loss, *gradient), aux = variables.substitute([loss, *gradient], aux)
+        note_derivatives(gradient)
         found = variables.restore(gradient)
         return ((loss, aux) if has_aux else loss), (found[0] if single else found)
 
@@ -173,7 +176,9 @@ def _gradient_of(
         if not depends([output], variables):
             raise not_connected(output, variables, names)
 
-    return _gradient(output, variables, lambda: names, holomorphic, unconnected, require)
+    found = _gradient(output, variables, lambda: names, holomorphic, unconnected, require)
+    note_derivatives(found)
+    return found
 
 
 def _gradient(
@@ -199,7 +204,6 @@ def _gradient(
             raise NotConnectedError(f"{describe(loss)}, made at {source_of(loss)}, does not depend on {names()[i]}")
         elif unconnected != "none":
             found[i] = zeros_like(variable)
-    note_derivatives(found)
     return found
 
 
@@ -280,9 +284,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False, unconnected
 
     def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
         found = pullback(outputs.tensors, outputs.cotangents(cotangent), variables.tensors)
-        return variables.restore(_or_zeros(found, variables.tensors, require))
+        pulled, _ = variables.substitute(_or_zeros(found, variables.tensors, require))
+        note_derivatives(pulled)
+        return variables.restore(pulled)
 
-    return (outputs.nested(), vjp_fn, aux) if has_aux else (outputs.nested(), vjp_fn)
+    placed, aux = variables.substitute(outputs.tensors, aux)
+    out = outputs.restore(placed)
+    return (out, vjp_fn, aux) if has_aux else (out, vjp_fn)
 
 
 def jvp(
@@ -325,8 +333,12 @@ def jvp(
     (6.0, 23.0)
     """
     _check_arguments(primals, tangents)
-    out, jvp_fn, aux = _linearized(f, primals, has_aux, unconnected)
-    return (out, jvp_fn(*tangents), aux) if has_aux else (out, jvp_fn(*tangents))
+    variables, outputs, aux, push = _linearized(f, primals, has_aux, unconnected)
+    placed, aux = variables.substitute([*outputs.tensors, *push(tangents)], aux)
+    count = len(outputs.tensors)
+    note_derivatives(placed[count:])
+    out, tangent_out = outputs.restore(placed[:count]), outputs.restore(placed[count:])
+    return (out, tangent_out, aux) if has_aux else (out, tangent_out)
 
 
 def linearize(f: Callable[..., Any], *primals: Any, unconnected: OrZeros = "auto") -> tuple[Any, Callable[..., Any]]:
@@ -347,23 +359,30 @@ def linearize(f: Callable[..., Any], *primals: Any, unconnected: OrZeros = "auto
     >>> float(push(1.0)), float(push(2.0))
     (6.0, 12.0)
     """
-    out, jvp_fn, _ = _linearized(f, primals, False, unconnected)
-    return out, jvp_fn
+    variables, outputs, _, push = _linearized(f, primals, False, unconnected)
+
+    def jvp_fn(*tangents: Any) -> Any:
+        pushed, _ = variables.substitute(push(tangents))
+        note_derivatives(pushed)
+        return outputs.restore(pushed)
+
+    return outputs.restore(variables.substitute(outputs.tensors)[0]), jvp_fn
 
 
 def _linearized(
     f: Callable[..., Any], primals: Sequence[Any], has_aux: bool, unconnected: OrZeros
-) -> tuple[Any, Callable[..., Any], Any]:
+) -> tuple[Variables, Outputs, Any, Callable[[Sequence[Any]], list[Any]]]:
+    """Call a function; return its variables, outputs and aux, and what gives the tangents of the outputs."""
     variables, returned = call(f, primals, {}, range(len(primals)), fixed=True)
     output, aux = split_aux(f, returned, has_aux)
     outputs = Outputs(output)
     require = _requirement(f, outputs, variables, unconnected)
 
-    def jvp_fn(*tangents: Any) -> Any:
+    def push(tangents: Sequence[Any]) -> list[Any]:
         found = pushforward(outputs.tensors, variables.tensors, variables.tangents(tangents))
-        return outputs.restore(_or_zeros(found, outputs.tensors, require))
+        return _or_zeros(found, outputs.tensors, require)
 
-    return outputs.nested(), jvp_fn, aux
+    return variables, outputs, aux, push
 
 
 def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], unconnected: OrZeros = "auto") -> Any:
@@ -399,7 +418,9 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     _check_loss(loss, holomorphic=False)
     slopes = _or_zeros(_pull_one(loss, variables.tensors), variables.tensors, require)
     found = pushforward(slopes, variables.tensors, variables.tangents(tangents))
-    products = variables.restore(_or_zeros(found, variables.tensors))
+    placed, _ = variables.substitute(_or_zeros(found, variables.tensors))
+    note_derivatives(placed)
+    products = variables.restore(placed)
     return products[0] if len(products) == 1 else products
 
 
@@ -429,9 +450,7 @@ def _or_zeros(
     """Return derivatives with zeros for what is not connected, and ``None`` for what has no derivative."""
     if all(derivative is None for derivative in found):
         require()
-    filled = [
+    return [
         derivative if derivative is not None else zeros_like(x) if x.dtype in INEXACT else None
         for derivative, x in zip(found, like, strict=True)
     ]
-    note_derivatives(filled)
-    return filled

@@ -1,8 +1,9 @@
 """Ops that change no value, only what derivatives see: ``alias`` and ``stop_gradient``.
 
-An *alias* is the same value under an identity of its own: no two are ever shared. A transform wraps its arguments in
-aliases, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays a constant for
-this transform, however transforms are nested. ``stop_gradient`` is the same value with its history hidden.
+An *alias* is the same value under an identity of its own: no two are ever shared. A transform calls its function on
+aliases of its arguments, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays
+a constant for this transform, however transforms are nested. What it returns has the arguments in their places
+(`unspool._autodiff.substitution`). ``stop_gradient`` is the same value with its history hidden.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ STOP_GRADIENT = register(
 
 
 def alias(x: Tensor) -> Tensor:
-    """Return the tensor under an identity of its own."""
+    """Return the tensor under an identity of its own: a stand-in, which stays inside of a transform or rule."""
     return _graph.intern(ALIAS, (x,), NO_PARAMS, x.shape, x.dtype, None)
 
 

@@ -89,8 +89,10 @@ def jacobian(
             [_or_zeros(block, out, x) for block, x in zip(row, variables.tensors, strict=True)]
             for row, out in zip(blocks, outputs.tensors, strict=True)
         ]
-        note_derivatives(block for row in whole for block in row)
-        nested = [variables.restore(row) for row in whole]
+        placed, aux = variables.substitute([block for row in whole for block in row], aux)
+        note_derivatives(placed)
+        width = len(variables.tensors)
+        nested = [variables.restore(placed[i * width : (i + 1) * width]) for i in range(len(whole))]
         found = outputs.restore([row[0] if single else row for row in nested])
         return (found, aux) if has_aux else found
 

@@ -18,7 +18,7 @@ import numpy as np
 from unspool import _graph
 from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import alias, zeros_like
+from unspool._autodiff.identity import zeros_like
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.vectors import Vectors
 from unspool._dims import Dim, Shape, is_concrete, product
@@ -216,10 +216,8 @@ def derived(fragment: Fragment, inputs: Sequence[Node], name: Any, derive: Calla
 def closed(inputs: Sequence[Node], outputs: Sequence[Tensor]) -> Captured:
     """Describe how outputs follow from inputs, with all that depends on constants alone inside of the fragment."""
     starts = {node.id for node in inputs}
-    # A constant itself is no instruction until it has a name.
-    named = [alias(node) if node.op is CONSTANT else node for node in outputs]
-    order = [node for node in ancestors(named, until=starts) if node.id not in starts and node.op not in LEAF_OPS]
-    return seal(order, named, inputs=inputs, literals=True)
+    order = [node for node in ancestors(outputs, until=starts) if node.id not in starts and node.op not in LEAF_OPS]
+    return seal(order, outputs, inputs=inputs, literals=True)
 
 
 def stand_ins_for(nodes: Sequence[Node]) -> list[Any]:

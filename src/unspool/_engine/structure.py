@@ -19,8 +19,9 @@ _MOST_INPUTS = 64
 
 def can_be_sealed(order: list[Node]) -> bool:
     """Whether a piece may be described and run by a plan."""
-    # An alias is an identity of its own, which a description would lose; a placeholder has no value to run on. What has
-    # very many inputs (a chain of steps, a stack of them) is not the body of a loop.
+    # An alias is an identity of its own, which a description would lose: one is there while a function that is
+    # differentiated looks at values. A placeholder has no value to run on. What has very many inputs (a chain of steps,
+    # a stack of them) is not the body of a loop.
     return not any(node.op is ALIAS or node.op is PLACEHOLDER or len(node.inputs) > _MOST_INPUTS for node in order)
 
 

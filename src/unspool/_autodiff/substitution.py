@@ -1,0 +1,168 @@
+"""Substitution: what was recorded on stand-ins, recorded again on what they stand for.
+
+A transform calls its function on *stand-ins* (`unspool._autodiff.identity.alias`), so that ``f(x, x)`` has two partial
+derivatives and a tensor that the function closes over stays a constant. They are of use for the sweep alone. What a
+transform returns is recorded once more with the arguments in their places: through the intern table, in canonical form,
+with the lines of the user's program. So the same gradient of the same tensor is the same tensor, and a step of a loop
+that takes one looks like every other step.
+
+Values that were computed on the way, because the function looked at them, are handed over.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Container, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from unspool._core import Piece
+from unspool._engine.default import default_engine
+from unspool._engine.held import TINY, Loose
+from unspool._fragments.call import LOST, Call, Projection, call_of, make_call, output, was_evaluated
+from unspool._graph import Bundle, Node, find, in_order, intern, intern_bundle, origin_scope
+from unspool._tensor import Tensor
+
+_by_id = attrgetter("id")
+
+
+def substitute(nodes: Sequence[Any], stand_ins: Sequence[Node], arguments: Sequence[Node]) -> list[Any]:
+    """Return nodes as they are with arguments in the places of stand-ins; what is no node stays what it is.
+
+    Nothing that is older than the stand-ins is looked at, and each node between them and the results once.
+    """
+    images = {s.id: a for s, a in zip(stand_ins, arguments, strict=True) if s is not a}
+    if not images:
+        return list(nodes)
+    with default_engine().queue.nothing_folds():
+        _record_again([node for node in nodes if isinstance(node, Node)], images)
+    return [images.get(node.id, node) if isinstance(node, Node) else node for node in nodes]
+
+
+def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
+    """Add to the images of stand-ins those of all that nodes are made of and that depends on a stand-in."""
+    levels = default_engine().levels
+    marks = levels.marks
+    crossed = iter(marks[bisect_right(marks, min(images)) :])
+    mark = next(crossed, math.inf)
+    has_dropped = default_engine().ledger.has_dropped
+    evaluated: list[tuple[Node, Node]] = []
+    with origin_scope() as origin:
+        # What every node of every gradient pays for: most are placed without a call of a function of Python's.
+        for node in _younger_than(min(images), nodes, images):
+            key = node.id
+            while mark < key:
+                levels.mark()  # what a sweep built is a level above what it differentiated, here as there
+                mark = next(crossed, math.inf)
+            operands = _operands(node) if type(node) is Projection else node.inputs
+            for operand in operands:
+                if operand.id in images:
+                    break
+            else:
+                continue
+            given = tuple([images.get(operand.id, operand) for operand in operands])
+            op = node.op
+            origin.code, origin.lasti = node.code, node.lasti
+            if op.canonical is None and not op.commuting and type(node) is Tensor:
+                image: Node = intern(op, given, node.params, node.shape, node.dtype, node.key)
+            else:
+                image = _image(node, given)
+            images[key] = image
+            if node.value is not None or (has_dropped and was_evaluated(node)):
+                evaluated.append((node, image))
+    if evaluated:
+        _hand_over(evaluated, images)
+
+
+def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node]) -> None:
+    """Hand the values of nodes over to their images, and let the engine know of the steps that computed them.
+
+    The bytes were noted when they were computed. What was let go has to be known as such. Within a budget that has been
+    reached, large values are let go now: they are computed again one by one, when and if there is room.
+    """
+    ledger = default_engine().ledger
+    is_full = ledger.is_strict and ledger.has_dropped
+    pieces = _pieces_of([node for node, _ in evaluated])
+    steps: dict[int, tuple[Sequence[Node], list[Node]]] = {}
+    for node, image in evaluated:
+        if image.value is not None:
+            continue
+        value = node.value  # looked at once: another thread may let it go
+        if value is None or (is_full and type(image) is Tensor and value.nbytes > TINY):
+            image.piece = LOST
+            continue
+        image.value = value
+        if type(image) is Call:
+            ledger.enter(image)
+        elif type(image) is Tensor:
+            piece = pieces.get(node.id)
+            step = (node.id, node.inputs) if piece is None else (id(piece), piece.inputs)
+            steps.setdefault(step[0], (step[1], []))[1].append(image)
+    for read, made in steps.values():
+        ledger.enter(Loose(made, [images.get(operand.id, operand).id for operand in read]))
+
+
+def _pieces_of(nodes: Sequence[Node]) -> dict[int, Piece]:
+    """Return the piece that computed each of some nodes, by id: what it keeps for derivatives does not say so."""
+    pieces = {id(piece): piece for node in nodes if type(piece := getattr(node, "piece", None)) is Piece}
+    made = [(reference(), piece) for piece in pieces.values() for reference in piece.outputs]
+    return {node.id: piece for node, piece in made if node is not None}
+
+
+def _younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> list[Node]:
+    """Return what nodes are made of as far as it is younger than a stand-in, in topological order.
+
+    What is known is left out.
+    """
+    seen: set[int] = set()
+    found: list[Node] = []
+    in_id_order = True
+    stack = [node for node in nodes if node.id > first]
+    while stack:
+        node = stack.pop()
+        key = node.id
+        if key in seen or key in known:
+            continue
+        seen.add(key)
+        found.append(node)
+        for operand in _operands(node) if type(node) is Projection else node.inputs:
+            other = operand.id
+            if other > first:
+                if other not in seen:
+                    stack.append(operand)
+                if other > key:
+                    in_id_order = False
+    if in_id_order:
+        found.sort(key=_by_id)
+        return found
+    return in_order(found, _operands)
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """Return what a node is made from; an output is known by its call."""
+    return (call_of(node),) if type(node) is Projection else node.inputs
+
+
+def _image(node: Node, operands: tuple[Any, ...]) -> Node:
+    """Return a node with other operands: the one that is alive, a simpler one of the same value, or a new one."""
+    kind = type(node)
+    if kind is Projection:
+        return output(operands[0], node.output)
+    if kind is Call:
+        return make_call(node.plan, operands, node.origins)  # type: ignore[attr-defined]
+    op, params, key = node.op, node.params, node.key
+    if len(operands) == 2 and op.commuting:
+        # The order of operands follows that of ids, as it would have if they had been recorded in the first place.
+        left, right = operands
+        if left.id > right.id and left.dtype in op.commuting and right.dtype in op.commuting:
+            operands = right, left
+    if op.canonical is not None or kind is Bundle:
+        found = find(op, operands, key)
+        if found is None and op.canonical is not None:
+            found = op.canonical(*operands, **params)
+        if found is not None:
+            return found
+    make: Any = intern_bundle if kind is Bundle else intern
+    made: Node = make(op, operands, params, node.shape, node.dtype, key)
+    return made
