@@ -272,7 +272,12 @@ LEAST = 0
 SLABS_ONLY = "room for the gradient is made of slabs alone, and here they are small beside the states"
 ONE_STATE = "so near to the least budget a state more or less decides, and what a plan counts twice is several"
 UNEVEN = "the kinds of steps differ in size, and a plan goes by what they take on average"
+DRAWN = "what a step draws is held where there is room for everything, and a plan does not count it"
 ABOVE = {
+    ("noisy", 2): DRAWN,
+    ("noisy", 3): DRAWN,
+    ("noisy", 4): DRAWN,
+    ("noisy", 8): DRAWN,
     ("truncated", 2): SLABS_ONLY,
     ("truncated", 3): SLABS_ONLY,
     ("truncated", LEAST): SLABS_ONLY,
