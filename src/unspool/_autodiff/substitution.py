@@ -64,7 +64,7 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
             given = tuple([images.get(operand.id, operand) for operand in operands])
             op = node.op
             origin.code, origin.lasti = node.code, node.lasti
-            if op.canonical is None and not op.commuting and type(node) is Tensor:
+            if op.canonical is None and type(node) is Tensor:
                 image: Node = intern(op, given, node.params, node.shape, node.dtype, node.key)
             else:
                 image = _image(node, given)
@@ -152,11 +152,6 @@ def _image(node: Node, operands: tuple[Any, ...]) -> Node:
     if kind is Call:
         return make_call(node.plan, operands, node.origins)  # type: ignore[attr-defined]
     op, params, key = node.op, node.params, node.key
-    if len(operands) == 2 and op.commuting:
-        # The order of operands follows that of ids, as it would have if they had been recorded in the first place.
-        left, right = operands
-        if left.id > right.id and left.dtype in op.commuting and right.dtype in op.commuting:
-            operands = right, left
     if op.canonical is not None or kind is Bundle:
         found = find(op, operands, key)
         if found is None and op.canonical is not None:
