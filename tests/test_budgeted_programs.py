@@ -59,7 +59,7 @@ def test_gradients_loss_and_held_values_are_the_same_under_every_budget(name: st
         same_bits(found.values(), reference(name).values())
 
 
-@cases({})
+@cases({}, slow=True)
 def test_a_second_gradient_is_the_same_as_the_first(name: str) -> None:
     program = PROGRAMS[name]
 
@@ -74,7 +74,7 @@ def test_a_second_gradient_is_the_same_as_the_first(name: str) -> None:
     same_bits(found, [*reference(name).gradients, *reference(name).gradients])
 
 
-@cases({})
+@cases({}, slow=True)
 def test_held_values_are_right_before_the_gradient_too(name: str) -> None:
     def values_first(program: Program) -> Outcome:
         leaves = program.leaves()
@@ -86,7 +86,7 @@ def test_held_values_are_right_before_the_gradient_too(name: str) -> None:
     same_bits(found.values(), reference(name).values())
 
 
-@cases({})
+@cases({}, slow=True)
 def test_other_inputs_in_between_change_nothing(name: str) -> None:
     program = PROGRAMS[name]
     other = program._replace(arrays=tuple(0.9 * array for array in program.arrays))
@@ -134,12 +134,12 @@ def same_second_derivatives(name: str, compute: Callable[[Program], Outcome]) ->
 TWICE = ["plain", "traced", "growing", "noisy", "turning", "sweep", "summed", "branching"]
 
 
-@cases({}, TWICE)
+@cases({}, TWICE, slow=True)
 def test_hessian_products_are_the_same_under_every_budget(name: str) -> None:
     same_second_derivatives(name, hessian_product)
 
 
-@cases({}, TWICE)
+@cases({}, TWICE, slow=True)
 def test_gradients_of_gradients_are_the_same_under_every_budget(name: str) -> None:
     same_second_derivatives(name, second_gradient)
 
@@ -159,13 +159,13 @@ def test_the_peak_of_loop_and_gradient_stays_within_the_budget(name: str) -> Non
         assert found.report.peak <= found.report.budget
 
 
-@cases({})
+@cases({}, slow=True)
 def test_the_peak_is_reported_when_everything_fits(name: str) -> None:
     leaf = PROGRAMS[name].arrays[0].nbytes
     assert runs_of(name)[0].report.peak > 10 * leaf
 
 
-@cases({})
+@cases({}, slow=True)
 def test_the_peak_never_rises_when_the_budget_falls(name: str) -> None:
     peaks = [found.report.peak for found in runs_of(name, gradient_only)]
     assert peaks == sorted(peaks, reverse=True)
@@ -204,7 +204,7 @@ UNCOUNTED = (
 )
 
 
-@cases({"plain": UNCOUNTED}, [name for name in PROGRAMS if name != "truncated"])
+@cases({"plain": UNCOUNTED}, [name for name in PROGRAMS if name != "truncated"], slow=True)
 def test_traced_memory_stays_within_the_budget(name: str) -> None:
     program = LARGE[name]
     gradient_only(program)
@@ -235,7 +235,7 @@ def kernels(compute: Callable[[], Any]) -> int:
     return us.engine_stats().kernel_calls - before
 
 
-@cases({})
+@cases({}, slow=True)
 def test_nothing_is_rebuilt_when_everything_fits(name: str) -> None:
     program = PROGRAMS[name]
     outcome(program)  # the first run since caches were cleared computes constants as well
@@ -247,7 +247,7 @@ def test_nothing_is_rebuilt_when_everything_fits(name: str) -> None:
     assert report.evaluations == report.steps
 
 
-@cases({})
+@cases({}, slow=True)
 def test_nothing_is_rebuilt_when_the_budget_is_just_what_it_takes(name: str) -> None:
     program = PROGRAMS[name]
     outcome(program)
@@ -320,7 +320,7 @@ def factors(name: str, share: int) -> tuple[float, float]:
         return report.factor, report.optimal_factor
 
 
-@cases({})
+@cases({}, slow=True)
 def test_what_works_works_again_and_with_more(name: str) -> None:
     least = least_working(lambda budget: within(PROGRAMS[name], budget), 8 * PROGRAMS[name].arrays[0].nbytes)
     for share in (1, 1.1, 1.3, 1.7, 2.5, 3.5):

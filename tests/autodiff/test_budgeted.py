@@ -241,7 +241,7 @@ def test_loss_and_held_values_are_right_afterwards() -> None:
     np.testing.assert_allclose(loss.eval(), np.sum(held[-1].eval() * held[15].eval()), rtol=1e-14)
 
 
-@cases({})
+@cases({}, slow=True)
 @pytest.mark.parametrize("segments", [1, 3, 7])
 def test_segments_change_no_bit_of_any_program(name: str, segments: int) -> None:
     expected = reference(name)

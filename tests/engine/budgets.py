@@ -124,12 +124,22 @@ def runs_of(name: str, compute: Callable[[Program], Outcome] = outcome) -> list[
     return [within(PROGRAMS[name], budget, compute) for budget in (PLENTY, 4 * least, 2 * least, 3 * least // 2, least)]
 
 
-def cases(bugs: dict[str, str], names: Iterable[str] = ()) -> pytest.MarkDecorator:
-    """Return a mark that runs a test for each program; those in ``bugs`` are known to fail, for a reason."""
-    marks = {name: pytest.mark.xfail(reason=reason) for name, reason in bugs.items()}
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=marks.get(name, ())) for name in (names or PROGRAMS)]
-    )
+# What takes long runs these at night alone; for each there is a program in the suite that is much like it.
+AT_NIGHT = frozenset({"noisy", "recurrent", "silent", "summed", "turning"})
+
+
+def cases(bugs: dict[str, str], names: Iterable[str] = (), *, slow: bool = False) -> pytest.MarkDecorator:
+    """Return a mark that runs a test for each program, a slow one for some of them at night alone.
+
+    Those in ``bugs`` are known to fail, for a reason.
+    """
+    marks: dict[str, list[pytest.MarkDecorator]] = {name: [] for name in (names or PROGRAMS)}
+    for name, found in marks.items():
+        if name in bugs:
+            found.append(pytest.mark.xfail(reason=bugs[name]))
+        if slow and name in AT_NIGHT:
+            found.append(pytest.mark.nightly)
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=found) for name, found in marks.items()])
 
 
 def same_bits(found: Sequence[Any], expected: Sequence[Any]) -> None:

@@ -200,7 +200,7 @@ def test_the_least_budget_is_not_more_than_storing_everything_takes(name: str) -
     assert least_budget(name) <= everything
 
 
-@cases({})
+@cases({}, slow=True)
 def test_an_error_comes_before_the_gradient_is_worked_on_and_nothing_is_lost(name: str) -> None:
     reference(name)
     leaves = PROGRAMS[name].leaves()
@@ -217,7 +217,7 @@ def test_an_error_comes_before_the_gradient_is_worked_on_and_nothing_is_lost(nam
     same_bits(us.eval(run.loss.grad(leaves)), reference(name).gradients)
 
 
-@cases({})
+@cases({}, slow=True)
 def test_a_gradient_with_the_budget_that_the_error_named_works(name: str) -> None:
     reference(name)
     leaves = PROGRAMS[name].leaves()

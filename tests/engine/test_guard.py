@@ -85,7 +85,7 @@ def test_what_draws_random_numbers_outside_of_keys_is_found() -> None:
         looped(op_with("draws", lambda x: x + 1e-3 * rng.normal(size=x.shape)), budget, verify="hash")
 
 
-@cases({})
+@cases({}, slow=True)
 def test_programs_that_repeat_themselves_pass(name: str) -> None:
     for share in (1, 3):
         found = within(PROGRAMS[name], share * least_budget(name), verify="hash")
@@ -107,7 +107,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unspool._engine.guard.disk_period", lambda *_, **__: 4)
 
 
-@cases({})
+@cases({}, slow=True)
 @pytest.mark.usefixtures("often")
 def test_states_on_disk_change_no_bit_and_are_gone_afterwards(name: str, tmp_path: Path) -> None:
     for share in (3, 1.5, 1):

@@ -73,7 +73,7 @@ def test_values_that_nobody_refers_to_are_not_counted() -> None:
         assert ledger().held_bytes() - base <= 2 * UNIT
 
 
-@cases({})
+@cases({}, slow=True)
 def test_what_is_counted_is_what_is_traced(name: str) -> None:
     program = PROGRAMS[name]
     reference(name)
@@ -103,7 +103,7 @@ def test_leaves_are_the_users() -> None:
 # --- given back ------------------------------------------------------------------------------------------------------
 
 
-@cases({})
+@cases({}, slow=True)
 def test_all_bytes_are_returned_without_the_garbage_collector(name: str) -> None:
     budget = 2 * least_budget(name)
     with no_collector():
@@ -116,7 +116,7 @@ def test_all_bytes_are_returned_without_the_garbage_collector(name: str) -> None
         del found
 
 
-@cases({})
+@cases({}, slow=True)
 def test_traced_memory_returns_to_where_it_was(name: str) -> None:
     # One array more than before would show.
     program, budget = PROGRAMS[name], 2 * least_budget(name, gradient_only)

@@ -157,7 +157,7 @@ def test_reading_an_early_state_after_the_gradient_keeps_to_any_budget() -> None
         same_bits(values(int(share * least)), expected)
 
 
-@cases({})
+@cases({}, slow=True)
 def test_gradients_for_one_leaf_at_a_time_are_the_same(name: str) -> None:
     budget = 2 * least_budget(name)
     with us.memory(budget):
@@ -176,7 +176,7 @@ def test_a_gradient_asked_for_outside_of_the_block_is_the_same(name: str) -> Non
     same_bits(us.eval(loss.grad(leaves)), reference(name).gradients)
 
 
-@cases({})
+@cases({}, slow=True)
 def test_a_loop_outside_and_a_gradient_inside_a_block_are_the_same(name: str) -> None:
     reference(name)
     leaves = PROGRAMS[name].leaves()
