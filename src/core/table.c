@@ -2,10 +2,11 @@
 
    It has no keys of its own. A node is its own key: the op, the identities of its inputs, and an object that tells
    apart nodes which have those in common (`key`: parameters, or the content of a constant). Where the order of two
-   inputs changes no bit of the result, either order is the recipe; the node keeps the one it was written in first. Nodes with the same hash
-   stand in one chain, linked through the nodes themselves. The table does not own them: a node leaves when it dies,
-   before its memory is anybody else's. All of this happens under the interpreter's lock; where a comparison runs Python
-   code that changes the table, the search begins again, without the node whose comparison that was: so it ends. */
+   inputs changes no bit of the result, either order is the recipe; the node keeps the one it was written in first.
+   Nodes with the same hash stand in one chain, linked through the nodes themselves. The table does not own them: a
+   node leaves when it dies, before its memory is anybody else's. All of this happens under the interpreter's lock;
+   where a comparison runs Python code that changes the table, the search begins again, without the node whose
+   comparison that was: so it ends. */
 
 #include "core.h"
 

@@ -124,7 +124,7 @@ def runs_of(name: str, compute: Callable[[Program], Outcome] = outcome) -> list[
     return [within(PROGRAMS[name], budget, compute) for budget in (PLENTY, 4 * least, 2 * least, 3 * least // 2, least)]
 
 
-# What takes long runs these at night alone; for each there is a program in the suite that is much like it.
+# What takes long runs these at night alone. Their gradients, values and peaks under every budget stay in the suite.
 AT_NIGHT = frozenset({"noisy", "recurrent", "silent", "summed", "turning"})
 
 

@@ -78,8 +78,8 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
 def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node]) -> None:
     """Hand the values of nodes over to their images, and let the engine know of the steps that computed them.
 
-    The bytes were noted when they were computed. What was let go has to be known as such. Within a budget that has been
-    reached, large values are let go now: they are computed again one by one, when and if there is room.
+    The bytes were noted when they were computed. What was evicted has to be known as such. Within a budget that has
+    been reached, large values are evicted now: they are recomputed one by one, when and if there is room.
     """
     ledger = default_engine().ledger
     is_full = ledger.is_strict and ledger.has_dropped
@@ -88,7 +88,7 @@ def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node
     for node, image in evaluated:
         if image.value is not None:
             continue
-        value = node.value  # looked at once: another thread may let it go
+        value = node.value  # looked at once: another thread may evict it
         if value is None or (is_full and type(image) is Tensor and value.nbytes > TINY):
             image.piece = LOST
             continue

@@ -28,6 +28,13 @@ def _infer_update(x: Node, values: Node, *at: Node, index: Flat, lengths: Length
     return x.shape, x.dtype
 
 
+def _update(name: str, kernel: Any, vjp: Any, jvp: Any, needs: tuple[str, ...], *, fresh: bool = False) -> Op:
+    """Declare an op that gives a tensor with other elements in some places."""
+    params = {"index": STRUCTURE, "lengths": SIZE}
+    made = Op(name, infer=_infer_update, kernel=kernel, vjp=vjp, jvp=jvp, params=params, needs=needs, fresh=fresh)
+    return register(made)
+
+
 # --- elements that are replaced --------------------------------------------------------------------------------------
 
 
@@ -69,29 +76,8 @@ def _set_jvp(
     return moved if kept is None else add_cotangents(kept, moved)
 
 
-SLICE_SET = register(
-    Op(
-        "slice_set",
-        infer=_infer_update,
-        kernel=_slice_set_kernel,
-        vjp=_set_vjp,
-        jvp=_set_jvp,
-        needs=(POSITIONS,),
-        params={"index": STRUCTURE, "lengths": SIZE},
-        fresh=True,
-    )
-)
-SCATTER_SET = register(
-    Op(
-        "scatter_set",
-        infer=_infer_update,
-        kernel=_scatter_set_kernel,
-        vjp=_set_vjp,
-        jvp=_set_jvp,
-        needs=(POSITIONS,),
-        params={"index": STRUCTURE, "lengths": SIZE},
-    )
-)
+SLICE_SET = _update("slice_set", _slice_set_kernel, _set_vjp, _set_jvp, (POSITIONS,), fresh=True)
+SCATTER_SET = _update("scatter_set", _scatter_set_kernel, _set_vjp, _set_jvp, (POSITIONS,))
 
 
 # --- elements that are added to --------------------------------------------------------------------------------------
@@ -126,29 +112,8 @@ def _add_jvp(
     return moved if t is None else add_cotangents(t, moved)
 
 
-SLICE_ADD = register(
-    Op(
-        "slice_add",
-        infer=_infer_update,
-        kernel=_slice_add_kernel,
-        vjp=_add_vjp,
-        jvp=_add_jvp,
-        needs=(POSITIONS,),
-        params={"index": STRUCTURE, "lengths": SIZE},
-        fresh=True,
-    )
-)
-SCATTER_ADD = register(
-    Op(
-        "scatter_add",
-        infer=_infer_update,
-        kernel=_scatter_add_kernel,
-        vjp=_add_vjp,
-        jvp=_add_jvp,
-        needs=(POSITIONS,),
-        params={"index": STRUCTURE, "lengths": SIZE},
-    )
-)
+SLICE_ADD = _update("slice_add", _slice_add_kernel, _add_vjp, _add_jvp, (POSITIONS,), fresh=True)
+SCATTER_ADD = _update("scatter_add", _scatter_add_kernel, _add_vjp, _add_jvp, (POSITIONS,))
 
 
 # --- minimum and maximum ---------------------------------------------------------------------------------------------
@@ -191,18 +156,7 @@ def _scatter_extremum(name: str, ufunc: Any, beaten: Callable[[Any, Any], Tensor
     def kernel(x: Any, values: Any, *at: Any, index: Flat, lengths: Lengths) -> Any:
         return scatter_with(ufunc, np.array(x, order="C"), values, at, index, lengths)
 
-    needs = (INPUTS, OUTPUT)
-    return register(
-        Op(
-            name,
-            infer=_infer_update,
-            kernel=kernel,
-            vjp=vjp,
-            jvp=jvp,
-            needs=needs,
-            params={"index": STRUCTURE, "lengths": SIZE},
-        )
-    )
+    return _update(name, kernel, vjp, jvp, (INPUTS, OUTPUT))
 
 
 SCATTER_MIN = _scatter_extremum("scatter_min", np.minimum, elementwise.greater)

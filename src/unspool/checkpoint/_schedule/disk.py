@@ -42,7 +42,7 @@ def best_period(reach: Reach, write: float, read: float, limit: int) -> int:
     while period < limit:
         reach.cost(limit, free)
         period, runs = min(reach.reach(free, runs), limit), runs + 1
-        # One step more is run so often on the way back: as often as it costs a step on average, or more.
+        # One step more is run so often in the backward pass: as often as it costs a step on average, or more.
         if period and runs * period >= reach.cost(period, free) + write + read:
             break
     return period

@@ -8,7 +8,7 @@ With room for c states more beside that which a stretch starts from, and each st
 
     b(c, 1) = 1 + ((c + 1)·state + rest) // (state + residual)      a leaf; the last step is taped in the workspace
     b(c, ρ) = b(c, ρ − 1) + b(c − 1, ρ),  b(−1, ρ) = 1               the reach: one cumulative sum for each ρ
-    f(l, c) = Σ_{ρ ≥ 0} max(0, l − b(c, ρ))                          the cost: runs of a step on the way back
+    f(l, c) = Σ_{ρ ≥ 0} max(0, l − b(c, ρ))                          the cost: runs of a step in the backward pass
     i = max(1, l − b(c − 1, ρ), min(b(c, ρ − 1), l − b(c − 1, ρ − 1)))   the split, for b(c, ρ − 1) < l ≤ b(c, ρ)
 
 where b(c, 0) is 0, or 1 if there are no residuals: then a state is all that the reversal of a step reads. Without
