@@ -25,7 +25,7 @@ VERSION_OF_VENV := $(shell sed -n 's/^version *= *\([0-9]*\.[0-9]*\).*/\1/p' .ve
 VENV := .venv$(if $(filter-out $(VERSION),$(VERSION_OF_VENV)),-$(VERSION))
 BIN := $(VENV)/bin
 # What the installed package has to be built again for.
-BUILT_FROM := pyproject.toml setup.py $(wildcard src/core/*)
+BUILT_FROM := pyproject.toml setup.py $(wildcard src/core/* src/native/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 # Parallel test workers must not each start as many BLAS threads as there are cores.
@@ -71,7 +71,7 @@ fix: $(VENV)/.test
 
 clean:
 	rm -rf .venv .venv-* build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -rf src/*.egg-info src/unspool/_core.*.so src/unspool/_core.*.pyd
+	rm -rf src/*.egg-info src/unspool/_core.*.so src/unspool/_core.*.pyd src/unspool/_native.*.so src/unspool/_native.*.pyd
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment: one stamp for each set of packages --------------------------------------------------------------

@@ -1,7 +1,18 @@
-"""The part that is built: the core, in C. Everything else about the package is in pyproject.toml."""
+"""The parts that are built, in C: the core, and the native backend. All else about the package is in pyproject.toml."""
 
 from glob import glob
 
+import numpy
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("unspool._core", sorted(glob("src/core/*.c")), depends=["src/core/core.h"])])
+setup(
+    ext_modules=[
+        Extension("unspool._core", sorted(glob("src/core/*.c")), depends=["src/core/core.h"]),
+        Extension(
+            "unspool._native",
+            sorted(glob("src/native/*.c")),
+            include_dirs=[numpy.get_include()],
+            depends=["src/native/native.h"],
+        ),
+    ]
+)

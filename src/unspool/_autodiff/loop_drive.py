@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 from unspool._autodiff.loop_source import Drive, Layout, generate_drive
 from unspool._engine.interpreter import failure
+from unspool._engine.native import native_drive
 from unspool._engine.plan import Plan
 from unspool._engine.running_sums import RunningSum
 from unspool._fragments.call import expand
@@ -29,8 +31,29 @@ def generated_drive(plan: Plan, layout: Layout) -> Drive:
     """Return the steps of a loop as one compiled function, which the plan keeps."""
     drive: Drive | None = plan.derivatives.get(layout)
     if drive is None:
-        drive = plan.derivatives[layout] = generate_drive(plan, layout)
+        program = plan.program()
+        if program is None:
+            drive = generate_drive(plan, layout)
+        else:
+            types = list(zip(plan.output_shapes, plan.output_dtypes, strict=True))
+            drive = native_drive(program, layout, types, _Generated(plan, layout))
+        plan.derivatives[layout] = drive
     return drive
+
+
+class _Generated:
+    """The steps of a loop as generated code, which is generated when it is first called."""
+
+    def __init__(self, plan: Plan, layout: Layout) -> None:
+        self._plan, self._layout = ref(plan), layout
+        self._drive: Drive | None = None
+
+    def __call__(self, *given: Any) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+        if self._drive is None:
+            plan = self._plan()
+            assert plan is not None  # it keeps what calls this
+            self._drive = generate_drive(plan, self._layout)
+        return self._drive(*given)
 
 
 # --- simple ----------------------------------------------------------------------------------------------------------

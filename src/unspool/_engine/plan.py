@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from unspool._engine.buffers import Assignment, assign
+from unspool._engine.native import compile_program
 from unspool._engine.numpy_backend import accumulators, generate, interpret
 from unspool._engine.planning import Bound, Step, bind, lower, nbytes, runs_kernel, slots_computed_once
 from unspool._fragments.fragment import Fragment
@@ -132,6 +134,11 @@ class Plan:
             self._in_place = {i: program.outputs.index(slot) for i, slot in found.items()}, run
         return self._in_place
 
+    def program(self) -> Any:
+        """Return the native program of the plan, ``None`` if it has none."""
+        self.prepare()
+        return None if type(self.run) is FunctionType else self.run
+
     def prepare(self) -> None:
         """Generate the code now: it is known that the plan will run more than once."""
         if type(self.run) is _Runner:
@@ -218,12 +225,38 @@ class _Runner:
         generated = self._generated
         if generated is None:
             # Two threads may both get here; either function will do.
-            generated = generate(self._fragment, self._bound, *lower(self._fragment, self._bound))
-            self._generated = generated
+            generated = self._generated = _compiled(self._fragment, self._bound)
             plan = self._plan()
             if plan is not None:
                 plan.run = generated
         return generated
+
+
+def _compiled(fragment: Fragment, bound: Bound) -> Callable[..., tuple[Any, ...]]:
+    """Return what runs a plan: a native program, or generated code where there is none."""
+    steps, outputs = lower(fragment, bound)
+    in_python = _InPython(fragment, bound, steps, outputs)
+    program = compile_program(fragment, bound, steps, outputs, in_python)
+    return in_python.generate() if program is None else program  # type: ignore[no-any-return]
+
+
+class _InPython:
+    """A plan as generated code, which is generated when it is first called: a native program hardly ever calls it."""
+
+    __slots__ = ("_given", "_run")
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+        self._run: Callable[..., tuple[Any, ...]] | None = None
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        return self.generate()(*arrays)
+
+    def generate(self) -> Callable[..., tuple[Any, ...]]:
+        run = self._run
+        if run is None:
+            run = self._run = generate(*self._given)
+        return run
 
 
 def _recipe(fragment: Fragment, bound: Bound, slot: int) -> tuple[Op, Params, int] | None:

@@ -1,0 +1,171 @@
+"""The native backend: plans and loops as tables of instructions, run in C over NumPy's own inner loops.
+
+A plan that has a native program runs by it; one that has none, or is given arrays of another layout, runs in Python
+(`numpy_backend`). Both give the same bits. The environment variable ``UNSPOOL_NATIVE=0`` switches it off, and so does a
+NumPy whose loops are not as expected, which is found out when this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unspool._engine.native_program import Builder, Unsupported, Value, loop_of
+from unspool._engine.native_rules import RULES, Writing
+from unspool._engine.numpy_backend import _held
+from unspool._engine.planning import Bound, Step
+from unspool._fragments.fragment import Fragment
+from unspool._ops.op import PART
+
+try:
+    from unspool._native import Program
+except ImportError as missing:  # built without it
+    Program = None
+    WHY_NOT: str | None = str(missing)
+else:
+    WHY_NOT = None
+
+
+def compile_program(
+    fragment: Fragment,
+    bound: Bound,
+    steps: Sequence[Step],
+    outputs: Sequence[int],
+    fallback: Callable[..., Any],
+) -> Any:
+    """Return a plan as a native program, or ``None`` if it has none; ``fallback`` is what runs it in Python."""
+    if WHY_NOT is not None:
+        return None
+    builder = Builder(outputs)
+    try:
+        _write(builder, fragment, bound, steps, _held(fragment, steps, outputs))
+        places = [_output(builder, slot) for slot in outputs]
+    except Unsupported:
+        return None
+    inputs = tuple([builder.values[slot].slot for slot in range(len(fragment.dtypes))])
+    return Program(builder.slots, builder.instructions, inputs, tuple(places), builder.frame, fallback)
+
+
+def _write(
+    builder: Builder, fragment: Fragment, bound: Bound, steps: Sequence[Step], held: Mapping[int, Any]
+) -> None:
+    for slot, dtype in enumerate(fragment.dtypes):
+        if dtype.hasobject:
+            raise Unsupported("objects")
+        builder.values[slot] = builder.input(slot, bound.shapes[slot], dtype)
+    for slot, value in held.items():
+        builder.values[slot] = (
+            [builder.constant(v) for v in value] if type(value) is tuple else builder.constant(np.asarray(value))
+        )
+    for step in steps:
+        if not step.once:
+            builder.values[step.slot] = _step(builder, step, bound)
+
+
+def _step(builder: Builder, step: Step, bound: Bound) -> Any:
+    operands = [builder.values[slot] for slot in step.operands]
+    if step.op is PART:
+        return operands[0][step.params["index"]]
+    if any(type(operand) is list for operand in operands):
+        raise Unsupported("it reads all that another op gives")
+    shape, dtype = bound.shapes[step.slot], bound.dtypes[step.slot]
+    if step.op.multi:
+        results = [builder.new(None, s, d) for s, d in zip(shape, dtype, strict=True)]
+        kernel, params = step.op.kernel, dict(step.params)
+        builder.call(lambda *arrays: tuple(kernel(*arrays, **params)), operands, results)
+        return results
+    to = Writing(builder, step, shape, dtype)
+    if isinstance(step.op.kernel, np.ufunc):
+        return to.apply(step.op.kernel, *operands)
+    rule = RULES.get(step.op.name)
+    return to.call(*operands) if rule is None else rule(to, *operands)
+
+
+def _output(builder: Builder, slot: int) -> int:
+    """Return where an output is; a view becomes an array of its own."""
+    value = builder.values[slot]
+    if type(value) is list:
+        raise Unsupported("all that an op gives")
+    home, _, _, dtype, shape, strides, _ = builder.slots[value.slot]
+    is_whole = (dtype, shape, strides) == (value.dtype, value.shape, value.strides)
+    if is_whole and home in (0, 1, 3):
+        return int(value.slot)
+    order = value.order
+    if order is None:
+        raise Unsupported("an output with gaps")
+    made = builder.copied(slot, value, order)
+    builder.values[slot] = made
+    return made.slot
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fallback: Callable[..., Any]) -> Any:
+    """Return the function that makes the steps of a loop with a program as its body (see `loop_drive`).
+
+    ``types`` are shape and dtype of the outputs. Where the program was not made for what it is given, the fallback is
+    called.
+    """
+    targets = tuple([layout.reads.index(r) if r in layout.reads else -1 for r in layout.assigns])
+    try:
+        adders = tuple([loop_of(np.add, *[types[j][1]] * 3) for j in layout.sums])
+    except Unsupported:
+        return fallback
+    described = (
+        targets,
+        layout.histories,
+        layout.written,
+        layout.sums,
+        adders,
+        layout.watched,
+        layout.reverse,
+    )
+
+    def drive(
+        indices: range, constants: Any, carry: Any, rows: Any, histories: Any, written: Any, sums: Any
+    ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+        given = (list(constants), list(carry), list(rows), list(histories), list(written), list(sums))
+        found = program.drive(described, indices.start, indices.step, len(indices), *given)
+        return found if found is not None else fallback(indices, *given)  # type: ignore[no-any-return]
+
+    return drive
+
+
+# --- whether it works here -------------------------------------------------------------------------------------------
+
+
+def _reason_not_to() -> str | None:
+    """Return why the native backend is not used, or ``None``."""
+    if WHY_NOT is not None:
+        return WHY_NOT
+    if os.environ.get("UNSPOOL_NATIVE") == "0":
+        return "UNSPOOL_NATIVE is 0"
+    return _difference()
+
+
+def _difference() -> str | None:
+    """Return where a program gives something else than NumPy, if it does."""
+    x = np.linspace(-1.0, 2.0, 35).reshape(5, 7)
+    builder = Builder((0, 1, 2, 3))
+    given = builder.input(0, x.shape, x.dtype)
+    product = builder.new(0, (5, 5), x.dtype)
+    builder.matmul(product, given, given.transposed((1, 0)))
+    tanh = builder.apply(np.tanh, 1, [given], x.shape, x.dtype)
+    total = builder.reduce(np.add, 2, tanh, [1], (5,))
+    square = builder.dot(3, total, total)
+    places = (product.slot, tanh.slot, total.slot, square.slot)
+    program = Program(builder.slots, builder.instructions, (given.slot,), places, builder.frame, None)
+    expected = [np.matmul(x, x.T), np.tanh(x), np.tanh(x).sum(axis=1)]
+    expected.append(np.asarray(expected[-1].dot(expected[-1])))
+    names = ("matmul", "tanh", "sum", "dot")
+    for name, ours, theirs in zip(names, program(x), expected, strict=True):
+        if ours.tobytes() != theirs.tobytes():
+            return f"the inner loop of {name} does something else than numpy.{name}"
+    return None
+
+
+WHY_NOT = _reason_not_to()

@@ -1,0 +1,331 @@
+"""Writing programs for the native backend: slots with their layouts, and instructions on them.
+
+The one idea: shapes and layouts are known beforehand, so everything that NumPy works out in each call (which inner
+loop, over which axes, with which strides) is worked out once. What a program calls is what NumPy would call, on
+operands of the same layout; so it has NumPy's bits. What cannot be written in this way raises `Unsupported`, and then
+the plan runs in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unspool._engine.buffers import LARGE
+
+# As `native.h` has them.
+(LOOP, REDUCE, MATMUL, DOT, COPY, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = range(14)
+(IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW) = range(5)
+
+# Slots that an instruction reads and fills, at most.
+MOST_OPERANDS = 6
+
+# Temporaries begin at multiples of this, and take no more than that in all.
+ALIGNMENT = 64
+MOST_BYTES = 1 << 18
+
+
+class Unsupported(Exception):  # noqa: N818 - nothing went wrong
+    """A plan that has no native program."""
+
+
+class Value(NamedTuple):
+    """What a slot holds, or a view of it: elements at the pointer of the slot, as shape and strides say."""
+
+    slot: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def order(self) -> str | None:
+        """How the elements lie if there are no gaps: rows first ("C"), columns first ("F", matrices alone), or None."""
+        if _same_strides(self, c_strides(self.shape, self.dtype)):
+            return "C"
+        if len(self.shape) == 2 and _same_strides(self, c_strides(self.shape[::-1], self.dtype)[::-1]):
+            return "F"
+        return None
+
+    def viewed(self, shape: Sequence[int], strides: Sequence[int]) -> Value:
+        """Return another view that begins at the same place."""
+        return self._replace(shape=tuple(shape), strides=tuple(strides))
+
+    def transposed(self, axes: Sequence[int]) -> Value:
+        return self.viewed([self.shape[a] for a in axes], [self.strides[a] for a in axes])
+
+
+def c_strides(shape: Sequence[int], dtype: Any) -> tuple[int, ...]:
+    """Return the strides of an array in C order."""
+    strides = []
+    step = dtype.itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _same_strides(value: Value, strides: Sequence[int]) -> bool:
+    if 0 in value.shape:
+        return True
+    return all(a == b or n == 1 for a, b, n in zip(value.strides, strides, value.shape, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def loop_of(ufunc: Any, *dtypes: Any) -> tuple[Any, int]:
+    """Return the inner loop of a ufunc for dtypes of its operands and its result, without any conversion."""
+    wanted = f"{''.join(d.char for d in dtypes[: ufunc.nin])}->{''.join(d.char for d in dtypes[ufunc.nin :])}"
+    if wanted not in ufunc.types:
+        raise Unsupported(f"{ufunc.__name__} has no loop {wanted}")
+    return ufunc, ufunc.types.index(wanted)
+
+
+class Builder:
+    """A program that is being written.
+
+    Attributes
+    ----------
+    slots, instructions : list of tuple
+        As the C part reads them.
+    values : dict
+        Of each slot of the plan, what it holds; of one with several results, a list.
+    """
+
+    def __init__(self, outputs: Sequence[int]) -> None:
+        self.slots: list[tuple[Any, ...]] = []
+        self.instructions: list[tuple[Any, ...]] = []
+        self.values: dict[int, Any] = {}
+        self.frame = 0
+        self._first_output = {slot: position for position, slot in reversed(list(enumerate(outputs)))}
+
+    # -- slots --
+
+    def _slot(self, home: int, at: int, shape: Sequence[int], dtype: Any, strides: Any = None, array: Any = None) -> Value:
+        shape = tuple(shape)
+        strides = c_strides(shape, dtype) if strides is None else tuple(strides)
+        value = Value(len(self.slots), shape, strides, dtype)
+        self.slots.append((home, at, array, dtype, shape, strides, ord(value.order or "\0")))
+        return value
+
+    def input(self, position: int, shape: Sequence[int], dtype: Any) -> Value:
+        return self._slot(IN_INPUT, position, shape, dtype)
+
+    def constant(self, array: Any) -> Value:
+        return self._slot(IN_CONSTANT, 0, array.shape, array.dtype, array.strides, array)
+
+    def new(self, plan_slot: int | None, shape: Sequence[int], dtype: Any, order: str = "C") -> Value:
+        """Return memory for a result: an array of its own if it is an output, else a temporary."""
+        shape = tuple(shape)
+        strides = c_strides(shape, dtype) if order == "C" else c_strides(shape[::-1], dtype)[::-1]
+        size = prod(shape) * dtype.itemsize
+        if size >= LARGE or dtype.hasobject:
+            raise Unsupported("large arrays gain nothing")
+        if plan_slot in self._first_output:
+            return self._slot(IN_OUTPUT, self._first_output[plan_slot], shape, dtype, strides)
+        at = self.frame
+        self.frame += -(-size // ALIGNMENT) * ALIGNMENT
+        if self.frame > MOST_BYTES:
+            raise Unsupported("there are too many temporaries")
+        return self._slot(IN_FRAME, at, shape, dtype, strides)
+
+    def moved(self, value: Value, offset: int) -> Value:
+        """Return a view that begins some bytes later."""
+        if not offset:
+            return value
+        made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
+        self.emit(VIEW, (value.slot, made.slot), numbers=(offset,))
+        return made
+
+    def picked(self, value: Value, offset: int, positions: Sequence[tuple[Value, int, int]]) -> Value:
+        """Return a view that begins at positions (where they are, stride, size) which other slots hold."""
+        if not positions:
+            return self.moved(value, offset)
+        if any(p.shape or p.dtype != np.int64 for p, _, _ in positions) or len(positions) > MOST_OPERANDS - 2:
+            raise Unsupported("positions are integers")
+        made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
+        numbers = [number for _, stride, size in positions for number in (stride, size)]
+        slots = (value.slot, *[p.slot for p, _, _ in positions], made.slot)
+        self.emit(PICK, slots, numbers=(offset, *numbers))
+        return made
+
+    # -- instructions --
+
+    def emit(
+        self,
+        opcode: int,
+        slots: Sequence[int],
+        shape: Sequence[int] = (),
+        count: int = 0,
+        outer: Sequence[Any] = (),
+        inner: Sequence[int] = (),
+        numbers: Sequence[int] = (),
+        what: Any = None,
+    ) -> None:
+        """Append an instruction."""
+        if len(slots) > MOST_OPERANDS:
+            raise Unsupported("there are too many operands")
+        self.instructions.append(
+            (opcode, tuple(slots), tuple(shape), count, tuple(outer), tuple(inner), tuple(numbers), what)
+        )
+
+    def over_elements(self, opcode: int, values: Sequence[Value], numbers: Sequence[int] = (), what: Any = None) -> None:
+        """Append an instruction that goes through the elements of its operands, the last of which it fills."""
+        result = values[-1]
+        if 0 in result.shape:
+            return
+        strides = [_broadcast(value, result.shape) for value in values]
+        axes = _in_memory_order(result, strides)
+        shape, strides = _merged([result.shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
+        outer = [tuple(s[:-1]) for s in strides]
+        self.emit(
+            opcode, [v.slot for v in values], shape[:-1], shape[-1], outer, [s[-1] for s in strides], numbers, what
+        )
+
+    def apply(self, ufunc: Any, plan_slot: int | None, operands: Sequence[Value], shape: Any, dtype: Any) -> Value:
+        """Append a ufunc on operands that broadcast, and return the result, laid out as NumPy lays it out."""
+        loop = loop_of(ufunc, *[v.dtype for v in operands], dtype)
+        result = self.new(plan_slot, shape, dtype, result_order(operands, shape))
+        self.over_elements(LOOP, [*operands, result], what=loop)
+        return result
+
+    def copied(self, plan_slot: int | None, value: Value, order: str = "C") -> Value:
+        """Append a copy."""
+        result = self.new(plan_slot, value.shape, value.dtype, order)
+        self.copy(value, result)
+        return result
+
+    def copy(self, value: Value, to: Value) -> None:
+        self.over_elements(COPY, [value, to], (value.dtype.itemsize,))
+
+    def fill(self, value: Value, number: Any) -> None:
+        """Fill a dense slot with one number."""
+        contents = np.array(number, value.dtype).tobytes()
+        self.emit(FILL, [value.slot], count=value.size, numbers=(value.dtype.itemsize,), what=contents)
+
+    def dot(self, plan_slot: int | None, left: Value, right: Value) -> Value:
+        """Append the product of two vectors."""
+        result = self.new(plan_slot, (), left.dtype)
+        slots = (left.slot, right.slot, result.slot)
+        strides = (left.strides[0], right.strides[0], 0)
+        self.emit(DOT, slots, (), left.shape[0], ((), (), ()), strides, what=left.dtype)
+        return result
+
+    def matmul(self, result: Value, left: Value, right: Value) -> None:
+        """Append the product of two matrices."""
+        (m, n), p = left.shape, right.shape[1]
+        if left.dtype != right.dtype or 0 in (m, n, p):
+            raise Unsupported("a product without elements, or of several dtypes")
+        numbers = (1, m, n, p, 0, 0, 0, *left.strides, *right.strides, *result.strides)
+        loop = loop_of(np.matmul, left.dtype, right.dtype, result.dtype)
+        self.emit(MATMUL, (left.slot, right.slot, result.slot), numbers=numbers, what=loop)
+
+    def reduce(self, ufunc: Any, plan_slot: int | None, value: Value, axes: Sequence[int], shape: Any) -> Value:
+        """Append the sum (or product, ...) over axes of a value whose axes lie in order; ``shape`` is the result's."""
+        loop = loop_of(ufunc, value.dtype, value.dtype, value.dtype)
+        if 0 in value.shape or not _is_in_c_order(value):
+            raise Unsupported("NumPy goes through such an array in another order")
+        result = self.new(plan_slot, shape, value.dtype)
+        kept = iter(c_strides([n for a, n in enumerate(value.shape) if a not in axes], value.dtype))
+        strides = [0 if a in axes else next(kept) for a in range(len(value.shape))]
+        sizes, (read, written) = _merged(list(value.shape), [list(value.strides), strides])
+        count, start = sizes[-1], value
+        if ufunc.identity is None or ufunc in (np.maximum, np.minimum):
+            if len(sizes) > 1 or written[0]:
+                raise Unsupported("it begins with the first element")
+            self.copy(value.viewed((), ()), result.viewed((), ()))
+            start, count = self.moved(value, read[0]), count - 1
+            if not count:
+                return result
+        else:
+            self.fill(result, ufunc.identity)
+        self.emit(
+            REDUCE,
+            (start.slot, result.slot),
+            sizes[:-1],
+            count,
+            (tuple(read[:-1]), tuple(written[:-1])),
+            (read[-1], written[-1]),
+            what=loop,
+        )
+        return result
+
+    def call(self, function: Callable[..., Any], operands: Sequence[Value], results: Sequence[Value]) -> None:
+        """Append a call-back."""
+        slots = [self._described(value).slot for value in operands]
+        self.emit(CALL, [*slots, *[r.slot for r in results]], numbers=(len(operands),), what=function)
+
+    def _described(self, value: Value) -> Value:
+        """Return a value whose slot has its shape and strides."""
+        _, _, _, dtype, shape, strides, _ = self.slots[value.slot]
+        if (dtype, shape, strides) == (value.dtype, value.shape, value.strides):
+            return value
+        made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
+        self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
+        return made
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def _broadcast(value: Value, shape: Sequence[int]) -> list[int]:
+    """Return the strides with which a value is read as one of a shape that it broadcasts to."""
+    missing = len(shape) - len(value.shape)
+    own = zip(value.shape, value.strides, shape[missing:], strict=True)
+    return [0] * missing + [0 if n == 1 and size != 1 else stride for n, stride, size in own]
+
+
+def _is_in_c_order(value: Value) -> bool:
+    steps = [abs(s) for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
+    return steps == sorted(steps, reverse=True) and all(s >= 0 for s in value.strides)
+
+
+def result_order(operands: Sequence[Value], shape: Sequence[int]) -> str:
+    """Return in which order NumPy lays out the result of a ufunc."""
+    orders = set()
+    for value in operands:
+        steps = [abs(s) for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
+        if any(s < 0 for s in value.strides):
+            raise Unsupported("NumPy turns such axes round")
+        if len(steps) > 1:
+            orders.add(
+                "C"
+                if steps == sorted(steps, reverse=True)
+                else "F"
+                if len(shape) == 2 and steps == sorted(steps)
+                else None
+            )
+    if len(orders) > 1 or None in orders:
+        raise Unsupported("the operands lie in several orders")
+    return orders.pop() if orders else "C"
+
+
+def _in_memory_order(result: Value, strides: Sequence[Sequence[int]]) -> list[int]:
+    """Return the axes of a result as they lie in memory, without those of size 1."""
+    axes = [a for a, n in enumerate(result.shape) if n != 1]
+    return sorted(axes, key=lambda a: (-abs(result.strides[a]), a))
+
+
+def _merged(shape: list[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+    """Return axes with those made one that all operands go through as if they were one; at least one axis."""
+    axes = [a for a, n in enumerate(shape) if n != 1]
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for a in axes:
+        if sizes and all(s[-1] == given[a] * shape[a] for s, given in zip(steps, strides, strict=True)):
+            sizes[-1] *= shape[a]
+            for s, given in zip(steps, strides, strict=True):
+                s[-1] = given[a]
+        else:
+            sizes.append(shape[a])
+            for s, given in zip(steps, strides, strict=True):
+                s.append(given[a])
+    if not sizes:
+        return [1], [[0] for _ in strides]
+    return sizes, steps
