@@ -2,7 +2,7 @@
 
 from glob import glob
 
-import numpy
+import numpy as np
 from setuptools import Extension, setup
 
 setup(
@@ -11,7 +11,7 @@ setup(
         Extension(
             "unspool._native",
             sorted(glob("src/native/*.c")),
-            include_dirs=[numpy.get_include()],
+            include_dirs=[np.get_include()],
             depends=["src/native/native.h"],
         ),
     ]

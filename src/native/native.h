@@ -33,6 +33,7 @@ enum {
     OP_MATMUL,   /* an inner loop of `matmul` */
     OP_DOT,      /* the product of two vectors */
     OP_COPY,     /* elements of one slot into another */
+    OP_CAST,     /* the same, converted */
     OP_FILL,     /* one value into all elements of a slot */
     OP_SELECT,   /* elements of one slot or another, as a third one says */
     OP_TAKE,     /* rows by number */
@@ -43,6 +44,9 @@ enum {
     OP_IF_OUTSIDE, /* skip instructions unless a number is outside of a range, or not a number */
     OP_SKIP,     /* skip instructions */
 };
+
+/* Converts elements: how many, from where, with which stride, to where. */
+typedef void CastFunc(npy_intp count, const char *from, npy_intp from_stride, char *to, npy_intp to_stride);
 
 /* Where the memory of a slot is. */
 enum { IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW };
@@ -70,6 +74,7 @@ typedef struct {
     npy_intp inner[MOST_OPERANDS];
     PyUFuncGenericFunction loop;
     PyArray_DotFunc *dot;
+    CastFunc *cast;
     void *data;
     npy_intp *numbers;        /* what else there is to know */
     Py_ssize_t given;
@@ -103,6 +108,10 @@ typedef struct {
 
 int frame_enter(Frame *frame, Py_ssize_t slots, Py_ssize_t bytes);
 void frame_leave(Frame *frame);
+
+/* --- conversions (casts.c) --- */
+
+CastFunc *find_cast(int from, int to);
 
 /* --- running (run.c) --- */
 

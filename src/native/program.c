@@ -156,6 +156,10 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
     if (it->opcode == OP_IF_OUTSIDE) {
         return PyArg_ParseTuple(object, "dd", &it->low, &it->high) ? 0 : -1;
     }
+    if (it->opcode == OP_CAST) {
+        it->cast = it->given == 2 ? find_cast((int)it->numbers[0], (int)it->numbers[1]) : NULL;
+        return it->cast == NULL ? (PyErr_SetString(PyExc_ValueError, "there is no such conversion"), -1) : 0;
+    }
     if (it->opcode == OP_DOT) {
         if (!PyArray_DescrCheck(object)) {
             PyErr_SetString(PyExc_TypeError, "a product of vectors has a dtype");
@@ -172,6 +176,23 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
 
 /* --- calling --- */
 
+/* Whether an array lies in memory as a slot says. */
+static int
+lies_like(PyArrayObject *array, const Slot *slot)
+{
+    if (PyArray_TYPE(array) != slot->descr->type_num || PyArray_NDIM(array) != slot->ndim ||
+        !PyArray_ISBEHAVED_RO(array) || (npy_uintp)PyArray_DATA(array) % 16) {
+        return 0;
+    }
+    for (int axis = 0; axis < slot->ndim; axis++) {
+        npy_intp size = PyArray_DIM(array, axis);
+        if (size != slot->shape[axis] || (size > 1 && PyArray_STRIDE(array, axis) != slot->strides[axis])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Set the pointer of an input; a number is copied. False, without an error, for what the program was not made for. */
 int
 accept_array(Program *program, int slot, PyObject *value, char **pointer, char *number)
@@ -179,9 +200,7 @@ accept_array(Program *program, int slot, PyObject *value, char **pointer, char *
     const Slot *expected = &program->slot[slot];
     if (PyArray_CheckExact(value)) {
         PyArrayObject *array = (PyArrayObject *)value;
-        if (PyArray_TYPE(array) != expected->descr->type_num || PyArray_NDIM(array) != expected->ndim ||
-            !PyArray_ISCARRAY_RO(array) || (npy_uintp)PyArray_DATA(array) % 16 ||
-            !PyArray_CompareLists(PyArray_DIMS(array), expected->shape, expected->ndim)) {
+        if (!lies_like(array, expected)) {
             return 0;
         }
         pointer[slot] = PyArray_DATA(array);

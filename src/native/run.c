@@ -89,6 +89,15 @@ run_copy(const Instruction *it, char **at)
     } while (move_on(it, index, at));
 }
 
+static void
+run_cast(const Instruction *it, char **at)
+{
+    npy_intp index[MOST_AXES] = {0};
+    do {
+        it->cast(it->count, at[0], it->inner[0], at[1], it->inner[1]);
+    } while (move_on(it, index, at));
+}
+
 /* Operands: which, if so, if not, where to. */
 static void
 run_select(const Instruction *it, char **at)
@@ -269,6 +278,9 @@ run_program(Program *program, char **pointer)
             break;
         case OP_COPY:
             run_copy(it, at);
+            break;
+        case OP_CAST:
+            run_cast(it, at);
             break;
         case OP_FILL:
             for (npy_intp i = 0; i < it->count; i++) {

@@ -13,20 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.native_program import Builder, Unsupported, Value, loop_of
+from unspool._engine.native_program import Builder, Unsupported, loop_of
 from unspool._engine.native_rules import RULES, Writing
 from unspool._engine.numpy_backend import _held
 from unspool._engine.planning import Bound, Step
 from unspool._fragments.fragment import Fragment
+from unspool._native import Program
 from unspool._ops.op import PART
-
-try:
-    from unspool._native import Program
-except ImportError as missing:  # built without it
-    Program = None
-    WHY_NOT: str | None = str(missing)
-else:
-    WHY_NOT = None
 
 
 def compile_program(
@@ -35,13 +28,18 @@ def compile_program(
     steps: Sequence[Step],
     outputs: Sequence[int],
     fallback: Callable[..., Any],
-) -> Any:
-    """Return a plan as a native program, or ``None`` if it has none; ``fallback`` is what runs it in Python."""
+    strides: Sequence[Any] | None = None,
+) -> Program | None:
+    """Return a plan as a native program, or ``None`` if it has none.
+
+    ``fallback`` is what is called with arrays that it was not made for: by default it is made for arrays in C order,
+    else for those of given strides.
+    """
     if WHY_NOT is not None:
         return None
     builder = Builder(outputs)
     try:
-        _write(builder, fragment, bound, steps, _held(fragment, steps, outputs))
+        _write(builder, fragment, bound, steps, _held(fragment, steps, outputs), strides)
         places = [_output(builder, slot) for slot in outputs]
     except Unsupported:
         return None
@@ -50,12 +48,19 @@ def compile_program(
 
 
 def _write(
-    builder: Builder, fragment: Fragment, bound: Bound, steps: Sequence[Step], held: Mapping[int, Any]
+    builder: Builder,
+    fragment: Fragment,
+    bound: Bound,
+    steps: Sequence[Step],
+    held: Mapping[int, Any],
+    strides: Sequence[Any] | None,
 ) -> None:
     for slot, dtype in enumerate(fragment.dtypes):
         if dtype.hasobject:
             raise Unsupported("objects")
-        builder.values[slot] = builder.input(slot, bound.shapes[slot], dtype)
+        builder.values[slot] = builder.input(
+            slot, bound.shapes[slot], dtype, None if strides is None else strides[slot]
+        )
     for slot, value in held.items():
         builder.values[slot] = (
             [builder.constant(v) for v in value] if type(value) is tuple else builder.constant(np.asarray(value))
@@ -140,8 +145,6 @@ def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fa
 
 def _reason_not_to() -> str | None:
     """Return why the native backend is not used, or ``None``."""
-    if WHY_NOT is not None:
-        return WHY_NOT
     if os.environ.get("UNSPOOL_NATIVE") == "0":
         return "UNSPOOL_NATIVE is 0"
     return _difference()
@@ -168,4 +171,5 @@ def _difference() -> str | None:
     return None
 
 
-WHY_NOT = _reason_not_to()
+# Why plans do not run natively; ``None`` if they do.
+WHY_NOT: str | None = _reason_not_to()

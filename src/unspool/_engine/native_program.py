@@ -18,7 +18,7 @@ import numpy as np
 from unspool._engine.buffers import LARGE
 
 # As `native.h` has them.
-(LOOP, REDUCE, MATMUL, DOT, COPY, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = range(14)
+(LOOP, REDUCE, MATMUL, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = range(15)
 (IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW) = range(5)
 
 # Slots that an instruction reads and fills, at most.
@@ -27,6 +27,12 @@ MOST_OPERANDS = 6
 # Temporaries begin at multiples of this, and take no more than that in all.
 ALIGNMENT = 64
 MOST_BYTES = 1 << 18
+
+
+# Conversions that there are, by the characters of the dtypes.
+CASTS = {
+    (a, b) for a, others in {"?": "lfdD", "l": "dD", "f": "dFD", "d": "fD", "F": "D", "D": "F"}.items() for b in others
+}
 
 
 class Unsupported(Exception):  # noqa: N818 - nothing went wrong
@@ -87,6 +93,16 @@ def loop_of(ufunc: Any, *dtypes: Any) -> tuple[Any, int]:
     return ufunc, ufunc.types.index(wanted)
 
 
+@lru_cache(maxsize=4096)
+def _dtypes_of(ufunc: Any, *dtypes: Any) -> tuple[Any, ...]:
+    """Return the dtypes that NumPy converts operands to, and that of the result."""
+    try:
+        found: tuple[Any, ...] = ufunc.resolve_dtypes((*dtypes, None))
+    except TypeError:
+        raise Unsupported(f"{ufunc.__name__} takes other dtypes") from None
+    return found
+
+
 class Builder:
     """A program that is being written.
 
@@ -107,15 +123,17 @@ class Builder:
 
     # -- slots --
 
-    def _slot(self, home: int, at: int, shape: Sequence[int], dtype: Any, strides: Any = None, array: Any = None) -> Value:
+    def _slot(
+        self, home: int, at: int, shape: Sequence[int], dtype: Any, strides: Any = None, array: Any = None
+    ) -> Value:
         shape = tuple(shape)
         strides = c_strides(shape, dtype) if strides is None else tuple(strides)
         value = Value(len(self.slots), shape, strides, dtype)
         self.slots.append((home, at, array, dtype, shape, strides, ord(value.order or "\0")))
         return value
 
-    def input(self, position: int, shape: Sequence[int], dtype: Any) -> Value:
-        return self._slot(IN_INPUT, position, shape, dtype)
+    def input(self, position: int, shape: Sequence[int], dtype: Any, strides: Any = None) -> Value:
+        return self._slot(IN_INPUT, position, shape, dtype, strides)
 
     def constant(self, array: Any) -> Value:
         return self._slot(IN_CONSTANT, 0, array.shape, array.dtype, array.strides, array)
@@ -175,7 +193,9 @@ class Builder:
             (opcode, tuple(slots), tuple(shape), count, tuple(outer), tuple(inner), tuple(numbers), what)
         )
 
-    def over_elements(self, opcode: int, values: Sequence[Value], numbers: Sequence[int] = (), what: Any = None) -> None:
+    def over_elements(
+        self, opcode: int, values: Sequence[Value], numbers: Sequence[int] = (), what: Any = None
+    ) -> None:
         """Append an instruction that goes through the elements of its operands, the last of which it fills."""
         result = values[-1]
         if 0 in result.shape:
@@ -190,9 +210,36 @@ class Builder:
 
     def apply(self, ufunc: Any, plan_slot: int | None, operands: Sequence[Value], shape: Any, dtype: Any) -> Value:
         """Append a ufunc on operands that broadcast, and return the result, laid out as NumPy lays it out."""
-        loop = loop_of(ufunc, *[v.dtype for v in operands], dtype)
+        wanted = _dtypes_of(ufunc, *[v.dtype for v in operands])
+        loop = loop_of(ufunc, *wanted[:-1], dtype)
         result = self.new(plan_slot, shape, dtype, result_order(operands, shape))
-        self.over_elements(LOOP, [*operands, result], what=loop)
+        operands = [self.cast(v, d) for v, d in zip(operands, wanted, strict=False)]
+        self.loop(loop, [*operands, result])
+        return result
+
+    def loop(self, loop: tuple[Any, int], values: Sequence[Value]) -> None:
+        """Append an inner loop of a ufunc, over the axes that NumPy would go through.
+
+        Loops look at strides to choose their instructions, also where there is a single element.
+        """
+        result = values[-1]
+        steps = _straight(values)
+        if steps is None or 0 in result.shape:
+            self.over_elements(LOOP, values, what=loop)
+            return
+        self.emit(LOOP, [v.slot for v in values], (), result.size, [()] * len(values), steps, what=loop)
+
+    def cast(self, value: Value, dtype: Any) -> Value:
+        """Return a value in another dtype."""
+        if value.dtype == dtype:
+            return value
+        if (value.dtype.char, dtype.char) not in CASTS:
+            raise Unsupported(f"from {value.dtype} to {dtype}")
+        order = value.order
+        if order is None:
+            raise Unsupported("NumPy converts such an array in its own order")
+        result = self.new(None, value.shape, dtype, order)
+        self.over_elements(CAST, [value, result], (value.dtype.num, dtype.num))
         return result
 
     def copied(self, plan_slot: int | None, value: Value, order: str = "C") -> Value:
@@ -235,6 +282,8 @@ class Builder:
         kept = iter(c_strides([n for a, n in enumerate(value.shape) if a not in axes], value.dtype))
         strides = [0 if a in axes else next(kept) for a in range(len(value.shape))]
         sizes, (read, written) = _merged(list(value.shape), [list(value.strides), strides])
+        if value.order != "C" and (len(sizes) > 2 or (len(sizes) == 2 and bool(written[0]) == bool(written[1]))):
+            raise Unsupported("NumPy may go through axes with gaps in parts")
         count, start = sizes[-1], value
         if ufunc.identity is None or ufunc in (np.maximum, np.minimum):
             if len(sizes) > 1 or written[0]:
@@ -287,23 +336,46 @@ def _is_in_c_order(value: Value) -> bool:
 
 
 def result_order(operands: Sequence[Value], shape: Sequence[int]) -> str:
-    """Return in which order NumPy lays out the result of a ufunc."""
+    """Return in which order NumPy lays out the result of a ufunc: where operands differ, C order wins."""
+    orders = {_order_of_axes(value, len(shape)) for value in operands} - {None}
+    return "F" if orders == {"F"} else "C"
+
+
+def _order_of_axes(value: Value, axes: int) -> str | None:
+    """Return in which order the axes of a value lie, with gaps or without; ``None`` if it has no two that lie apart."""
+    if any(s < 0 for s in value.strides):
+        raise Unsupported("NumPy turns such axes round")
+    steps = [s for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
+    if len(steps) < 2:
+        return None
+    if steps == sorted(steps, reverse=True):
+        return "C"
+    if axes == 2 and steps == sorted(steps):
+        return "F"
+    raise Unsupported("axes lie in another order")
+
+
+def _straight(values: Sequence[Value]) -> list[int] | None:
+    """Return the strides with which NumPy goes straight through operands and result, if it does.
+
+    They have one shape and order without gaps, or one axis each, or are single numbers.
+    """
+    result = values[-1]
+    steps = []
     orders = set()
-    for value in operands:
-        steps = [abs(s) for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
-        if any(s < 0 for s in value.strides):
-            raise Unsupported("NumPy turns such axes round")
-        if len(steps) > 1:
-            orders.add(
-                "C"
-                if steps == sorted(steps, reverse=True)
-                else "F"
-                if len(shape) == 2 and steps == sorted(steps)
-                else None
-            )
-    if len(orders) > 1 or None in orders:
-        raise Unsupported("the operands lie in several orders")
-    return orders.pop() if orders else "C"
+    for value in values[:-1]:
+        if not value.shape:
+            steps.append(0)
+        elif value.shape != result.shape:
+            return None
+        elif len(value.shape) == 1:
+            steps.append(value.strides[0])
+        else:
+            orders.add(value.order)
+            steps.append(value.dtype.itemsize)
+    if len(orders) > 1 or None in orders or (orders and result.order not in orders):
+        return None
+    return [*steps, result.strides[0] if len(result.shape) == 1 else result.dtype.itemsize]
 
 
 def _in_memory_order(result: Value, strides: Sequence[Sequence[int]]) -> list[int]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from unspool._engine.native_program import (
-    FILL,
     IF_OUTSIDE,
     IF_ZERO,
     SELECT,
@@ -24,6 +23,8 @@ from unspool._engine.native_program import (
     Unsupported,
     Value,
     c_strides,
+    loop_of,
+    result_order,
 )
 from unspool._engine.planning import Step
 from unspool._ops.contraction.kernel import is_thin
@@ -41,6 +42,10 @@ class Writing:
 
     def apply(self, ufunc: Any, *operands: Value) -> Value:
         return self.builder.apply(ufunc, self.step.slot, operands, self.shape, self.dtype)
+
+    def temporary(self, ufunc: Any, *operands: Value) -> Value:
+        """Write a ufunc on operands of the shape and dtype of the result."""
+        return self.builder.apply(ufunc, None, operands, self.shape, self.dtype)
 
     def new(self, order: str = "C") -> Value:
         return self.builder.new(self.step.slot, self.shape, self.dtype, order)
@@ -65,15 +70,9 @@ class Writing:
 def _where(to: Writing, keep: Value, x1: Value, x2: Value) -> Value:
     if keep.dtype != np.bool_ or x1.dtype != to.dtype or x2.dtype != to.dtype:
         raise Unsupported("dtypes differ")
-    result = to.new(_order_of(to, keep, x1, x2))
+    result = to.new(result_order((keep, x1, x2), to.shape))
     to.builder.over_elements(SELECT, [keep, x1, x2, result], (to.dtype.itemsize,))
     return result
-
-
-def _order_of(to: Writing, *operands: Value) -> str:
-    if any(v.order != "C" for v in operands if v.shape == to.shape):
-        raise Unsupported("`numpy.where` lays out such operands in its own way")
-    return "C"
 
 
 def _mask(to: Writing, x: Value, keep: Value) -> Value:
@@ -110,9 +109,20 @@ def _set_skip(builder: Builder, test: int) -> None:
 
 
 def _astype(to: Writing, x: Value) -> Value:
-    if x.dtype == to.dtype:
-        return to.builder.copied(to.step.slot, x) if x.order == "C" else to.call(x)
-    return to.call(x)
+    if x.order is None or x.dtype == to.dtype:
+        return to.call(x)
+    return to.builder.cast(x, to.dtype)
+
+
+def _sigmoid(to: Writing, x: Value) -> Value:
+    """Write the kernel of the op, function by function."""
+    one = to.constant(1)
+    small = to.temporary(np.absolute, x)
+    small = to.temporary(np.exp, to.temporary(np.negative, small))
+    below = to.builder.apply(np.less, None, [x, to.constant(0)], to.shape, np.dtype(bool))
+    above = to.builder.new(None, to.shape, to.dtype, small.order or "C")
+    to.builder.over_elements(SELECT, [below, small, one, above], (to.dtype.itemsize,))
+    return to.apply(np.divide, above, to.temporary(np.add, one, small))
 
 
 def _real(to: Writing, x: Value) -> Value:
@@ -153,9 +163,7 @@ def _norm2(to: Writing, x: Value) -> Value:
     to.call_into(result, x)
     builder.emit(SKIP, [], numbers=(1,))
     _set_skip(builder, test)
-    from unspool._engine.native_program import LOOP, loop_of
-
-    builder.over_elements(LOOP, [square, result], what=loop_of(np.sqrt, to.dtype, to.dtype))
+    builder.loop(loop_of(np.sqrt, to.dtype, to.dtype), [square, result])
     return result
 
 
@@ -188,6 +196,36 @@ def _crop(to: Writing, x: Value) -> Value:
         return to.call(x)
     offset = sum(a * s for a, s in zip(start, x.strides, strict=True))
     return to.builder.moved(x.viewed(shape, x.strides), offset)
+
+
+def _diagonal(to: Writing, x: Value) -> Value:
+    return _on_diagonal(to, x, to.shape[-1])
+
+
+def _embed_diagonal(to: Writing, x: Value) -> Value:
+    result = to.new()
+    to.builder.fill(result, 0)
+    to.builder.copy(x, _on_diagonal(to, result, x.shape[-1]))
+    return result
+
+
+def _on_diagonal(to: Writing, x: Value, length: int) -> Value:
+    """Return the view of a diagonal of the last two axes."""
+    offset = to.step.params["offset"]
+    row, column = x.strides[-2:]
+    first = -offset * row if offset < 0 else offset * column
+    return to.builder.moved(x.viewed((*x.shape[:-2], length), (*x.strides[:-2], row + column)), first)
+
+
+def _zero_pad(to: Writing, x: Value) -> Value:
+    before, after = to.step.params["before"], to.step.params["after"]
+    if min((*before, *after), default=0) < 0:
+        return to.call(x)
+    result = to.new()
+    to.builder.fill(result, 0)
+    first = sum(n * s for n, s in zip(before, result.strides, strict=True))
+    to.builder.copy(x, to.builder.moved(result.viewed(x.shape, result.strides), first))
+    return result
 
 
 def _concat(to: Writing, *xs: Value) -> Value:
@@ -281,13 +319,11 @@ def _slice_set(to: Writing, x: Value, values: Value, *at: Value) -> Value:
 
 
 def _slice_add(to: Writing, x: Value, values: Value, *at: Value) -> Value:
-    from unspool._engine.native_program import LOOP, loop_of
-
     result = _copied(to, x)
     part = _place(to, result, at)
     if values.dtype != to.dtype:
         raise Unsupported("dtypes differ")
-    to.builder.over_elements(LOOP, [part, values, part], what=loop_of(np.add, to.dtype, to.dtype, to.dtype))
+    to.builder.loop(loop_of(np.add, to.dtype, to.dtype, to.dtype), [part, values, part])
     return result
 
 
@@ -318,11 +354,13 @@ def _contract(to: Writing, x1: Value, x2: Value) -> Value:
         return to.call(x1, x2)
     left = x1.transposed((1, 0)) if len(s1) == 2 and s1[0] == contracted[0] else x1
     right = x2.transposed((1, 0)) if len(s2) == 2 and s2[1] == contracted[0] else x2
-    if len(s1) == 1 and len(s2) == 1:
-        if 0 in left.shape:
-            return to.call(x1, x2)
-        return to.builder.dot(to.step.slot, left, right)
     if len(s1) == 1 or len(s2) == 1:
+        # `numpy.dot`, which has ways of its own where an axis has one element or none.
+        if min(*left.shape, *right.shape) < 2:
+            return to.call(x1, x2)
+        left, right = _as_blas_takes_it(to, left), _as_blas_takes_it(to, right)
+        if len(left.shape) == len(right.shape):
+            return to.builder.dot(to.step.slot, left, right)
         return _vector_product(to, left, right)
     if out[0] not in s1:
         left, right = right.transposed((1, 0)), left.transposed((1, 0))
@@ -333,6 +371,13 @@ def _contract(to: Writing, x1: Value, x2: Value) -> Value:
         result = to.new()
         to.builder.matmul(result, left, right)
     return result
+
+
+def _as_blas_takes_it(to: Writing, x: Value) -> Value:
+    """Return an operand of `numpy.dot`: it copies arrays that BLAS cannot read, and matrices with gaps."""
+    if any(s <= 0 or s % x.dtype.itemsize for s in x.strides) or (len(x.shape) == 2 and x.order is None):
+        return to.builder.copied(None, x)
+    return x
 
 
 def _vector_product(to: Writing, left: Value, right: Value) -> Value:
@@ -365,7 +410,9 @@ RULES: dict[str, Rule] = {
     "concat": _concat,
     "contract": _contract,
     "crop": _crop,
+    "diagonal": _diagonal,
     "divide_or_zero": _divide_or_zero,
+    "embed_diagonal": _embed_diagonal,
     "flip": _flip,
     "gather": _pick,
     "imag": _imag,
@@ -377,6 +424,7 @@ RULES: dict[str, Rule] = {
     "prod": _reduction(np.multiply),
     "real": _real,
     "relu": _relu,
+    "sigmoid": _sigmoid,
     "reshape": _reshape,
     "slice": _pick,
     "slice_add": _slice_add,
@@ -384,4 +432,5 @@ RULES: dict[str, Rule] = {
     "sum": _reduction(np.add),
     "unslice": _unslice,
     "where": _where,
+    "zero_pad": _zero_pad,
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from unspool._dtypes import COMPLEX
 from unspool._engine.buffers import LARGE, POOL, overwritable
 from unspool._engine.fused_sums import ADD_PRODUCT, fuse_sums
 from unspool._engine.numpy_rules import RULES
@@ -166,6 +167,12 @@ class Writer:
         if text is None:
             text = self.call(kernel, operands, step.params)
         text = self._fit_to_keep(step, text)
+        if (
+            self.shapes[step.slot] == ()
+            and self.dtypes[step.slot] in COMPLEX
+            and not text.startswith(("asarray(", "array("))
+        ):
+            text = f"asarray({text})"  # NumPy multiplies complex scalars in another way than arrays without axes
         if text != f"v{step.slot}":
             self.lines.append(f"v{step.slot} = {text}")
         self._bury(step)

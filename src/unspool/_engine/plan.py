@@ -13,6 +13,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+import numpy as np
+
 from unspool._engine.buffers import Assignment, assign
 from unspool._engine.native import compile_program
 from unspool._engine.numpy_backend import accumulators, generate, interpret
@@ -23,6 +25,9 @@ from unspool._ops.leaf import CONSTANT
 if TYPE_CHECKING:
     from unspool._graph import Params
     from unspool._ops.op import Op
+
+# Layouts of the inputs that a plan has native programs for.
+_MOST_LAYOUTS = 4
 
 _next_id = itertools.count().__next__
 
@@ -235,24 +240,38 @@ class _Runner:
 def _compiled(fragment: Fragment, bound: Bound) -> Callable[..., tuple[Any, ...]]:
     """Return what runs a plan: a native program, or generated code where there is none."""
     steps, outputs = lower(fragment, bound)
-    in_python = _InPython(fragment, bound, steps, outputs)
-    program = compile_program(fragment, bound, steps, outputs, in_python)
-    return in_python.generate() if program is None else program  # type: ignore[no-any-return]
+    others = _OtherLayouts(fragment, bound, steps, outputs)
+    program = compile_program(fragment, bound, steps, outputs, others)
+    return others.generate() if program is None else program
 
 
-class _InPython:
-    """A plan as generated code, which is generated when it is first called: a native program hardly ever calls it."""
+class _OtherLayouts:
+    """What runs a plan on arrays that its native program was not made for.
 
-    __slots__ = ("_given", "_run")
+    That is a program for arrays of their strides, or generated code, which is generated when it is first needed.
+    """
 
-    def __init__(self, *given: Any) -> None:
-        self._given = given
+    __slots__ = ("_given", "_programs", "_run")
+
+    def __init__(self, fragment: Fragment, bound: Bound, steps: tuple[Step, ...], outputs: tuple[int, ...]) -> None:
+        self._given = fragment, bound, steps, outputs
         self._run: Callable[..., tuple[Any, ...]] | None = None
+        self._programs: dict[Any, Callable[..., tuple[Any, ...]]] = {}
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        return self.generate()(*arrays)
+        if any(type(array) is not np.ndarray for array in arrays):
+            return self.generate()(*arrays)
+        strides = tuple([array.strides for array in arrays])
+        program = self._programs.get(strides)
+        if program is None:
+            program = self.generate()
+            if len(self._programs) < _MOST_LAYOUTS:
+                program = compile_program(*self._given, program, strides) or program
+            self._programs[strides] = program
+        return program(*arrays)
 
     def generate(self) -> Callable[..., tuple[Any, ...]]:
+        """Return the plan as generated code."""
         run = self._run
         if run is None:
             run = self._run = generate(*self._given)

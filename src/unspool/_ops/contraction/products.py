@@ -54,6 +54,8 @@ def matmul(x1: Any, x2: Any) -> Tensor:
         raise ShapeError(
             f"matmul needs operands with at least one axis, got shapes {shape1} and {shape2}; use * to scale"
         )
+    if len(shape1) == 1 and len(shape2) == 1:
+        return _contract_stacks("matmul", x1, ("k",), x2, ("k",), ())
     if len(shape1) == 1:
         return _contract_stacks("matmul", x1, ("k",), x2, ("k", "j"), ("j",))
     if len(shape2) == 1:

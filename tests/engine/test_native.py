@@ -1,0 +1,364 @@
+"""The native backend: the bits of the NumPy backend, program by program, layout by layout, dtype by dtype."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from tests.samples import Sample, all_samples
+from unspool._engine import native
+from unspool._engine.native import compile_program
+from unspool._engine.numpy_backend import generate
+from unspool._engine.planning import bind, lower
+from unspool._fragments.fragment import Fragment, capture
+from unspool.errors import UnspoolError
+
+pytestmark = pytest.mark.skipif(native.WHY_NOT is not None, reason=f"the native backend does not run: {native.WHY_NOT}")
+
+
+class Calls:
+    """Stands where a program would run in Python, and counts how often it wanted to."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.count = 0
+        self._run = run
+
+    def __call__(self, *arrays: Any) -> Any:
+        self.count += 1
+        return self._run(*arrays)
+
+
+def both_ways(fragment: Fragment, arrays: Sequence[Any]) -> tuple[Any, Any, Calls] | None:
+    """Return a program and generated code for a fragment on arrays like these; None if there is no program."""
+    bound = bind(fragment, [np.shape(a) for a in arrays])
+    steps, outputs = lower(fragment, bound)
+    calls = Calls(generate(fragment, bound, steps, outputs))
+    program = compile_program(fragment, bound, steps, outputs, calls, [a.strides for a in arrays])
+    return None if program is None else (program, calls._run, calls)
+
+
+def assert_same(ours: Sequence[Any], theirs: Sequence[Any]) -> None:
+    """Check that arrays have the same bits, and lie in memory in the same order."""
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert a.tobytes() == b.tobytes()
+        if a.size > 1 and min(a.shape) > 1:
+            assert (a.flags.c_contiguous, a.flags.f_contiguous) == (b.flags.c_contiguous, b.flags.f_contiguous)
+
+
+def fragment_of(function: Callable[..., Any], arrays: Sequence[Any], *, adjoint: bool) -> tuple[Fragment, list[Any]]:
+    """Return what a function does, or its gradient, as a fragment, and the values at its inputs."""
+    leaves = [us.tensor(a) for a in arrays]
+    result = function(*leaves)
+    results = list(result) if isinstance(result, tuple | list) else [result]
+    if adjoint:
+        floats = [x for x in leaves if x.dtype.kind in "fc"]
+        losses = [us.sum(us.real(r * us.conj(r))) for r in results if r.dtype.kind in "fc"]
+        results = [g for g in us.cotangents(losses[0], floats) if g is not None]
+    captured = capture(leaves, results, keep_residuals=not adjoint)
+    return captured.fragment, [np.asarray(node.eval()) for node in captured.inputs]
+
+
+def strided(array: Any) -> Any:
+    """Return the same numbers with gaps between them."""
+    wide = np.zeros([2 * n for n in array.shape], array.dtype)
+    view = wide[tuple(slice(None, None, 2) for _ in array.shape)]
+    view[...] = array
+    return view
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "strided": strided,
+    "broadcast": lambda a: np.broadcast_to(np.array(a.flat[0] if a.size else 0, a.dtype), a.shape),
+}
+
+SAMPLES = [s for s in all_samples() if all(np.asarray(a).dtype.kind in "fcib" for a in s.args)]
+
+
+def in_single_precision(array: Any) -> Any:
+    return array.astype({"f": np.float32, "c": np.complex64}.get(array.dtype.kind, array.dtype))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_every_op_has_the_bits_and_the_layout_of_numpy(sample: Sample) -> None:
+
+    arrays = [np.asarray(a) for a in sample.args]
+    for convert in (np.asarray, in_single_precision):
+        for adjoint in (False, True):
+            try:
+                fragment, values = fragment_of(sample.function, [convert(a) for a in arrays], adjoint=adjoint)
+            except (UnspoolError, IndexError):
+                continue  # a result without derivative, or not at this point
+            for lay in LAYOUTS.values():
+                given = [lay(v) if v.shape else v for v in values]
+                compare(fragment, given)
+
+
+def compare(fragment: Fragment, given: Sequence[Any]) -> bool:
+    """Check a program against generated code; tell whether there was a program."""
+    try:
+        made = both_ways(fragment, given)
+        if made is None:
+            return False
+        program, run, _ = made
+        with np.errstate(all="ignore"):
+            theirs = run(*given)
+    except UnspoolError:
+        return False  # numbers that the op refuses
+    with np.errstate(all="ignore"):
+        for _ in range(2):
+            assert_same(program(*given), theirs)
+    return True
+
+
+# --- random programs --------------------------------------------------------------------------------------------------
+
+UNARY = (us.sin, us.tanh, us.exp, us.abs, us.sqrt, us.negative, us.square, us.sigmoid, us.conj, us.real, us.cos)
+BINARY = (us.add, us.subtract, us.multiply, us.divide, us.maximum, us.power, us.arctan2)
+
+
+def random_program(generator: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function of two matrices, two vectors and a number, and arguments for it."""
+    n, m = generator.integers(1, 9, 2)
+    kinds = ["d", "f", "D", "F"]
+    char = kinds[generator.choice(4, p=[0.6, 0.15, 0.15, 0.1])]
+    shapes = [(n, m), (m, n), (m,), (n,), ()]
+    args = [generator.normal(size=s).astype(char) for s in shapes]
+    if char in "DF":
+        args[0] = args[0] + np.array(1j, char) * generator.normal(size=(n, m)).astype(char.lower())
+    plan = generator.integers(0, 1 << 30, 40)
+
+    def function(*leaves: Any) -> list[Any]:
+        values = list(leaves)
+        for number in plan[:14]:
+            choice, a, b = number % 11, values[number // 11 % len(values)], values[number // 191 % len(values)]
+            try:
+                values.append(_applied(int(choice), int(number), a, b))
+            except UnspoolError:
+                continue
+        return values[5:][-4:]
+
+    return function, args
+
+
+def _applied(choice: int, number: int, a: Any, b: Any) -> Any:
+    if choice < 3:
+        return UNARY[number // 7 % len(UNARY)](a)
+    if choice < 6:
+        return BINARY[number // 7 % len(BINARY)](a, b)
+    if choice == 6:
+        return a @ b
+    if choice == 7:
+        return us.sum(a, axis=None if number % 3 else 0)
+    if choice == 8:
+        return a.T if len(a.shape) == 2 else a[::2]
+    if choice == 9:
+        return us.where(us.real(a) > 0, a, b)
+    return us.concat([a, a], axis=-1) if a.shape else us.stack([a, b])
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_random_programs_have_the_bits_of_numpy(block: int) -> None:
+    native_ones = 0
+    for seed in range(60):
+        generator = np.random.default_rng([block, seed])
+        function, args = random_program(generator)
+        for adjoint in (False, True):
+            try:
+                fragment, values = fragment_of(function, args, adjoint=adjoint)
+            except (UnspoolError, IndexError):
+                continue
+            for lay in (np.ascontiguousarray, np.asfortranarray):
+                native_ones += compare(fragment, [lay(v) if v.shape else v for v in values])
+    assert native_ones > 60
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("char", "fdFD")
+@pytest.mark.parametrize("shape", [(1,), (7,), (129,), (8, 16), (3, 5, 7), (1, 9), (9, 1), (4000,), (50, 60)], ids=str)
+def test_sums_over_any_axes_have_the_bits_of_numpy(shape: tuple[int, ...], char: str) -> None:
+    x = np.random.default_rng(len(shape)).normal(size=shape).astype(char)
+    x.flat[0] = -0.0
+    axes = [None, *range(len(shape)), *[(0, a) for a in range(1, len(shape))]]
+    for axis in axes:
+        for reduce in (us.sum, us.prod):
+            fragment, values = fragment_of(lambda t, a=axis, f=reduce: f(t, axis=a), [x], adjoint=False)
+            assert compare(fragment, values)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 17, 100])
+def test_extremes_have_numpys_signs_of_zero_and_its_nans(n: int) -> None:
+    for values in ([0.0, -0.0] * n, [-0.0, 0.0] * n, [np.nan, 1.0] * n, [1.0] * n + [np.nan], np.arange(n) * -1.0):
+        for reduce in (us.max, us.min):
+            fragment, given = fragment_of(lambda t, f=reduce: f(t), [np.array(values)], adjoint=False)
+            compare(fragment, given)
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("char", "fdFD")
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 16, 33, 64])
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 31, 64])
+def test_products_have_the_bits_of_numpy(n: int, m: int, char: str) -> None:
+    generator = np.random.default_rng([n, m])
+    a, b = (generator.normal(size=(n, m)).astype(char) for _ in range(2))
+    x, y = generator.normal(size=m).astype(char), generator.normal(size=n).astype(char)
+    if char in "DF":
+        a, x = a * (1 + 2j), x * (2 - 1j)
+
+    def function(a: Any, b: Any, x: Any, y: Any) -> list[Any]:
+        return [a @ x, y @ a, a @ b.T, a.T @ b, a.T @ y, x @ b.T, x @ x, us.outer(y, x), a @ a.T]
+
+    fragment, values = fragment_of(function, [a.astype(char), b, x.astype(char), y], adjoint=False)
+    for lay in LAYOUTS.values():
+        given = [lay(v) for v in values]
+        compare(fragment, given)
+        assert compare(fragment, [np.ascontiguousarray(v) for v in values])
+
+
+# --- loops ------------------------------------------------------------------------------------------------------------
+
+
+def steps(a: Any, x: Any) -> dict[str, Callable[[Any], Any]]:
+    """Return bodies of loops over a vector."""
+    return {
+        "power": lambda s: (a @ s) / us.linalg.norm(a @ s),
+        "tanh": lambda s: us.tanh(a @ s) + 0.1 * x,
+        "index": lambda s: s.at[2].set(s[1] * 0.5 + us.sum(a[0] * s)),
+        "gate": lambda s: us.sigmoid(a @ s) * s + us.where(s > 0, s, 0.3 * s),
+        "solve": lambda s: us.linalg.solve(a + 4 * us.eye(5), s),
+    }
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def switch() -> None:
+        monkeypatch.setattr(native, "WHY_NOT", "a test")
+        us.clear_caches()
+
+    return switch
+
+
+@pytest.mark.parametrize("name", ["power", "tanh", "index", "gate", "solve"])
+def test_loops_their_gradients_and_hessians_have_the_bits_of_python(name: str, in_python: Callable[[], None]) -> None:
+    def run() -> list[bytes]:
+        generator = np.random.default_rng(3)
+        a, x = us.tensor(0.4 * generator.normal(size=(5, 5))), us.tensor(generator.normal(size=5))
+        state, _ = us.iterate(steps(a, x)[name], x, max_steps=30)
+        loss = us.sum(state * state * np.arange(1.0, 6.0))
+        gradients = loss.grad([a, x])
+        second = us.sum(gradients[0] * gradients[0]).grad(x)
+        return [np.asarray(v).tobytes() for v in us.eval([state, loss, *gradients, second])]
+
+    us.clear_caches()
+    natively = run()
+    in_python()
+    assert natively == run()
+
+
+def test_a_loop_stops_when_its_condition_holds() -> None:
+    x, made = us.iterate(lambda s: 0.5 * s, us.tensor([1.0, 2.0]), until=lambda new: us.max(new) < 1e-3)
+    assert made == 11
+    np.testing.assert_array_equal(x, np.array([1.0, 2.0]) * 0.5**11)
+
+
+def test_registers_are_assigned_all_at_once() -> None:
+    (a, b, c), _ = us.iterate(lambda s: (s[1], s[0], s[0] + s[2]), tuple(map(us.tensor, (1.0, 2.0, 0.0))), max_steps=3)
+    assert [float(a), float(b), float(c)] == [2.0, 1.0, 4.0]
+
+
+# --- what may go wrong ------------------------------------------------------------------------------------------------
+
+
+def program_of(function: Callable[..., Any], *arrays: Any) -> tuple[Any, Calls]:
+    fragment, values = fragment_of(function, arrays, adjoint=False)
+    made = both_ways(fragment, values)
+    assert made is not None
+    return made[0], made[2]
+
+
+def test_arrays_of_another_layout_or_dtype_run_in_python() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    program, calls = program_of(lambda t: us.tanh(t) + 1.0, x)
+    np.testing.assert_array_equal(program(np.asfortranarray(x))[0], np.tanh(x) + 1.0)
+    assert calls.count == 1
+    program(x)
+    assert calls.count == 1
+
+
+def test_what_a_program_returned_is_never_written_to_and_neither_are_its_arguments() -> None:
+    x = np.arange(6.0)
+    x.setflags(write=False)
+    program, _ = program_of(lambda t: us.sin(t) * 2.0, x)
+    first = program(x)[0]
+    before = first.copy()
+    program(np.arange(6.0) + 1)
+    np.testing.assert_array_equal(first, before)
+
+
+def test_an_output_that_is_an_input_is_that_array() -> None:
+    x = np.arange(3.0)
+    program, _ = program_of(lambda t: [us.sin(t), t], x)
+    assert any(result is x for result in program(x))
+
+
+def test_a_position_outside_of_its_axis_is_the_error_it_always_was() -> None:
+    table = us.tensor(np.arange(4.0))
+    for k in range(8):
+        row = table[us.tensor(k % 4)] * 2.0 + us.sin(table[us.tensor(k % 4)])
+        float(row)
+    with pytest.raises(us.errors.IndexRangeError, match="index 4 is out of range"):
+        float(table[us.tensor(4)] * 2.0 + us.sin(table[us.tensor(4)]))
+
+
+def test_errors_of_call_backs_come_through() -> None:
+    matrix = np.eye(3)
+    with pytest.raises(us.errors.UnspoolError, match="singular"):
+        us.iterate(lambda s: us.linalg.solve(us.tensor(matrix) * us.sum(s), s) * 0.0, us.ones(3), max_steps=4)[0].eval()
+
+
+def test_threads_run_one_program_at_once() -> None:
+    x = np.linspace(0.0, 1.0, 2000)
+    program, _ = program_of(lambda t: us.tanh(us.sin(t) * 2.0) + t * t, x)
+    expected = program(x)[0].tobytes()
+    wrong: list[int] = []
+
+    def work() -> None:
+        for i in range(200):
+            if program(x)[0].tobytes() != expected:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_program_says_what_is_wrong_with_its_tables() -> None:
+    from unspool._native import Program
+
+    with pytest.raises(TypeError):
+        Program([], [])
+    with pytest.raises(ValueError, match="no such slot"):
+        Program([], [], (0,), (), 0, None)
+    with pytest.raises(ValueError, match="few of the slots"):
+        Program([], [(0, (3,), (), 1, (), (), (), None)], (), (), 0, None)
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    us.clear_caches()
