@@ -136,12 +136,16 @@ int calls_start(void);
 
 extern PyTypeObject PieceType, StepType, PendingType;
 
+/* --- recognising pieces (matching.c) --- */
+
+extern PyTypeObject MatcherType;
+
 /* --- the functions of each file --- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
-    operator_methods[], place_methods[], indexing_methods[];
+    operator_methods[], place_methods[], indexing_methods[], matching_methods[];
 
 #endif

@@ -98,6 +98,21 @@ run_cast(const Instruction *it, char **at)
     } while (move_on(it, index, at));
 }
 
+/* Numbers: the bytes of an element, and whether all of them are zero. The object has them. */
+static void
+run_fill(const Instruction *it, char *to)
+{
+    npy_intp size = it->numbers[0];
+    if (it->numbers[1]) {
+        memset(to, 0, it->count * size);
+        return;
+    }
+    const char *element = PyBytes_AS_STRING(it->object);
+    for (npy_intp i = 0; i < it->count; i++) {
+        memcpy(to + i * size, element, size);
+    }
+}
+
 /* Operands: which, if so, if not, where to. */
 static void
 run_select(const Instruction *it, char **at)
@@ -283,9 +298,7 @@ run_program(Program *program, char **pointer)
             run_cast(it, at);
             break;
         case OP_FILL:
-            for (npy_intp i = 0; i < it->count; i++) {
-                memcpy(at[0] + i * it->numbers[0], PyBytes_AS_STRING(it->object), it->numbers[0]);
-            }
+            run_fill(it, at[0]);
             break;
         case OP_SELECT:
             run_select(it, at);

@@ -170,3 +170,13 @@ def all_hold(
 ) -> bool: ...
 def count() -> int: ...
 def nodes() -> list[Node]: ...
+def matcher(
+    slots: int,
+    targets: tuple[int, ...],
+    steps: list[tuple[Any, ...]],
+    inputs: list[tuple[Any, ...]],
+    outputs: tuple[int, ...],
+    find_part: Callable[[Node, int], Node | None],
+    leaves: tuple[Any, ...],
+    /,
+) -> Callable[..., tuple[tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None]: ...

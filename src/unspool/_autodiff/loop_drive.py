@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
-from unspool._autodiff.loop_source import Drive, Layout, generate_drive
+from unspool._autodiff.loop_source import Drive, Layout, adds_products, generate_drive
 from unspool._engine.interpreter import failure
 from unspool._engine.native import native_drive
 from unspool._engine.plan import Plan
@@ -32,7 +32,7 @@ def generated_drive(plan: Plan, layout: Layout) -> Drive:
     drive: Drive | None = plan.derivatives.get(layout)
     if drive is None:
         program = plan.program()
-        if program is None:
+        if program is None or adds_products(plan, layout):
             drive = generate_drive(plan, layout)
         else:
             types = list(zip(plan.output_shapes, plan.output_dtypes, strict=True))

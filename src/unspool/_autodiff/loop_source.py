@@ -95,6 +95,13 @@ def generate_drive(plan: Plan, layout: Layout) -> Drive:
     return made["drive"]
 
 
+def adds_products(plan: Plan, layout: Layout) -> bool:
+    """Whether terms of sums are products of matrices that are added as they are computed."""
+    bound = Bound(plan.shapes, plan.dtypes, plan.params)
+    steps, outputs = lower(plan.fragment, bound)
+    return bool(_spread_sums(steps, bound, layout, outputs)[1])
+
+
 def _spread_sums(
     steps: tuple[Step, ...], bound: Bound, layout: Layout, outputs: Sequence[int]
 ) -> tuple[tuple[Step, ...], dict[int, str]]:

@@ -1,24 +1,27 @@
 """Recognising a piece that was evaluated before, without describing it anew.
 
 The one idea: the iterations of a loop ask for the same node, made by the same line of the user's program, with the same
-nodes behind it. So for each piece that was seen a second time a *matcher* is generated: straight-line Python that walks
-back from the target, compares each node with the one that stood there, and returns the nodes at the inputs and outputs,
+nodes behind it. So for each piece that was seen a second time a *matcher* is made (`matching.c`): it walks back from
+the target, compares each node with a table of those that stood there, and returns the nodes at the inputs and outputs,
 or ``None`` at the first difference. It is kept with the line that made the target. A line is a guess, the matcher
 decides.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unspool import _core
 from unspool._engine.generated import compile_function
 from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import IN_A_VARIABLE, count_references
-from unspool._engine.structure import Apart, is_literal
+from unspool._engine.structure import Apart
 from unspool._graph import Node
+from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -31,7 +34,7 @@ Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]]
 LARGE = 1 << 12
 
 # Branches of one line that are told apart; the one that matched last is tried first.
-MOST_BRANCHES = 8
+MOST_BRANCHES = 32
 
 # Lines that are remembered.
 MOST_LINES = 4096
@@ -183,97 +186,59 @@ def make_matcher(
     results: int,
     constants: Container[int] = (),
 ) -> Match:
-    """Generate the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs.
+    """Return the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs.
 
     The first ``results`` outputs were kept because somebody could ask for them. That must be so again, or what every
     iteration has in common would be folded into the first one, and be recorded anew. The inputs ``constants`` have to
     be constants again.
     """
-    names = {node.id: f"n{i}" for i, node in enumerate(order)}
-    names |= {node.id: f"i{i}" for i, node in enumerate(inputs)}
+    slots = {node.id: slot for slot, node in enumerate((*order, *inputs))}
     kept = {node.id for node in outputs}
     asked = {node.id for node in outputs[:results]}
     wanted = {target.id for target in targets}
-    bound: dict[str, Any] = {"references": count_references}
-    met = {target.id for target in targets}
-    lines: list[str] = []
+    met = set(wanted)
     reachable = {operand.id for node in order for operand in node.inputs} | met
+    adopted = [node for node in order if node.id not in reachable]
+    can_count = count_references is sys.getrefcount
+    steps = []
     for node in reversed(order):
         if node.id not in reachable:
             continue  # a part that was adopted; found through its bundle
-        name = names[node.id]
-        lines += _compare_node(node, name, bound)
-        lines += _adopt(node, [other for other in order if other.id not in reachable], names, bound)
+        outside = ANY_NUMBER
         if node.id not in kept:
-            lines.append(f"if references({name}) != {IN_A_VARIABLE + uses[node.id]}: return None")
-        elif node.id in asked and node.id not in wanted:
-            lines.append(f"if references({name}) == {IN_A_VARIABLE + uses[node.id]}: return None")
-        if node.inputs:
-            lines += _compare_inputs(node, name, names, met)
-    for i, node in enumerate(inputs):
-        lines += _compare_input(node, names[node.id], bound)
-        if i in constants:
-            bound["is_literal"] = is_literal
-            lines.append(f"if not is_literal({names[node.id]}): return None")
-    found = "".join(f"{names[node.id]}, " for node in inputs)
-    shown = "".join(f"{names[node.id]}, " for node in outputs)
-    values = "".join(f"value_{names[node.id]}, " for node in inputs)
-    lines.append(f"return ({found}), ({shown}), ({values})")
-    arguments = ", ".join(names[target.id] for target in targets)
-    body = "\n".join(f"        {line}" for line in lines)
-    source = f"def match({arguments}):\n    try:\n{body}\n    except ValueError:\n        return None\n"
-    match: Match = compile_function("match", source, bound)
-    return match
-
-
-def _compare_node(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
-    bound[f"op_{name}"] = node.op
-    bound[f"class_{name}"] = type(node)
-    line = f"if {name}.op is not op_{name} or type({name}) is not class_{name} or {name}.value is not None"
-    if node.params:
-        bound[f"params_{name}"] = node.params
-        line += f" or ({name}.params is not params_{name} and {name}.params != params_{name})"
-    return [f"{line}: return None"]
-
-
-def _adopt(bundle: Node, adopted: Sequence[Node], names: dict[int, str], bound: dict[str, Any]) -> list[str]:
-    """Bind the names of a bundle's parts that nothing in the piece reads."""
-    bound["part_if_alive"] = part_if_alive
-    lines = []
-    for part in adopted:
-        if part.inputs[0] is bundle:
-            name = names[part.id]
-            lines.append(f"{name} = part_if_alive({names[bundle.id]}, {part.params['index']})")
-            lines.append(f"if {name} is None or {name}.value is not None: return None")
-    return lines
-
-
-def _compare_inputs(node: Node, name: str, names: dict[int, str], met: set[int]) -> list[str]:
-    """Bind the inputs of a node to their names, or compare them with what a name was bound to before."""
-    bindings, comparisons = [], []
-    for position, operand in enumerate(node.inputs):
-        if operand.id in met:
-            again = f"again{position}"
-            bindings.append(again)
-            comparisons.append(f"if {again} is not {names[operand.id]}: return None")
-        else:
+            outside = NONE_OUTSIDE if can_count else NEVER
+        elif node.id in asked and node.id not in wanted and can_count:
+            outside = SOME_OUTSIDE
+        parts = tuple([(slots[p.id], p.params["index"]) for p in adopted if p.inputs[0] is node])
+        sources = []
+        for operand in node.inputs:
+            slot = slots[operand.id]
+            sources.append(slot if operand.id in met else ~slot)
             met.add(operand.id)
-            bindings.append(names[operand.id])
-    lines = [f"{', '.join(bindings)}, = {name}.inputs"]
-    if comparisons:
-        # A second name for a node would count as a reference from outside.
-        return [*lines, *comparisons, f"del {', '.join(b for b in bindings if b.startswith('again'))}"]
-    return lines
+        steps.append(
+            (
+                slots[node.id],
+                node.op,
+                type(node),
+                node.params or None,
+                outside,
+                uses[node.id],
+                tuple(sources),
+                parts or None,
+            )
+        )
+    read = [(slots[node.id], node.shape, node.dtype, i in constants) for i, node in enumerate(inputs)]
+    shown = tuple([slots[node.id] for node in outputs])
+    asking = tuple([slots[target.id] for target in targets])
+    return _core.matcher(len(slots), asking, steps, read, shown, part_if_alive, _LEAVES)
 
 
-def _compare_input(node: Node, name: str, bound: dict[str, Any]) -> list[str]:
-    bound[f"shape_{name}"] = node.shape
-    bound[f"dtype_{name}"] = node.dtype
-    # The shapes of a loop are often the same object.
-    shape = f"({name}.shape is not shape_{name} and {name}.shape != shape_{name})"
-    # The value is looked at once: another thread may let it go at any time.
-    value = f"(value_{name} := {name}.value)"
-    return [f"if {value} is None or {name}.dtype is not dtype_{name} or {shape}: return None"]
+# What the references from outside to a node have to be: see `matching.c`. Where they cannot be counted, it is as if
+# there were always some.
+ANY_NUMBER, NONE_OUTSIDE, SOME_OUTSIDE, NEVER = range(4)
+
+# Leaves that are no literals.
+_LEAVES = (TENSOR, PLACEHOLDER)
 
 
 def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Callable[..., bool]:

@@ -17,6 +17,7 @@ from unspool._engine.native_program import Builder, Unsupported, loop_of
 from unspool._engine.native_rules import RULES, Writing
 from unspool._engine.numpy_backend import _held
 from unspool._engine.planning import Bound, Step
+from unspool._engine.running_sums import RunningSum
 from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
@@ -113,29 +114,28 @@ def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fa
     """Return the function that makes the steps of a loop with a program as its body (see `loop_drive`).
 
     ``types`` are shape and dtype of the outputs. Where the program was not made for what it is given, the fallback is
-    called.
+    called. No term of a sum is a product that waits for others.
     """
     targets = tuple([layout.reads.index(r) if r in layout.reads else -1 for r in layout.assigns])
     try:
         adders = tuple([loop_of(np.add, *[types[j][1]] * 3) for j in layout.sums])
     except Unsupported:
         return fallback
-    described = (
-        targets,
-        layout.histories,
-        layout.written,
-        layout.sums,
-        adders,
-        layout.watched,
-        layout.reverse,
-    )
+    described = targets, layout.histories, layout.written, layout.sums, adders, layout.watched, layout.reverse
 
     def drive(
         indices: range, constants: Any, carry: Any, rows: Any, histories: Any, written: Any, sums: Any
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
-        given = (list(constants), list(carry), list(rows), list(histories), list(written), list(sums))
-        found = program.drive(described, indices.start, indices.step, len(indices), *given)
-        return found if found is not None else fallback(indices, *given)  # type: ignore[no-any-return]
+        given = list(constants), list(carry), list(rows), list(histories), list(written)
+        totals = [total.array if type(total) is RunningSum else total for total in sums]
+        found = program.drive(described, indices.start, indices.step, len(indices), *given, totals)
+        if found is None:
+            return fallback(indices, *given, list(sums))  # type: ignore[no-any-return]
+        for i, total in enumerate(sums):
+            if type(total) is RunningSum:
+                total.array = found[4][i]
+                found[4][i] = total
+        return found
 
     return drive
 

@@ -254,7 +254,8 @@ class Builder:
     def fill(self, value: Value, number: Any) -> None:
         """Fill a dense slot with one number."""
         contents = np.array(number, value.dtype).tobytes()
-        self.emit(FILL, [value.slot], count=value.size, numbers=(value.dtype.itemsize,), what=contents)
+        numbers = (value.dtype.itemsize, not any(contents))
+        self.emit(FILL, [value.slot], count=value.size, numbers=numbers, what=contents)
 
     def dot(self, plan_slot: int | None, left: Value, right: Value) -> Value:
         """Append the product of two vectors."""

@@ -33,12 +33,18 @@ def is_worth(shape: tuple[int, ...], dtype: Any) -> bool:
 
 
 class RunningSum:
-    """An array that is added to; it is the caller's no longer until it is `settled`."""
+    """An array that is added to; it is the caller's no longer until it is `settled`.
 
-    __slots__ = ("_array", "_filled", "_lefts", "_length", "_rights")
+    Attributes
+    ----------
+    array : ndarray
+        The sum, without the products that wait to be multiplied.
+    """
+
+    __slots__ = ("array", "_filled", "_lefts", "_length", "_rights")
 
     def __init__(self, array: Any) -> None:
-        self._array = array
+        self.array = array
         self._length = min(GATHERED, array.size // sum(array.shape)) if array.ndim == 2 else 0
         self._lefts: Any = None
         self._rights: Any = None
@@ -47,19 +53,19 @@ class RunningSum:
     @property
     def nbytes(self) -> int:
         """Bytes of the sum and of the factors that it may put side by side."""
-        array = self._array
+        array = self.array
         return int(array.nbytes + self._length * sum(array.shape) * array.itemsize)
 
     def add(self, term: Any) -> RunningSum:
         """Add an array."""
-        np.add(self._array, term, out=self._array)
+        np.add(self.array, term, out=self.array)
         return self
 
     def add_product(self, x1: Any, x2: Any, *, subscripts: str) -> RunningSum:
         """Add the product of two matrices."""
         left, right = factors(x1, x2, subscripts)
         if WORTH_WAITING * left.shape[1] > self._length:
-            add_product(self._array, left, right)
+            add_product(self.array, left, right)
         else:
             self._gather(left, right)
         return self
@@ -72,10 +78,10 @@ class RunningSum:
             POOL.give(lefts)
             rights, self._rights = self._rights, None
             POOL.give(rights)
-        return self._array
+        return self.array
 
     def _gather(self, left: Any, right: Any) -> None:
-        array, end = self._array, self._filled + left.shape[1]
+        array, end = self.array, self._filled + left.shape[1]
         if self._lefts is None:
             self._lefts = POOL.take((self._length, array.shape[0]), array.dtype)
             self._rights = POOL.take((self._length, array.shape[1]), array.dtype)
@@ -88,7 +94,7 @@ class RunningSum:
 
     def _multiply(self) -> None:
         if self._filled:
-            add_product(self._array, self._lefts[: self._filled].T, self._rights[: self._filled])
+            add_product(self.array, self._lefts[: self._filled].T, self._rights[: self._filled])
             self._filled = 0
 
 

@@ -1,0 +1,354 @@
+/* Recognising pieces: does what stands behind some nodes look like what stood there before?
+
+   A matcher walks back from its targets and compares each node with a table. It borrows all nodes on its way: who it
+   starts from owns them. So a node that nothing outside refers to has as many references as there are uses of it. */
+
+#include "core.h"
+
+/* What the references to a node have to be, beside those from the nodes that read it. */
+enum { ANY_NUMBER, NONE_OUTSIDE, SOME_OUTSIDE, NEVER };
+
+typedef struct {
+    Py_ssize_t slot, uses, count;
+    int outside;
+    PyObject *op, *type, *params; /* params is NULL if there are none to compare */
+    Py_ssize_t *source;           /* the slot of each input; ~slot where it is met for the first time */
+    PyObject *parts;              /* (slot, index) of parts that nothing reads, or NULL */
+} MatchStep;
+
+typedef struct {
+    Py_ssize_t slot;
+    int is_literal;
+    PyObject *shape, *dtype;
+} MatchInput;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    Py_ssize_t slots, steps, inputs, outputs, targets;
+    MatchStep *step;
+    MatchInput *input;
+    Py_ssize_t *output, *target;
+    PyObject *find_part;  /* returns a part of a bundle that is alive, or None */
+    PyObject *leaves;     /* ops of leaves that are no literals */
+} MatcherObject;
+
+/* --- tables --- */
+
+static Py_ssize_t *
+read_slots(PyObject *tuple, Py_ssize_t slots, Py_ssize_t *count)
+{
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "slots come in tuples");
+        return NULL;
+    }
+    *count = PyTuple_GET_SIZE(tuple);
+    Py_ssize_t *found = PyMem_Calloc(*count + 1, sizeof(Py_ssize_t));
+    for (Py_ssize_t i = 0; found != NULL && i < *count; i++) {
+        found[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, i));
+        if (found[i] < -slots || found[i] >= slots || PyErr_Occurred()) {
+            PyMem_Free(found);
+            found = NULL;
+            PyErr_SetString(PyExc_ValueError, "there is no such slot");
+            return NULL;
+        }
+    }
+    return found == NULL ? (Py_ssize_t *)PyErr_NoMemory() : found;
+}
+
+static int
+read_step(MatchStep *step, PyObject *entry, Py_ssize_t slots)
+{
+    PyObject *op, *type, *params, *sources, *parts;
+    if (!PyArg_ParseTuple(entry, "nOOOinOO", &step->slot, &op, &type, &params, &step->outside, &step->uses, &sources,
+                          &parts)) {
+        return -1;
+    }
+    if (step->slot < 0 || step->slot >= slots) {
+        PyErr_SetString(PyExc_ValueError, "there is no such slot");
+        return -1;
+    }
+    step->source = read_slots(sources, slots, &step->count);
+    if (step->source == NULL) {
+        return -1;
+    }
+    step->op = Py_NewRef(op);
+    step->type = Py_NewRef(type);
+    step->params = params == Py_None ? NULL : Py_NewRef(params);
+    step->parts = parts == Py_None ? NULL : Py_NewRef(parts);
+    return 0;
+}
+
+static int
+read_input(MatchInput *input, PyObject *entry, Py_ssize_t slots)
+{
+    PyObject *shape, *dtype;
+    if (!PyArg_ParseTuple(entry, "nOOp", &input->slot, &shape, &dtype, &input->is_literal)) {
+        return -1;
+    }
+    if (input->slot < 0 || input->slot >= slots) {
+        PyErr_SetString(PyExc_ValueError, "there is no such slot");
+        return -1;
+    }
+    input->shape = Py_NewRef(shape);
+    input->dtype = Py_NewRef(dtype);
+    return 0;
+}
+
+/* --- matching --- */
+
+/* Whether two objects are the same or equal; -1 is an error. */
+static inline int
+agree(PyObject *one, PyObject *other)
+{
+    return one == other ? 1 : PyObject_RichCompareBool(one, other, Py_EQ);
+}
+
+/* Compare a node with its step and find what it reads; -1 is an error. */
+static int
+match_step(const MatcherObject *self, const MatchStep *step, NodeObject **node)
+{
+    NodeObject *here = node[step->slot];
+    if (here->op != step->op || (PyObject *)Py_TYPE(here) != step->type || here->value != Py_None) {
+        return 0;
+    }
+    if (step->params != NULL) {
+        int same = agree(here->params, step->params);
+        if (same <= 0) {
+            return same;
+        }
+    }
+    if (step->parts != NULL) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(step->parts); i++) {
+            Py_ssize_t slot, index;
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(step->parts, i), "nn", &slot, &index)) {
+                return -1;
+            }
+            PyObject *part = PyObject_CallFunction(self->find_part, "On", here, index);
+            if (part == NULL || !is_node(part)) {
+                Py_XDECREF(part);
+                return part == NULL ? -1 : 0;
+            }
+            /* Somebody else keeps it: nothing in the piece reads it. */
+            int is_fit = ((NodeObject *)part)->value == Py_None && Py_REFCNT(part) > 1;
+            if (is_fit && slot >= 0 && slot < self->slots) {
+                node[slot] = (NodeObject *)part;
+            }
+            else {
+                is_fit = 0;
+            }
+            Py_DECREF(part);
+            if (!is_fit) {
+                return 0;
+            }
+        }
+    }
+    Py_ssize_t outside = Py_REFCNT(here) - step->uses;
+    if ((step->outside == NONE_OUTSIDE && outside != 0) || (step->outside == SOME_OUTSIDE && outside == 0) ||
+        step->outside == NEVER) {
+        return 0;
+    }
+    if (!PyTuple_Check(here->inputs) || PyTuple_GET_SIZE(here->inputs) != step->count) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < step->count; i++) {
+        NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(here->inputs, i);
+        Py_ssize_t slot = step->source[i];
+        if (slot < 0) {
+            node[~slot] = operand;
+        }
+        else if (node[slot] != operand) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+match_input(const MatcherObject *self, const MatchInput *input, NodeObject *node)
+{
+    if (node->value == Py_None || node->dtype != input->dtype) {
+        return 0;
+    }
+    if (input->is_literal) {
+        if (!PyTuple_Check(node->inputs) || PyTuple_GET_SIZE(node->inputs)) {
+            return 0;
+        }
+        int is_leaf = PySequence_Contains(self->leaves, node->op);
+        if (is_leaf) {
+            return is_leaf < 0 ? -1 : 0;
+        }
+    }
+    return agree(node->shape, input->shape);
+}
+
+static PyObject *
+nodes_at(NodeObject **node, const Py_ssize_t *slots, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(node[slots[i]]));
+    }
+    return tuple;
+}
+
+static PyObject *
+found(const MatcherObject *self, NodeObject **node)
+{
+    PyObject *inputs = PyTuple_New(self->inputs), *values = PyTuple_New(self->inputs);
+    PyObject *outputs = nodes_at(node, self->output, self->outputs);
+    PyObject *all = NULL;
+    if (inputs != NULL && values != NULL && outputs != NULL) {
+        for (Py_ssize_t i = 0; i < self->inputs; i++) {
+            NodeObject *operand = node[self->input[i].slot];
+            PyTuple_SET_ITEM(inputs, i, Py_NewRef(operand));
+            PyTuple_SET_ITEM(values, i, Py_NewRef(operand->value));
+        }
+        all = PyTuple_Pack(3, inputs, outputs, values);
+    }
+    Py_XDECREF(inputs);
+    Py_XDECREF(values);
+    Py_XDECREF(outputs);
+    return all;
+}
+
+static PyObject *
+match(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    MatcherObject *self = (MatcherObject *)object;
+    Py_ssize_t given = PyVectorcall_NARGS(flags);
+    NodeObject *few[64], **node = few;
+    PyObject *result = NULL;
+    int is_match = given == self->targets && names == NULL;
+    if (!is_match || check_nodes(NULL, args, given) < 0) {
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected %zd nodes", self->targets);
+    }
+    if (self->slots > 64) {
+        node = PyMem_Malloc(self->slots * sizeof(NodeObject *));
+        if (node == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    for (Py_ssize_t i = 0; i < given; i++) {
+        node[self->target[i]] = (NodeObject *)args[i];
+    }
+    for (Py_ssize_t i = 0; i < self->steps && is_match == 1; i++) {
+        is_match = match_step(self, &self->step[i], node);
+    }
+    for (Py_ssize_t i = 0; i < self->inputs && is_match == 1; i++) {
+        is_match = match_input(self, &self->input[i], node[self->input[i].slot]);
+    }
+    if (is_match >= 0) {
+        result = is_match ? found(self, node) : Py_NewRef(Py_None);
+    }
+    if (node != few) {
+        PyMem_Free(node);
+    }
+    return result;
+}
+
+/* --- the type --- */
+
+static int
+matcher_traverse(MatcherObject *self, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; self->step != NULL && i < self->steps; i++) {
+        Py_VISIT(self->step[i].op);
+        Py_VISIT(self->step[i].params);
+    }
+    Py_VISIT(self->find_part);
+    return 0;
+}
+
+static void
+matcher_dealloc(MatcherObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    for (Py_ssize_t i = 0; self->step != NULL && i < self->steps; i++) {
+        Py_XDECREF(self->step[i].op);
+        Py_XDECREF(self->step[i].type);
+        Py_XDECREF(self->step[i].params);
+        Py_XDECREF(self->step[i].parts);
+        PyMem_Free(self->step[i].source);
+    }
+    for (Py_ssize_t i = 0; self->input != NULL && i < self->inputs; i++) {
+        Py_XDECREF(self->input[i].shape);
+        Py_XDECREF(self->input[i].dtype);
+    }
+    PyMem_Free(self->step);
+    PyMem_Free(self->input);
+    PyMem_Free(self->output);
+    PyMem_Free(self->target);
+    Py_XDECREF(self->find_part);
+    Py_XDECREF(self->leaves);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMemberDef matcher_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(MatcherObject, call), READONLY, NULL},
+    {NULL},
+};
+
+PyTypeObject MatcherType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.Matcher",
+    .tp_doc = "Recognises a piece from its targets; see `unspool._engine.matching`.",
+    .tp_basicsize = sizeof(MatcherObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = node_refuse,
+    .tp_dealloc = (destructor)matcher_dealloc,
+    .tp_traverse = (traverseproc)matcher_traverse,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(MatcherObject, call),
+    .tp_members = matcher_members,
+};
+
+PyDoc_STRVAR(matcher_doc,
+"matcher(slots, targets, steps, inputs, outputs, find_part, leaves, /)\n--\n\n"
+"Return what compares the nodes behind some targets with a table, and returns those at the inputs and at the outputs\n"
+"and the values of the inputs, or None at the first difference.\n\n"
+"Nodes have slots. A step is (slot, op, class, parameters or None, what is asked of the references from outside, uses\n"
+"of the node by others, slots of its inputs, parts or None), where ~slot says that an input is met for the first time.\n"
+"An input is (slot, shape, dtype, whether it has to be a literal).");
+
+static PyObject *
+matcher(PyObject *module, PyObject *args)
+{
+    PyObject *targets, *steps, *inputs, *outputs, *find_part, *leaves;
+    Py_ssize_t slots;
+    if (!PyArg_ParseTuple(args, "nOO!O!OOO!", &slots, &targets, &PyList_Type, &steps, &PyList_Type, &inputs, &outputs,
+                          &find_part, &PyTuple_Type, &leaves)) {
+        return NULL;
+    }
+    MatcherObject *self = (MatcherObject *)MatcherType.tp_alloc(&MatcherType, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->call = match;
+    self->slots = slots;
+    self->find_part = Py_NewRef(find_part);
+    self->leaves = Py_NewRef(leaves);
+    self->target = read_slots(targets, slots, &self->targets);
+    self->output = self->target == NULL ? NULL : read_slots(outputs, slots, &self->outputs);
+    self->step = PyMem_Calloc(PyList_GET_SIZE(steps) + 1, sizeof(MatchStep));
+    self->input = PyMem_Calloc(PyList_GET_SIZE(inputs) + 1, sizeof(MatchInput));
+    int is_read = self->output != NULL && self->step != NULL && self->input != NULL;
+    for (Py_ssize_t i = 0; is_read && i < PyList_GET_SIZE(steps); i++) {
+        self->steps = i + 1;
+        is_read = read_step(&self->step[i], PyList_GET_ITEM(steps, i), slots) == 0;
+    }
+    for (Py_ssize_t i = 0; is_read && i < PyList_GET_SIZE(inputs); i++) {
+        self->inputs = i + 1;
+        is_read = read_input(&self->input[i], PyList_GET_ITEM(inputs, i), slots) == 0;
+    }
+    if (!is_read) {
+        Py_DECREF(self);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+PyMethodDef matching_methods[] = {
+    {"matcher", matcher, METH_VARARGS, matcher_doc},
+    {NULL},
+};
