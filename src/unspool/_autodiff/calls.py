@@ -19,12 +19,12 @@ from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.noting import LAZY, can_be_noted, make_note
 from unspool._engine.default import default_engine
-from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
 from unspool._ops.leaf import placeholder
+from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan

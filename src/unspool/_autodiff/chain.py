@@ -25,12 +25,12 @@ from unspool._engine.default import default_engine
 from unspool._engine.generated import compile_function
 from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, settled
-from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
+from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -399,9 +399,9 @@ def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:
-    from unspool._autodiff.identity import alias
     from unspool._autodiff.reverse import pullback
     from unspool._autodiff.substitution import substitute
+    from unspool._ops.identity import alias
 
     # Under identities of their own: a tensor can stand at several inputs, and what a step read depends on others.
     own = [alias(i) if need else i for i, need in zip(inputs, needed, strict=True)]
@@ -416,8 +416,8 @@ def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Cha
 
 def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> tuple[Any, ...]:
     from unspool._autodiff.forward import pushforward
-    from unspool._autodiff.identity import alias
     from unspool._autodiff.substitution import substitute
+    from unspool._ops.identity import alias
 
     own = [i if t is None else alias(i) for i, t in zip(inputs, tangents, strict=True)]
     moving = [(i, t) for i, t in zip(own, tangents, strict=True) if t is not None]

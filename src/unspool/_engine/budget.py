@@ -259,7 +259,7 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
     >>> plan.fits, plan.steps, plan.factor > 1
     (True, 50, True)
     """
-    from unspool._autodiff import trees
+    from unspool import _trees as trees
     from unspool._autodiff.functional import gradient_of
 
     budget = parse_bytes(memory)

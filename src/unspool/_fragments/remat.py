@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, overload
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._fragments.arguments import static_names
 from unspool._fragments.function import BoundFragment, FragmentFunction
 from unspool._graph import Node, next_id

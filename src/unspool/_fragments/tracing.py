@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _graph
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._dims import Dim, is_concrete
 from unspool._fragments.arguments import TENSOR, Arguments, Parameters
 from unspool._fragments.asking import asks_for_a_value, users_line
