@@ -279,6 +279,10 @@ class Chain:
         single = [(shapes[i], dtypes[i]) for i in self.last]
         return single + [((self.steps, *shapes[i]), dtypes[i]) for i in self.stacked]
 
+    def begin(self, arrays: Sequence[Any]) -> ChainRun:
+        """Return a run of the chain, given the first values of what is carried, and the constants."""
+        return ChainRun(self, arrays)
+
 
 def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
     """Return the node of a chain."""
@@ -292,7 +296,7 @@ def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
     fixed = len(chain.carried) + len(chain.constant)
-    run = ChainRun(chain, arrays[:fixed])
+    run = chain.begin(arrays[:fixed])
     run.advance(chain.steps, arrays[fixed:])
     return run.results()
 
