@@ -63,7 +63,6 @@ from unspool._ops.elementwise import (
     acos,
     acosh,
     add,
-    allclose,
     angle,
     arccos,
     arccosh,
@@ -234,6 +233,7 @@ from unspool._ops.leaf import (
 )
 from unspool._ops.reduction import (
     all,
+    allclose,
     amax,
     amin,
     any,
