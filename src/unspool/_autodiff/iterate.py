@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import unspool._autodiff.loop_rules  # noqa: F401 - enters the rules of the loops that are made here
 from unspool import _trees as trees
 from unspool._autodiff.loop import Loop, loop_output, one_body, place_loop, take_values
 from unspool._autodiff.loop_record import joined, recorded
