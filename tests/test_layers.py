@@ -19,7 +19,9 @@ from unspool._ops.late import ops
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-# The face is for those above it; `unspool._core` is no part of it.
+# In C: below everything, and without a file that import-linter could see.
+COMPILED = {"unspool._core", "unspool._native"}
+# The face is for those above it.
 ABOVE_THE_FACE = ("unspool.networks", "unspool._cli")
 # Types of which a layer may name one that is made above it: what users hold, what a node applies, what a call runs.
 NAMED_FROM_BELOW = {("unspool._tensor", "Tensor"), ("unspool._ops.op", "Op"), ("unspool._engine.plan", "Plan")}
@@ -46,7 +48,7 @@ def imports_of(importer: str, source: str) -> Iterator[Import]:
         node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
     ]
     for_types = {id(child) for guard in guarded for child in ast.walk(guard)}
-    known = {*modules(), "unspool._core"}
+    known = {*modules(), *COMPILED}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found = [(alias.name, "") for alias in node.names]
@@ -70,11 +72,13 @@ def layers() -> list[list[str]]:
     return [re.findall(r"\w+", layer) for layer in reversed(stack)]
 
 
-LEVEL = {name: level for level, names in enumerate(layers()) for name in names} | {"_core": -1}
+LEVEL = {name: level for level, names in enumerate(layers()) for name in names}
 
 
 def level_of(module: str) -> int:
-    """Return the level of a module; the package itself is above all."""
+    """Return the level of a module; the package itself is above all, the core below."""
+    if module in COMPILED:
+        return -1
     return LEVEL[module.split(".")[1]] if "." in module else len(LEVEL)
 
 
