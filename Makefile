@@ -2,7 +2,7 @@
 # interpreter: versions other than that of .venv have environments of their own, in .venv-3.12 and so on.
 #
 #   make demo     run DMRG on 20 spins, differentiate it through every sweep, and save a picture of that in build/
-#   make test     format, lint, types and the whole test suite, a quarter of what depends on rounding also as another
+#   make test     format, lint, types, layers and the whole test suite, a quarter of what depends on rounding also as another
 #                 processor would compute it, as CI does
 #   make test-kernels  what depends on rounding, as several kinds of processors would compute it; a tenth of an hour each
 #   make test-nightly  what is left out of the suite because it takes long
@@ -47,6 +47,7 @@ test: $(VENV)/.test
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict
+	@report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
 	@$(BIN)/python -m tests.kernels --other --share 4 --workers $(WORKERS)
 

@@ -22,7 +22,7 @@ LATER = {
     "unspool._autodiff.iterate",
     "unspool._autodiff.tape",
     "unspool._engine.engine",
-    "unspool._fragments.function",
+    "unspool._traced.function",
     "unspool._inspect.summary",
     "unspool.checkpoint",
     "unspool.debug",

@@ -17,6 +17,7 @@ array([0.6, 0.8])
 
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
+from sys import modules as _modules
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
@@ -25,9 +26,7 @@ from unspool._dims import (
     Dim,
     dims,
 )
-from unspool._evaluate import (
-    eval,
-)
+from unspool._face import serve_tensors as _serve_tensors
 from unspool._ops.broadcasting import (
     broadcast_shapes,
 )
@@ -64,7 +63,6 @@ from unspool._ops.elementwise import (
     acos,
     acosh,
     add,
-    allclose,
     angle,
     arccos,
     arccosh,
@@ -235,6 +233,7 @@ from unspool._ops.leaf import (
 )
 from unspool._ops.reduction import (
     all,
+    allclose,
     amax,
     amin,
     any,
@@ -307,8 +306,10 @@ if TYPE_CHECKING:
     )
     from unspool._engine.budget import (
         memory,
-        plan_memory,
         set_memory,
+    )
+    from unspool._engine.evaluate import (
+        eval,
     )
     from unspool._engine.public_engine import (
         Engine,
@@ -318,15 +319,18 @@ if TYPE_CHECKING:
         clear_caches,
         engine_stats,
     )
-    from unspool._fragments.function import (
-        fragment,
-    )
-    from unspool._fragments.remat import (
-        remat,
+    from unspool._inspect.memory import (
+        plan_memory,
     )
     from unspool._inspect.summary import (
         graph_size,
         summary,
+    )
+    from unspool._traced.function import (
+        fragment,
+    )
+    from unspool._traced.remat import (
+        remat,
     )
 
 __version__ = "0.1.0"
@@ -639,17 +643,21 @@ _HOMES = {
     "jacrev": "_autodiff.jacobians",
     "Tape": "_autodiff.tape",
     "memory": "_engine.budget",
-    "plan_memory": "_engine.budget",
     "set_memory": "_engine.budget",
+    "eval": "_engine.evaluate",
     "Engine": "_engine.public_engine",
     "EngineStats": "_engine.stats",
     "clear_caches": "_engine.stats",
     "engine_stats": "_engine.stats",
-    "fragment": "_fragments.function",
-    "remat": "_fragments.remat",
+    "plan_memory": "_inspect.memory",
     "graph_size": "_inspect.summary",
     "summary": "_inspect.summary",
+    "fragment": "_traced.function",
+    "remat": "_traced.remat",
 }
+
+
+_serve_tensors(_modules[__name__])
 
 
 def __getattr__(name: str) -> _Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from unspool._above import above
 from unspool._dims import product
 from unspool._graph import Node
 from unspool._ops.elementwise import astype
@@ -233,9 +234,8 @@ def _bound(
 
 def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     """Return unspool's function for one of NumPy's, ``None`` if there is none."""
-    import unspool  # the finished package: this module is part of making it
-
-    namespace = unspool if module == "numpy" else getattr(unspool, module.removeprefix("numpy."), None)
+    package = above.namespace
+    namespace = package if module == "numpy" else getattr(package, module.removeprefix("numpy."), None)
     for candidate in (_NAMES.get(name, name), name):
         function = getattr(namespace, candidate, None)
         if callable(function) and not isinstance(function, type):

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool import _core
+from unspool._above import above
 from unspool._core import TensorBase
 from unspool._dims import Size, product
-from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
+from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
 from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError
 
@@ -144,7 +145,7 @@ class Tensor(TensorBase):
         >>> us.tensor([1.0, 2.0]).sum().eval()
         array(3.)
         """
-        engine = default_engine()
+        engine = above.engine()
         if bindings:
             return engine.evaluate((self,), bindings)[0]  # type: ignore[no-any-return]
         # What `evaluate` does for one tensor, written out: loops that look at a value are here in every step.
@@ -223,7 +224,7 @@ class Tensor(TensorBase):
     def _scalar(self, what: str) -> Any:
         value = self.value
         while value is None:
-            default_engine().compute((self,))
+            above.engine().compute((self,))
             value = self.value
         try:
             return value.item()
@@ -247,19 +248,13 @@ class Tensor(TensorBase):
     # -- NumPy's protocols --
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from unspool._numpy import call_ufunc
-
-        return call_ufunc(ufunc, method, inputs, kwargs)
+        return above.call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from unspool._numpy import call_function
-
-        return call_function(func, args, kwargs)
+        return above.call_function(func, args, kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import unspool
-
-        return unspool
+        return above.namespace
 
     # -- derivatives --
 
@@ -297,21 +292,12 @@ class Tensor(TensorBase):
         >>> (y * y).grad([x, y])
         [multiply () float64, add () float64]
         """
-        from unspool._autodiff.functional import gradient_of
-
-        if memory is None and checkpoint is None:
-            return gradient_of(self, wrt, holomorphic=holomorphic, unconnected=unconnected)
-        from unspool._autodiff.budgeted import budgeted_gradient
-
         options = {"holomorphic": holomorphic, "unconnected": unconnected}
-        return budgeted_gradient(self, wrt, options, memory, checkpoint)
+        return above.gradient(self, wrt, options, memory, checkpoint)
 
     def detach(self) -> Tensor:
         """Return the tensor with its history hidden from derivatives; see `unspool.stop_gradient`."""
-        from unspool._autodiff.custom import stop_gradient
-
-        hidden: Tensor = stop_gradient(self)
-        return hidden
+        return stop_gradient(self)
 
     # -- operators; those of arithmetic are in `TensorBase` --
 

@@ -29,8 +29,6 @@ from unspool._ops.contraction import (
     vecdot,
 )
 from unspool._ops.contraction.norms import (
-    matrix_norm,
-    norm,
     vector_norm,
 )
 from unspool._ops.layout import (
@@ -75,6 +73,11 @@ from unspool._ops.linalg.lu import (
     LUResult,
     lu,
 )
+from unspool._ops.linalg.norms import (
+    cond,
+    matrix_norm,
+    norm,
+)
 from unspool._ops.linalg.polar import (
     PolarResult,
     polar,
@@ -102,7 +105,6 @@ from unspool._ops.linalg.spaces import (
     space_factors,
 )
 from unspool._ops.linalg.spectral_norms import (
-    cond,
     matrix_rank,
 )
 from unspool._ops.linalg.svd import (

@@ -11,7 +11,7 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._graph import Node, ancestors, source_of
 
 X = np.array([0.3, -0.7, 1.1])

@@ -1,7 +1,7 @@
 """What every transform does around the function it differentiates: take arguments apart, check, put results together.
 
 The one idea: `Variables` turns nested arguments into a flat list of tensors that are identities of their own (see
-`unspool._autodiff.identity`), calls happen on the same nesting, and results are nested the same way again, with the
+`unspool._ops.identity`), calls happen on the same nesting, and results are nested the same way again, with the
 arguments in the places of the variables (`unspool._autodiff.substitution`).
 """
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.connected import moves
-from unspool._autodiff.identity import alias
 from unspool._autodiff.substitution import substitute
 from unspool._dims import equal
 from unspool._dtypes import INEXACT, promote
@@ -23,6 +22,7 @@ from unspool._graph import Node
 from unspool._leaving import watching
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import astype
+from unspool._ops.identity import alias
 from unspool._ops.leaf import as_tensor, constant, tensor
 from unspool.errors import ArgumentError, DTypeError, ShapeError, StructureError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.functional import gradient_of
 from unspool._engine.budget import memory as memory_scope
 from unspool._engine.default import default_engine

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unspool._autodiff.accumulation import Outer, Sum, as_outer, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
+from unspool._autodiff.late import late
 from unspool._autodiff.noting import LAZY, can_be_noted, make_note
 from unspool._engine.default import default_engine
-from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
 from unspool._ops.leaf import placeholder
+from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -110,10 +111,8 @@ def passing_inputs(plan: Plan) -> tuple[int, ...]:
 
 
 def _find_passing(plan: Plan) -> tuple[int, ...]:
-    from unspool._autodiff.walk import active_nodes
-
     stand_ins = _StandIns(plan, (), (), ())
-    on_path = {node.id for node in active_nodes(stand_ins.outputs, stand_ins.inputs)}
+    on_path = {node.id for node in late.active_nodes(stand_ins.outputs, stand_ins.inputs)}
     return tuple(i for i, node in enumerate(stand_ins.inputs) if node.id in on_path)
 
 
@@ -247,8 +246,6 @@ def _split(contribution: Any, targets: list[Node]) -> tuple[Any, ...]:
 def _derive_adjoint(
     plan: Plan, active: Sequence[bool], arrivals: Sequence[Arrival], readable: Container[int]
 ) -> Derivative:
-    from unspool._autodiff.reverse import sweep
-
     shapes, dtypes = (*plan.output_shapes, *plan.input_shapes), (*plan.output_dtypes, *plan.fragment.dtypes)
     stand_ins = _StandIns(plan, arrivals, shapes, dtypes, readable)
     count = len(plan.output_shapes)
@@ -259,7 +256,7 @@ def _derive_adjoint(
         if arrival is not None:
             arrived[node.id] = Sum() if arrival == () else earlier
     variables: list[Any] = [node for node, wanted in zip(stand_ins.inputs, active, strict=True) if wanted]
-    found = sweep([o for o, _ in reached], [ct for _, ct in reached], variables, arrived)
+    found = late.sweep([o for o, _ in reached], [ct for _, ct in reached], variables, arrived)
     return stand_ins.describe([_outer_or_sum(found.get(node.id)) for node in stand_ins.inputs])
 
 
@@ -275,9 +272,10 @@ def _outer_or_sum(contribution: Any) -> Any:
 def _derive_tangent(
     plan: Plan, wanted: Sequence[bool], arrivals: Sequence[Arrival], readable: Container[int]
 ) -> Derivative:
-    from unspool._autodiff.forward import pushforward
-
     stand_ins = _StandIns(plan, arrivals, plan.input_shapes, plan.fragment.dtypes, readable)
     outputs = [node for node, asked in zip(stand_ins.outputs, wanted, strict=True) if asked]
-    found = iter(pushforward(outputs, stand_ins.inputs, stand_ins.arriving))
+    found = iter(late.pushforward(outputs, stand_ins.inputs, stand_ins.arriving))
     return stand_ins.describe([next(found) if asked else None for asked in wanted])
+
+
+late.provide(passing_inputs=passing_inputs)

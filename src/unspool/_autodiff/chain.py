@@ -20,17 +20,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _core, _graph
+from unspool._autodiff.late import late
+from unspool._autodiff.substitution import substitute
 from unspool._core import PendingBase, StepBase
 from unspool._engine.default import default_engine
 from unspool._engine.generated import compile_function
 from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, settled
-from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
+from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
+from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -279,6 +282,10 @@ class Chain:
         single = [(shapes[i], dtypes[i]) for i in self.last]
         return single + [((self.steps, *shapes[i]), dtypes[i]) for i in self.stacked]
 
+    def begin(self, arrays: Sequence[Any]) -> ChainRun:
+        """Return a run of the chain, given the first values of what is carried, and the constants."""
+        return ChainRun(self, arrays)
+
 
 def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
     """Return the node of a chain."""
@@ -292,7 +299,7 @@ def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
     fixed = len(chain.carried) + len(chain.constant)
-    run = ChainRun(chain, arrays[:fixed])
+    run = chain.begin(arrays[:fixed])
     run.advance(chain.steps, arrays[fixed:])
     return run.results()
 
@@ -399,38 +406,28 @@ def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:
-    from unspool._autodiff.identity import alias
-    from unspool._autodiff.reverse import pullback
-    from unspool._autodiff.substitution import substitute
-
     # Under identities of their own: a tensor can stand at several inputs, and what a step read depends on others.
     own = [alias(i) if need else i for i, need in zip(inputs, needed, strict=True)]
     outputs = expand_chain(chain, own)
     default_engine().levels.mark()
     reached = [(o, c) for o, c in zip(outputs, ct, strict=True) if c is not None]
     variables = [i for i, need in zip(own, needed, strict=True) if need]
-    pulled = pullback([o for o, _ in reached], [c for _, c in reached], variables)
+    pulled = late.pullback([o for o, _ in reached], [c for _, c in reached], variables)
     found = iter(substitute(pulled, own, inputs))
     return [next(found) if need else None for need in needed]
 
 
 def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> tuple[Any, ...]:
-    from unspool._autodiff.forward import pushforward
-    from unspool._autodiff.identity import alias
-    from unspool._autodiff.substitution import substitute
-
     own = [i if t is None else alias(i) for i, t in zip(inputs, tangents, strict=True)]
     moving = [(i, t) for i, t in zip(own, tangents, strict=True) if t is not None]
-    pushed = pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving])
+    pushed = late.pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving])
     return tuple(substitute(pushed, own, inputs))
 
 
 def _passes(params: Any) -> list[bool]:
     """Return which inputs a chain is differentiated through: those that its plan is."""
-    from unspool._autodiff.calls import passing_inputs
-
     chain = params["chain"]
-    passing = passing_inputs(chain.plan)
+    passing = late.passing_inputs(chain.plan)
     flags = [position in passing for position, _ in chain.carried]
     flags += [position in passing for position in chain.constant]
     flags += [position in passing for position in chain.varying] * chain.steps

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.connected import moves
 from unspool._autodiff.differences import derivative
 from unspool._autodiff.forward import pushforward

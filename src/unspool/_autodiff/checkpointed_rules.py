@@ -172,6 +172,10 @@ class Reversal(NamedTuple):
         last = first + len(self.arriving)
         return inputs[:first], inputs[first:last], inputs[last:]
 
+    def loop_on(self, inputs: Sequence[Node]) -> list[Tensor]:
+        """Return the outputs of the loop on some inputs."""
+        return outputs_of(place_checkpointed(self.checkpoints.without_run(), inputs))
+
 
 def _place_reversal(
     checkpoints: Checkpoints, work: Derivative, needed: Sequence[bool], inputs: Sequence[Any]

@@ -71,13 +71,11 @@ class _OnStandIns:
     """
 
     def __init__(self, reversal: Reversal, inputs: Sequence[Any]) -> None:
-        from unspool._autodiff.checkpointed_rules import outputs_of, place_checkpointed  # its op has these rules
-
         self._nodes: list[Any] = []
         self._stand_ins: list[Tensor] = []
         given, arriving, _ = reversal.grouped(inputs)
         self.inputs = [self._part(node) for node in given]
-        self.outputs = outputs_of(place_checkpointed(reversal.checkpoints.without_run(), self.inputs))
+        self.outputs = reversal.loop_on(self.inputs)
         self.cotangents: list[Any] = [None] * len(self.outputs)
         for (position, keep), node in zip(reversal.arriving, arriving, strict=True):
             part = self._part(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._graph import Node, describe, source_of

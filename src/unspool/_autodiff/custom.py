@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.arguments import name_of
 from unspool._autodiff.custom_call import CustomCall
 from unspool._autodiff.derived import run_rule
-from unspool._autodiff.identity import STOP_GRADIENT, zeros_like
 from unspool._autodiff.transpose import pull_through
 from unspool._autodiff.user_op import op
 from unspool._dtypes import INEXACT
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node
+from unspool._ops.identity import stop_gradient as hide_history
+from unspool._ops.identity import zeros_like
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, MissingRuleError, StructureError
 
@@ -54,7 +55,7 @@ def stop_gradient(x: Any) -> Any:
     array(3.)
     """
     if isinstance(x, Node):
-        return _graph.apply(STOP_GRADIENT, x) if x.dtype in INEXACT else x
+        return hide_history(x)  # type: ignore[arg-type]
     return trees.map_leaves(lambda leaf: stop_gradient(leaf) if isinstance(leaf, Node) else leaf, x)
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.arguments import leaf_tensor
-from unspool._autodiff.identity import STOP_GRADIENT, alias, zeros_like
 from unspool._autodiff.substitution import substitute
 from unspool._autodiff.walk import is_differentiable
 from unspool._dtypes import INEXACT
 from unspool._graph import Node, next_id
+from unspool._ops.identity import STOP_GRADIENT, alias, zeros_like
 from unspool._ops.leaf import CONSTANT, as_tensor
 from unspool.errors import ContributionShapeError, MissingRuleError, StructureError
 

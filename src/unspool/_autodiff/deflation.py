@@ -14,7 +14,6 @@ import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.arpack import Wanted, find
-from unspool._autodiff.identity import STOP_GRADIENT
 from unspool._autodiff.linear_solve import LINEAR_SOLVE, Equation, Guard, probes
 from unspool._autodiff.operators import Applied, apply_traced, closed, derived, stand_ins_for
 from unspool._dims import product
@@ -24,6 +23,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.contraction import matmul
+from unspool._ops.identity import STOP_GRADIENT
 from unspool._ops.leaf import placeholder
 from unspool._ops.linalg.division import Division
 from unspool._ops.linalg.gauge import refusal, rounding_level

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.anderson import Found, search
 from unspool._autodiff.implicit import Application, Implicit, Route, is_positive, is_positive_integer, place
 from unspool._autodiff.iterate import Adjoint, iterate

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from unspool._autodiff.calls import push_call
+from unspool._autodiff.late import late
 from unspool._autodiff.reverse import missing_rule
+from unspool._autodiff.transpose import push_through_vjp
 from unspool._autodiff.walk import Walk
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
@@ -37,8 +40,6 @@ def _push(
     for variable, given in zip(variables, tangents, strict=True):
         if given is not None:
             moving[variable.id] = fit_tangent(given, variable)
-    from unspool._autodiff.calls import push_call  # deriving a tangent is a sweep
-
     seeded = [v for v in variables if v.id in moving]
     levels = default_engine().levels
     with origin_scope() as origin:
@@ -93,8 +94,6 @@ def _whole_jvp(node: Node, tangents: tuple[Any, ...]) -> Any:
         out = parts(node) if type(node) is Bundle else node
         whole = op.jvp(tangents, out, *node.inputs, **node.params)  # type: ignore[operator]
     elif op.vjp is not None:
-        from unspool._autodiff.transpose import push_through_vjp
-
         whole = push_through_vjp(node, tangents)
     else:
         raise missing_rule(node, "forward")
@@ -111,3 +110,6 @@ def fit_tangent(tangent: Tensor, node: Node) -> Tensor:
             )
         tangent = rearrange(tangent, lambda inner: ensure_shape(inner, node.shape))
     return tangent if tangent.dtype is node.dtype else through_mask(tangent, lambda inner: to_dtype(inner, node.dtype))
+
+
+late.provide(jvp_of=jvp_of, pushforward=pushforward)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
 from unspool._autodiff.connected import (
     OrZeros,
@@ -22,7 +22,6 @@ from unspool._autodiff.connected import (
     require_connection,
 )
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import zeros_like
 from unspool._autodiff.jacobians import hessian, jacfwd, jacobian, jacrev
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
@@ -30,6 +29,7 @@ from unspool._fragments.asking import check_callable
 from unspool._graph import Node, describe, source_of
 from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import conj
+from unspool._ops.identity import zeros_like
 from unspool._ops.leaf import CONSTANT, unit_seed
 from unspool.errors import (
     ComplexLossError,

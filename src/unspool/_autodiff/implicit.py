@@ -23,7 +23,6 @@ import numpy as np
 from unspool import _graph
 from unspool._autodiff.anderson import distances, not_fixed, repeat
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import STOP_GRADIENT
 from unspool._autodiff.iterate import Adjoint, Run, TracedStep
 from unspool._autodiff.linear_solve import solve_operator
 from unspool._autodiff.loop import apply_fragment
@@ -36,6 +35,7 @@ from unspool._engine.engine import run_quietly
 from unspool._fragments.fragment import capture
 from unspool._ops.cancellation import noise_of
 from unspool._ops.elementwise import subtract
+from unspool._ops.identity import STOP_GRADIENT
 from unspool._ops.leaf import constant, placeholder
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op
 from unspool.errors import ArgumentError

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from unspool._autodiff.identity import ALIAS
 from unspool._fragments.call import BOUNDS, Call, Projection, call_of, is_inside, link_of
 from unspool._graph import Node
+from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:

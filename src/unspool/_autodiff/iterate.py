@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
-from unspool._autodiff.identity import zeros
+import unspool._autodiff.loop_rules  # noqa: F401 - enters the rules of the loops that are made here
+from unspool import _trees as trees
 from unspool._autodiff.loop import Loop, loop_output, one_body, place_loop, take_values
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
@@ -23,6 +23,7 @@ from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer
 from unspool._fragments.asking import check_callable
 from unspool._graph import describe, source_of
+from unspool._ops.identity import zeros
 from unspool.errors import ArgumentError, UnboundPlaceholderError
 
 if TYPE_CHECKING:

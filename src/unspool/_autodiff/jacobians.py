@@ -16,13 +16,13 @@ import numpy as np
 from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
 from unspool._autodiff.connected import OrZeros, check_unconnected, require_connection
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import zeros
 from unspool._autodiff.reverse import pullback
 from unspool._dims import is_concrete, product
 from unspool._dtypes import COMPLEX, INEXACT, DType, complex_dtype
 from unspool._fragments.asking import check_callable
 from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import add, astype, conj, multiply
+from unspool._ops.identity import zeros
 from unspool._ops.layout import reshape, stack
 from unspool._ops.leaf import constant
 from unspool.errors import ArgumentError, ComplexLossError, DTypeError, UnknownSizeError

@@ -22,6 +22,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _graph
+from unspool._autodiff.late import late
 from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
@@ -354,21 +355,15 @@ def _check(loop: Loop) -> None:
 
 
 def _kernel(*arrays: Any, loop: Loop) -> tuple[Any, ...]:
-    from unspool._autodiff.loop_run import run_loop  # the runner reads loops
-
-    return run_loop(loop, arrays)
+    return late.run_loop(loop, arrays)
 
 
 def _pull(needed: Sequence[bool], ct: Sequence[Any], out: Sequence[Any], *inputs: Any, loop: Loop) -> list[Any]:
-    from unspool._autodiff.loop_rules import pull_loop  # the rules place loops
-
-    return pull_loop(loop, needed, ct, out, inputs)
+    return late.pull_loop(loop, needed, ct, out, inputs)
 
 
 def _push(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, loop: Loop) -> Any:
-    from unspool._autodiff.loop_rules import push_loop
-
-    return push_loop(loop, tangents, out, inputs)
+    return late.push_loop(loop, tangents, out, inputs)
 
 
 # Not registered: nobody applies it by name, and its rules are those of the ops inside.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.identity import zeros
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
+from unspool._ops.identity import zeros
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import constant
 

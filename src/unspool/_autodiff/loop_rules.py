@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from unspool._autodiff.late import late
 from unspool._autodiff.loop import Body, Loop, loop_output, place_loop, take_values
 from unspool._autodiff.loop_derivative import Derivative, Primal, primal_of
 from unspool._autodiff.loop_record import recorded
@@ -84,3 +85,6 @@ def adjoint_of(primal: Primal, needed: Sequence[bool], cotangents: Sequence[Any]
     arriving = primal.padded(grouped(shown, tuple(cotangents), at_inputs=False), None)
     carried = tuple([ct if flag else None for ct, flag in zip(arriving.carried, active, strict=True)])
     return Derivative(primal, ADJOINT, arriving._replace(carried=carried), wanted._replace(carried=active))
+
+
+late.provide(pull_loop=pull_loop, push_loop=push_loop)

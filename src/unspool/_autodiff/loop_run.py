@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unspool._autodiff.late import late
 from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
 from unspool._autodiff.loop_drive import generated_drive, simple_drive
 from unspool._autodiff.loop_kept import Kept, kept_of
@@ -365,3 +366,6 @@ def _nothing(shape: Any, dtype: Any) -> Any:
 def _entering(arrays: Sequence[Any]) -> list[Any]:
     """Return arrays as a step takes them: where there are no axes, as numbers of NumPy's, which cost less."""
     return [array if array is None or np.ndim(array) else array[()] for array in arrays]
+
+
+late.provide(run_loop=run_loop)

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._autodiff.loop import apply_fragment, body_plan
 from unspool._autodiff.loop import stand_ins as place_holders
 from unspool._dtypes import BOOL, promote, scalar_dtype

@@ -18,7 +18,6 @@ import numpy as np
 from unspool import _graph
 from unspool._autodiff.derived import derive_once
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.identity import zeros_like
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.vectors import Vectors
 from unspool._dims import Dim, Shape, is_concrete, product
@@ -31,6 +30,7 @@ from unspool._graph import Node, SizedParams, ancestors, describe, source_of
 from unspool._ops import elementwise, layout
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.contraction import matmul
+from unspool._ops.identity import zeros_like
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, as_tensor, constant, placeholder
 from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError
 

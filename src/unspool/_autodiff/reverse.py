@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._autodiff.accumulation import Outer, Sum, accumulate, total
 from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
+from unspool._autodiff.late import late
 from unspool._autodiff.walk import Walk
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
@@ -218,10 +219,7 @@ def vjp_of(node: Node, position: int, ct: Any) -> Any:
 
 
 def _pull_through_jvp(node: Node, needed: Sequence[bool], ct: Any) -> Sequence[Any]:
-    # Imported here: to transpose a rule is to sweep the graph it builds.
-    from unspool._autodiff.forward import jvp_of
-    from unspool._autodiff.transpose import pull_through
-
+    pull_through, jvp_of = late.pull_through, late.jvp_of
     if type(node) is Bundle:
         return pull_through(lambda tangents: jvp_of(node, tangents), node.inputs, needed, ct)
     return pull_through(lambda tangents: (jvp_of(node, tangents),), node.inputs, needed, (ct,))
@@ -254,3 +252,6 @@ def missing_rule(node: Node, mode: str) -> MissingRuleError:
     return MissingRuleError(
         f"op {node.op.name!r} has no derivative rule for {mode} mode; it was used at {source_of(node)}"
     )
+
+
+late.provide(pullback=pullback, sweep=sweep)

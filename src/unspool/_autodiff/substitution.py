@@ -1,6 +1,6 @@
 """Substitution: what was recorded on stand-ins, recorded again on what they stand for.
 
-A transform calls its function on *stand-ins* (`unspool._autodiff.identity.alias`), so that ``f(x, x)`` has two partial
+A transform calls its function on *stand-ins* (`unspool._ops.identity.alias`), so that ``f(x, x)`` has two partial
 derivatives and a tensor that the function closes over stays a constant. They are of use for the sweep alone. What a
 transform returns is recorded once more with the arguments in their places: through the intern table, in canonical form,
 with the lines of the user's program. So the same gradient of the same tensor is the same tensor, and a step of a loop

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.identity import alias, zeros, zeros_like
+from unspool._autodiff.late import late
 from unspool._autodiff.reverse import contributions_of, fit, pullback
 from unspool._autodiff.walk import is_differentiable
 from unspool._dtypes import INEXACT
 from unspool._graph import Bundle, Node
+from unspool._ops.identity import alias, zeros, zeros_like
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -66,3 +67,6 @@ def _cotangents_for(node: Node) -> list[Tensor | None]:
     return [
         alias(zeros(shape, dtype)) if dtype in INEXACT else None for shape, dtype in zip(shapes, dtypes, strict=True)
     ]
+
+
+late.provide(pull_through=pull_through)

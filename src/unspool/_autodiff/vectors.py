@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._dims import Size, product
 from unspool._dtypes import promote
 from unspool._graph import Node

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.calls import passing_inputs
 from unspool._autodiff.inside import Inside
+from unspool._autodiff.late import late
 from unspool._dtypes import INEXACT
 from unspool._fragments.call import Call, Projection, call_of
 from unspool._graph import Bundle, Node, in_order
@@ -159,3 +160,6 @@ def is_differentiable(node: Node) -> bool:
         dtypes: Any = node.dtype
         return any(dtype in INEXACT for dtype in dtypes)
     return node.dtype in INEXACT
+
+
+late.provide(active_nodes=active_nodes)

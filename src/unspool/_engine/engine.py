@@ -41,11 +41,11 @@ from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated
 from unspool._engine.replay import Replay
 from unspool._engine.sealing import FoldQueue, make_site
-from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import can_be_sealed, structure_of
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
+from unspool._statistics import STATISTICS
 from unspool._tensor import Tensor
 from unspool.errors import BudgetError
 

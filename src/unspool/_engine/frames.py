@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 from unspool._engine.planning import nbytes, runs_kernel
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
-
-if TYPE_CHECKING:
-    from unspool._autodiff.chain import ChainRun
 
 _by_id = attrgetter("id")
 
@@ -77,7 +74,7 @@ class Frame:
         self.recent: list[int] = []
         self.saves: set[int] = set()
         self.tape_from = 0
-        self.chain: ChainRun | None = None
+        self.chain: Any = None  # the run of a chain that the frame is at
         self._reads: dict[int, tuple[list[int], list[Node]]] | None = None
 
     def reads(self, level: int, level_of: Callable[[Node], int]) -> tuple[list[int], list[Node]]:

@@ -33,8 +33,8 @@ from unspool._engine.held import (
 )
 from unspool._engine.line import Line
 from unspool._engine.room import no_room, usable
-from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Call, live_calls
+from unspool._statistics import STATISTICS
 from unspool.checkpoint.planner import online_block
 
 if TYPE_CHECKING:

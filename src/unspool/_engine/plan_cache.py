@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from unspool._engine.plan import Plan, make_plan
 
 if TYPE_CHECKING:
-    from unspool._engine.statistics import Statistics
     from unspool._fragments.fragment import Fragment
+    from unspool._statistics import Statistics
 
 CAPACITY = 2048
 

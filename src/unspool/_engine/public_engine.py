@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._engine.budget import counters, limit_memory, report_since
 from unspool._engine.default import default_engine
+from unspool._engine.evaluate import evaluate_with
 from unspool._engine.sizes import format_bytes
-from unspool._evaluate import evaluate_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -261,8 +261,6 @@ class Replay:
 
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain one by one: each reads values that the one before did not."""
-        from unspool._autodiff.chain import ChainRun
-
         chain = unit.params["chain"]
         fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
         run = frame.chain
@@ -270,7 +268,7 @@ class Replay:
             first = self._arguments(frame, unit.inputs[:fixed])
             if first is None:
                 return False
-            run = frame.chain = ChainRun(chain, first)
+            run = frame.chain = chain.begin(first)
             self._nbytes += run.nbytes
             self._after(frame, unit.inputs[:fixed])
         while run.done < chain.steps:

@@ -31,12 +31,12 @@ from unspool import _core
 from unspool._core import Piece, fold, place_piece
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
-from unspool._engine.statistics import STATISTICS
 from unspool._engine.structure import find_apart
 from unspool._fragments.call import BOUNDS, Call, Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
+from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan

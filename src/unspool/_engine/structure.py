@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.identity import ALIAS
 from unspool._fragments.call import Projection
 from unspool._graph import Node
+from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 if TYPE_CHECKING:

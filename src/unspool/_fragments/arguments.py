@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._dims import Dim, is_concrete
 from unspool._fragments.exactly import exactly
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber, is_weak

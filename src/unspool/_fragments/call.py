@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from unspool import _core
 from unspool._core import Call, output
-from unspool._engine.statistics import STATISTICS
 from unspool._graph import (
     Node,
     current_origin,
@@ -27,6 +26,7 @@ from unspool._graph import (
 )
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import Op
+from unspool._statistics import STATISTICS
 from unspool._tensor import Tensor
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from unspool._dims import Shape, is_concrete
-from unspool._engine.statistics import STATISTICS
 from unspool._fragments.call import Projection, call_of
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, constant, identify, is_seed, unit_seed
 from unspool._ops.op import Op
+from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
     from types import CodeType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._graph import describe, source_of
 from unspool._ops.leaf import CONSTANT
 

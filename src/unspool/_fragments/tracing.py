@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _graph
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._dims import Dim, is_concrete
 from unspool._fragments.arguments import TENSOR, Arguments, Parameters
 from unspool._fragments.asking import asks_for_a_value, users_line
 from unspool._fragments.fragment import Fragment, Origin, capture, dependent_nodes
+from unspool._fragments.show import show
 from unspool._fragments.surroundings import Surroundings
 from unspool._fragments.watching import Watch, unseen_tensors
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber
@@ -95,8 +96,6 @@ class Trace:
     surroundings: Surroundings
 
     def __str__(self) -> str:
-        from unspool._fragments.show import show
-
         return show(self)
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._dims import Shape, Size, equal, is_concrete
+from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape
 from unspool._ops.op import SIZE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
@@ -89,14 +90,12 @@ def sum_to_shape(x: Tensor, shape: Shape) -> Tensor:
     """Sum a tensor over the axes along which ``shape`` would broadcast to its shape (the adjoint of broadcasting)."""
     if x.shape == shape:
         return x
-    from unspool._ops.reduction import sum as sum_
-
     extra = len(x.shape) - len(shape)
     stretched = tuple(extra + axis for axis, size in enumerate(shape) if size == 1 and x.shape[extra + axis] != 1)
     if stretched:
-        x = sum_(x, axis=stretched, keepdims=True)
+        x = ops.sum(x, axis=stretched, keepdims=True)
     if extra:
-        x = sum_(x, axis=tuple(range(extra)))
+        x = ops.sum(x, axis=tuple(range(extra)))
     return ensure_shape(x, shape)
 
 
@@ -142,9 +141,7 @@ def may_be_equal(left: Shape, right: Shape) -> bool:
 
 
 def _moved(ct: Tensor, shape: Shape) -> Tensor:
-    from unspool._ops.layout.reshaping import rearrange
-
-    return rearrange(ct, lambda inner: ensure_shape(inner, shape))
+    return ops.rearrange(ct, lambda inner: ensure_shape(inner, shape))
 
 
 def _list(shapes: tuple[Shape, ...]) -> str:

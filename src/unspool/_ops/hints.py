@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._graph import Node
 from unspool._ops.op import STRUCTURE, JointRule, Op, register
 

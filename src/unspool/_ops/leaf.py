@@ -17,6 +17,7 @@ from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
 from unspool._graph import NO_PARAMS, Node
+from unspool._ops.late import ops
 from unspool._ops.op import Op, register
 from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError, UnspoolError
 
@@ -150,9 +151,7 @@ def as_tensor(value: Any) -> Tensor:
 
 def stacked(items: Any) -> Tensor:
     """Return nested lists with tensors in them as one tensor, as ``np.array`` does with lists of arrays."""
-    from unspool._ops.layout import stack  # it stands on this module
-
-    return stack([stacked(item) if isinstance(item, (list, tuple)) else item for item in items])
+    return ops.stack([stacked(item) if isinstance(item, (list, tuple)) else item for item in items])
 
 
 def holds_tensors(data: Any) -> bool:

@@ -5,7 +5,6 @@ with `parsing` and `path`) say which axes go together; `norms` are sums of squar
 """
 
 from unspool._ops.contraction.nary import einsum
-from unspool._ops.contraction.norms import matrix_norm, norm, vector_norm
 from unspool._ops.contraction.products import (
     dot,
     inner,
@@ -23,13 +22,10 @@ __all__ = [
     "einsum",
     "inner",
     "matmul",
-    "matrix_norm",
     "matvec",
-    "norm",
     "outer",
     "tensordot",
     "vdot",
     "vecdot",
     "vecmat",
-    "vector_norm",
 ]

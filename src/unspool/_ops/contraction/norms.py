@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices, with derivatives that stay finite at zero.
+"""Norms of vectors, with derivatives that stay finite at zero.
 
 The 2-norm is an op of its own, since it stands in almost every iteration: one node forward, two backward. At zero,
 where it has a kink, its derivative is taken to be 0 (the subgradient of least norm), to every order.
@@ -20,7 +20,7 @@ from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
-from unspool.errors import ArgumentError, ShapeError
+from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -29,56 +29,6 @@ Axis = int | Sequence[int] | None
 
 
 # --- what users call -------------------------------------------------------------------------------------------------
-
-
-def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Norm of vectors or matrices, as ``numpy.linalg.norm``.
-
-    Parameters
-    ----------
-    x : array_like
-        Real or complex; the norm is real.
-    ord : {None, number, inf, -inf, "fro", "nuc"}
-        ``None`` is the 2-norm of all elements. Orders of vectors are any number, those of matrices 1, -1, inf, -inf,
-        "fro", and 2, -2 and "nuc": the largest singular value, the smallest, and the sum of all.
-    axis : int or tuple of int, optional
-        One axis: norms of vectors. Two: of matrices. By default ``x`` itself is a vector or a matrix.
-    keepdims : bool
-        Keep the reduced axes with size 1.
-
-    Notes
-    -----
-    The derivative of the 2-norm at zero is 0. The 2-norm does not overflow or underflow on the way: squares that leave
-    the range of the data type are computed again, scaled.
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> x = us.tensor([3.0, 4.0])
-    >>> length = us.linalg.norm(x)
-    >>> length.eval()
-    array(5.)
-    >>> length.grad(x).eval()
-    array([0.6, 0.8])
-    """
-    x = as_tensor(x)
-    if axis is None and ord is None:
-        return _norm2(x, _all_axes(len(x.shape)), keepdims)
-    axes = _axes(axis, x.ndim)
-    if len(axes) == 1:
-        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
-    if len(axes) == 2:
-        return _matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)
-    raise ShapeError(
-        f"norm of order {ord!r} takes a vector (1 axis) or a matrix (2 axes), got shape {x.shape} and axis={axis!r}"
-    )
-
-
-def _axes(axis: Axis, rank: int) -> tuple[int, ...]:
-    """Return the axes as the user gave them: the order of two says which are rows."""
-    if axis is None:
-        return tuple(range(rank))
-    return tuple(axis) if isinstance(axis, Sequence) else (axis,)
 
 
 def vector_norm(x: Any, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
@@ -96,7 +46,7 @@ def vector_norm(x: Any, *, axis: Axis = None, keepdims: bool = False, ord: Any =
     axes = layout.normalize_axes(axis, x.ndim)
     order = _number(ord)
     if order == 2:
-        return _norm2(x, axes, keepdims)
+        return norm2(x, axes, keepdims)
     x = elementwise.astype(x, inexact_dtype(x.dtype))
     if order == 0:
         nonzero = elementwise.astype(elementwise.not_equal(x, 0), real_dtype(x.dtype))
@@ -108,50 +58,6 @@ def vector_norm(x: Any, *, axis: Axis = None, keepdims: bool = False, ord: Any =
     if order == 1:
         return reduction.sum(sizes, axis=axes, keepdims=keepdims)
     return _root(reduction.sum(elementwise.power(sizes, order), axis=axes, keepdims=keepdims), order)
-
-
-def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """Norm of the matrices in the last two axes.
-
-    Orders: "fro" (Frobenius), 1 and -1 (columns), inf and -inf (rows), 2 and -2 (the largest and the smallest singular
-    value), "nuc" (the sum of singular values).
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> us.linalg.matrix_norm([[1.0, 1.0], [1.0, 1.0]]).eval()
-    array(2.)
-    """
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"matrix_norm takes a tensor with at least 2 axes, got shape {x.shape}")
-    return _matrix_norm(x, ord, (-2, -1), keepdims)
-
-
-def _matrix_norm(x: Tensor, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    rows, columns = (layout.normalize_axis(axis, x.ndim) for axis in axes)
-    if rows == columns:
-        raise ShapeError(f"the two axes of a matrix must differ, got {axes}")
-    if isinstance(ord, str) and ord == "fro":
-        return _norm2(x, tuple(sorted((rows, columns))), keepdims)
-    if ord in (2, -2) or (isinstance(ord, str) and ord == "nuc"):
-        return _spectral_norm(x, ord, rows, columns, keepdims)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise ArgumentError(f"matrix norms have the orders 'fro', 'nuc', 1, -1, 2, -2, inf and -inf, not {ord!r}")
-    summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    totals = vector_norm(x, axis=summed, keepdims=True, ord=1)
-    extreme = reduction.max if ord > 0 else reduction.min
-    result = extreme(totals, axis=other, keepdims=True)
-    return result if keepdims else layout.reshape(result, reduction.reduced_shape(x.shape, (rows, columns), False))
-
-
-def _spectral_norm(x: Tensor, ord: Any, rows: int, columns: int, keepdims: bool) -> Tensor:
-    # Imported here: singular values are made of contractions.
-    from unspool._ops.linalg.spectral_norms import spectral_norm
-
-    stack = [axis for axis in range(x.ndim) if axis not in (rows, columns)]
-    result = spectral_norm(layout.permute_dims(x, [*stack, rows, columns]), ord)
-    return layout.reshape(result, reduction.reduced_shape(x.shape, (rows, columns), True)) if keepdims else result
 
 
 def _number(ord: Any) -> float:
@@ -175,7 +81,7 @@ def _root(total: Tensor, order: float) -> Tensor:
 # --- the 2-norm ------------------------------------------------------------------------------------------------------
 
 
-def _norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Record a 2-norm: `_graph.apply` written out, since it stands in almost every iteration."""
     if x.dtype not in INEXACT:
         x = elementwise.astype(x, inexact_dtype(x.dtype))
@@ -185,11 +91,6 @@ def _norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         return found  # type: ignore[return-value]
     shape, dtype = _infer(x, **params)
     return intern(NORM2, (x,), params, shape, dtype, items)
-
-
-@lru_cache(maxsize=64)
-def _all_axes(rank: int) -> tuple[int, ...]:
-    return tuple(range(rank))
 
 
 @lru_cache(maxsize=1024)

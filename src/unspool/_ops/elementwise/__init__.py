@@ -68,6 +68,7 @@ from unspool._ops.elementwise.choosing import (
     relu,
     where,
 )
+from unspool._ops.elementwise.closeness import isclose
 from unspool._ops.elementwise.comparison import (
     BITWISE_AND,
     BITWISE_INVERT,
@@ -89,7 +90,6 @@ from unspool._ops.elementwise.comparison import (
     NOT_EQUAL,
     RIGHT_SHIFT,
     SIGNBIT,
-    allclose,
     bitwise_and,
     bitwise_invert,
     bitwise_left_shift,
@@ -101,7 +101,6 @@ from unspool._ops.elementwise.comparison import (
     greater,
     greater_equal,
     invert,
-    isclose,
     isfinite,
     isinf,
     isnan,
@@ -121,7 +120,6 @@ from unspool._ops.elementwise.complex_numbers import (
     FROM_PARTS,
     IMAGINARY_PART,
     REAL_PART,
-    angle,
     conj,
     conjugate,
     from_parts,
@@ -218,6 +216,7 @@ from unspool._ops.elementwise.trigonometric import (
     TANH,
     acos,
     acosh,
+    angle,
     arccos,
     arccosh,
     arcsin,
@@ -339,7 +338,6 @@ __all__ = [
     "acosh",
     "add",
     "add_cotangents",
-    "allclose",
     "angle",
     "arccos",
     "arccosh",

@@ -18,8 +18,8 @@ from unspool._core import record
 from unspool._dims import Shape
 from unspool._dtypes import FLOAT64
 from unspool._graph import Node
-from unspool._ops import elementwise as ops  # looked up when a rule runs: the modules with the ops import this one
 from unspool._ops.broadcasting import broadcast_shapes, sum_to_shape
+from unspool._ops.late import ops
 from unspool._ops.leaf import constant
 from unspool._ops.op import INPUTS, Op, register
 
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 def mask(x: Tensor, keep: Tensor) -> Tensor:
     """Return ``x`` where ``keep``, and 0 where an element is absent (see the module docstring)."""
     if x.shape != keep.shape and keep.shape:
-        from unspool._ops.layout import broadcast_to
-
         # Inside its mask a cotangent has its full shape, so that rules which move elements can move them there.
-        x = broadcast_to(x, broadcast_shapes(x.shape, keep.shape))
+        x = ops.broadcast_to(x, broadcast_shapes(x.shape, keep.shape))
     return _graph.apply(MASK, x, keep)
 
 
@@ -63,9 +61,7 @@ def unscale(ct: Tensor, divisor: Any) -> Tensor:
 
 def absent(like: Tensor) -> Tensor:
     """Return a cotangent of the same shape and dtype of which no element was reached."""
-    from unspool._ops.layout import broadcast_to
-
-    return mask(broadcast_to(constant(0, like.dtype), like.shape), constant(False))
+    return mask(ops.broadcast_to(constant(0, like.dtype), like.shape), constant(False))
 
 
 def no_slope(ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor:
@@ -80,10 +76,8 @@ def fold_to_shape(ct: Tensor, shape: Shape) -> Tensor:
     folded = sum_to_shape(ct, shape)
     if ct.op is not MASK:
         return folded
-    from unspool._ops.layout import broadcast_to
-
     # A count of the kept elements, since sums of bools are what broadcasting in reverse is made of.
-    kept = sum_to_shape(ops.astype(broadcast_to(ct.inputs[1], ct.shape), FLOAT64), shape)
+    kept = sum_to_shape(ops.astype(ops.broadcast_to(ct.inputs[1], ct.shape), FLOAT64), shape)
     return mask(folded, ops.greater(kept, 0))
 
 

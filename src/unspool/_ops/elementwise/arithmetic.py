@@ -8,12 +8,13 @@ import numpy as np
 
 from unspool._dtypes import BOOL, COMPLEX, EXACT, REAL, SUPPORTED, promote
 from unspool._graph import Node
-from unspool._ops import elementwise as ops  # looked up when a rule runs: comparisons and logarithms come later
 from unspool._ops.elementwise.absence import absent, mask, no_slope, scale, through_mask, unscale
 from unspool._ops.elementwise.build import binary, unary, unary_inexact
+from unspool._ops.elementwise.comparison import less, logical_or, not_equal
 from unspool._ops.elementwise.complex_numbers import conj, imag, imaginary, real
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.elementwise.declare import Over, elementwise, real_only, ufunc_dtype
+from unspool._ops.late import ops
 from unspool._ops.leaf import CONSTANT, as_operands, as_tensor, is_seed
 from unspool._ops.op import INPUTS, OUTPUT, Op
 from unspool.errors import DTypeError
@@ -254,14 +255,14 @@ def _base_rule(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor, *, adjoint: bool
     if x2.op is CONSTANT and x2.value.all():
         return flow
     # x**0 is constant, and its derivative at 0 is not the 0 * 0**-1 of the formula.
-    return mask(flow, ops.logical_or(ops.not_equal(x1, 0), ops.not_equal(x2, 0)))
+    return mask(flow, logical_or(not_equal(x1, 0), not_equal(x2, 0)))
 
 
 def _exponent_rule(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor, *, adjoint: bool) -> Tensor:
     factor = _power_by_exponent(out, x1, x2)
     flow = scale(ct, conj(factor) if adjoint else factor)
     # 0**y is 0 for all y > 0 and its derivative is not the 0 * log(0) of the formula.
-    return mask(flow, ops.logical_or(ops.not_equal(x1, 0), ops.less(real(x2), 0)))
+    return mask(flow, logical_or(not_equal(x1, 0), less(real(x2), 0)))
 
 
 POWER = elementwise(
@@ -320,7 +321,7 @@ def _sign_rule(ct: Tensor, out: Tensor, x: Tensor) -> Tensor:
     if x.dtype not in COMPLEX:
         return absent(ct)
     turned = through_mask(ct, lambda inner: multiply(imaginary(imag(multiply(inner, conj(out)))), out))
-    return mask(unscale(turned, abs(x)), ops.not_equal(x, 0))
+    return mask(unscale(turned, abs(x)), not_equal(x, 0))
 
 
 ABS = elementwise(
@@ -360,3 +361,6 @@ def sign(x: Any) -> Tensor:
     array([-1.,  0.,  1.])
     """
     return unary(SIGN, x)
+
+
+ops.provide(MULTIPLY=MULTIPLY, add=add, divide=divide, multiply=multiply)

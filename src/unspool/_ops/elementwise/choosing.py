@@ -13,8 +13,8 @@ import numpy as np
 
 from unspool._dtypes import BOOL, COMPLEX, EXACT, promote
 from unspool._graph import Node
-from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs comparisons
 from unspool._ops.elementwise.absence import mask, through_mask
+from unspool._ops.elementwise.arithmetic import divide
 from unspool._ops.elementwise.build import binary, coerce, nary, unary
 from unspool._ops.elementwise.comparison import (
     equal,
@@ -78,7 +78,7 @@ def _extremum(name: str, ufunc: Any, taken: Callable[[Tensor, Tensor], Tensor]) 
     """Declare a maximum or minimum; ``taken(mine, other)`` says whose element is the result, both at a tie."""
 
     def share(ct: Tensor, mine: Tensor, other: Tensor) -> Tensor:
-        halved = through_mask(ct, lambda inner: where(equal(mine, other), ops.divide(inner, 2), inner))
+        halved = through_mask(ct, lambda inner: where(equal(mine, other), divide(inner, 2), inner))
         return mask(halved, taken(mine, other))
 
     rules: tuple[Rule, ...] = (

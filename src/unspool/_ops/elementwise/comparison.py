@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._dtypes import BOOL, SUPPORTED
-from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs this module
-from unspool._ops.elementwise.build import as_inexact, binary, unary
+from unspool._ops.elementwise.build import binary, unary
 from unspool._ops.elementwise.declare import elementwise, real_only, ufunc_dtype
-from unspool._ops.leaf import as_operands
+from unspool._ops.late import ops
 from unspool._ops.op import Op
 
 if TYPE_CHECKING:
@@ -309,34 +308,4 @@ def signbit(x: Any) -> Tensor:
     return unary(SIGNBIT, x)
 
 
-# --- equality within a tolerance -------------------------------------------------------------------------------------
-
-
-def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Whether ``abs(a - b) <= atol + rtol * abs(b)``, element by element; infinities are close to themselves only.
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> us.isclose([1.0, 2.0], [1.0 + 1e-9, 2.1]).eval()
-    array([ True, False])
-    """
-    a, b = (as_inexact(x) for x in as_operands(a, b))
-    tolerance = ops.add(ops.multiply(ops.abs(b), rtol), atol)
-    near = less_equal(ops.abs(ops.subtract(a, b)), tolerance)
-    result = logical_or(logical_and(near, isfinite(b)), equal(a, b))
-    return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
-
-
-def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Whether all elements are equal within a tolerance; see `isclose`.
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> bool(us.allclose([1.0, 2.0], [1.0, 2.0 + 1e-9]))
-    True
-    """
-    from unspool._ops.reduction import all as all_
-
-    return all_(isclose(a, b, rtol, atol, equal_nan))
+ops.provide(greater=greater, logical_and=logical_and, logical_or=logical_or)

@@ -6,7 +6,6 @@ by i. The conjugate and real part of a real tensor are the tensor itself, so tha
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +13,11 @@ import numpy as np
 from unspool import _graph
 from unspool._core import record
 from unspool._dtypes import COMPLEX, SUPPORTED, complex_dtype, promote, real_dtype
-from unspool._ops import elementwise as ops  # looked up when called: arithmetic needs this module
 from unspool._ops.elementwise.absence import through_mask
-from unspool._ops.elementwise.build import as_inexact
+from unspool._ops.elementwise.comparison import equal, not_equal
 from unspool._ops.elementwise.conversion import to_dtype
 from unspool._ops.elementwise.declare import elementwise
+from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import Op
 
@@ -104,10 +103,8 @@ def imag(x: Any) -> Tensor:
     >>> us.imag([1 + 2j]).eval()
     array([2.])
     """
-    from unspool._ops.layout import broadcast_to
-
     x = as_tensor(x)
-    return _graph.apply(IMAGINARY_PART, x) if x.dtype in COMPLEX else broadcast_to(constant(0, x.dtype), x.shape)
+    return _graph.apply(IMAGINARY_PART, x) if x.dtype in COMPLEX else ops.broadcast_to(constant(0, x.dtype), x.shape)
 
 
 def _from_parts_kernel(x1: Any, x2: Any) -> Any:
@@ -143,20 +140,6 @@ def imaginary(x: Tensor) -> Tensor:
 # --- questions about them --------------------------------------------------------------------------------------------
 
 
-def angle(z: Any, deg: bool = False) -> Tensor:
-    """Angle of a complex number in the plane, in radians, or in degrees if ``deg``; 0 has no derivative but 0.
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> us.angle([1.0, 1j, -1.0], deg=True).eval()
-    array([  0.,  90., 180.])
-    """
-    z = as_inexact(z)
-    radians = ops.arctan2(imag(z), real(z))
-    return ops.multiply(radians, 180.0 / math.pi) if deg else radians
-
-
 def isreal(x: Any) -> Tensor:
     """Whether the imaginary part is zero, element by element.
 
@@ -166,7 +149,7 @@ def isreal(x: Any) -> Tensor:
     >>> us.isreal([1 + 0j, 1 + 1j]).eval()
     array([ True, False])
     """
-    return ops.equal(imag(x), 0)
+    return equal(imag(x), 0)
 
 
 def iscomplex(x: Any) -> Tensor:
@@ -178,4 +161,7 @@ def iscomplex(x: Any) -> Tensor:
     >>> us.iscomplex([1 + 0j, 1 + 1j]).eval()
     array([False,  True])
     """
-    return ops.not_equal(imag(x), 0)
+    return not_equal(imag(x), 0)
+
+
+ops.provide(conj=conj, real=real)

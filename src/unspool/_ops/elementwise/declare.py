@@ -16,9 +16,9 @@ import numpy as np
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, as_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise as ops  # looked up when a rule runs: the modules with the ops import this one
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.elementwise.absence import fold_to_shape, scale, unscale
+from unspool._ops.late import ops
 from unspool._ops.op import Op, Rule, register
 from unspool.errors import DTypeError
 
@@ -159,8 +159,6 @@ def _rebroadcast(rule: Rule) -> Rule:
         contribution = rule(t, out, *inputs, **params)
         if contribution is None or contribution.shape == out.shape:
             return contribution
-        from unspool._ops.layout import broadcast_to, rearrange
-
-        return rearrange(contribution, lambda inner: broadcast_to(inner, out.shape))
+        return ops.rearrange(contribution, lambda inner: ops.broadcast_to(inner, out.shape))
 
     return rebroadcast

@@ -13,6 +13,7 @@ from unspool._ops.elementwise.build import binary_inexact, unary_inexact
 from unspool._ops.elementwise.choosing import where
 from unspool._ops.elementwise.comparison import equal, isinf, logical_and
 from unspool._ops.elementwise.declare import Over, elementwise, real_only
+from unspool._ops.late import ops
 from unspool._ops.op import INPUTS, OUTPUT
 
 if TYPE_CHECKING:
@@ -267,3 +268,6 @@ def logaddexp2(x1: Any, x2: Any) -> Tensor:
     array(2001.)
     """
     return binary_inexact(LOGADDEXP2, x1, x2)
+
+
+ops.provide(log=log)

@@ -11,6 +11,7 @@ from unspool._ops.elementwise.absence import mask, scale
 from unspool._ops.elementwise.arithmetic import add, divide, multiply, negative, square, subtract
 from unspool._ops.elementwise.build import as_inexact, binary_inexact, nary, unary_inexact
 from unspool._ops.elementwise.comparison import not_equal
+from unspool._ops.elementwise.complex_numbers import imag, real
 from unspool._ops.elementwise.declare import Over, elementwise
 from unspool._ops.elementwise.exponential import sqrt
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, Rule
@@ -336,3 +337,17 @@ def rad2deg(x: Any) -> Tensor:
 
 
 radians, degrees = deg2rad, rad2deg
+
+
+def angle(z: Any, deg: bool = False) -> Tensor:
+    """Angle of a complex number in the plane, in radians, or in degrees if ``deg``; 0 has no derivative but 0.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.angle([1.0, 1j, -1.0], deg=True).eval()
+    array([  0.,  90., 180.])
+    """
+    z = as_inexact(z)
+    radians = arctan2(imag(z), real(z))
+    return multiply(radians, 180.0 / math.pi) if deg else radians

@@ -17,6 +17,7 @@ from unspool._dtypes import BOOL
 from unspool._graph import Node
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import where
+from unspool._ops.late import ops
 from unspool._ops.layout.axes import moveaxis, ravel
 from unspool._ops.layout.reshaping import embed, normalize_axis, rearrange, source_to_read
 from unspool._ops.leaf import as_tensor, constant
@@ -149,9 +150,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     >>> us.trace([[1, 2], [3, 4]]).eval()
     array(5)
     """
-    from unspool._ops.reduction import sum as sum_
-
-    return sum_(diagonal(x, offset, axis1, axis2), axis=-1)
+    return ops.sum(diagonal(x, offset, axis1, axis2), axis=-1)
 
 
 def diag(x: Any, k: int = 0) -> Tensor:

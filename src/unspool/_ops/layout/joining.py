@@ -20,6 +20,7 @@ from unspool._dtypes import promote
 from unspool._graph import Node
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import MASK, mask
+from unspool._ops.late import ops
 from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, ravel, squeeze
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import RESHAPE, broadcast_to, normalize_axis, rearrange, replaced, reshape
@@ -403,3 +404,6 @@ def _presence(ct: Tensor | None, shape: Shape) -> Tensor:
     if ct is not None and ct.op is MASK:
         return broadcast_to(ct.inputs[1], shape)
     return broadcast_to(constant(ct is not None), shape)
+
+
+ops.provide(stack=stack)

@@ -18,6 +18,7 @@ from unspool._dims import Dim, Shape, Size, equal, is_concrete, product
 from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.elementwise import MASK, fold_to_shape, mask
+from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape, as_tensor, constant
 from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
@@ -275,3 +276,6 @@ def broadcast_to(x: Any, shape: Size | Sequence[Size]) -> Tensor:
         tail = sizes[len(sizes) - x.ndim :]
         x = ensure_shape(x, tuple(1 if a == 1 else b for a, b in zip(x.shape, tail, strict=True)))
     return _graph.apply(BROADCAST_TO, x, shape=sizes)
+
+
+ops.provide(broadcast_to=broadcast_to, rearrange=rearrange)

@@ -26,6 +26,7 @@ from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.linalg import schur
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_square
+from unspool._ops.linalg.solving import inv
 from unspool._ops.linalg.sylvester import sylvester
 from unspool._ops.op import INPUTS, OUTPUT, Op, register
 from unspool.errors import ArgumentError, ShapeError
@@ -60,8 +61,6 @@ def matrix_power(x: Any, n: int) -> Tensor:
         raise ArgumentError(f"matrix_power takes a whole number as exponent, got {n!r}") from None
     x = as_tensor(x)
     if exponent < 0:
-        from unspool._ops.linalg.solving import inv
-
         x, exponent = inv(x), -exponent
     # Whole numbers stay whole, as in NumPy, unless they are inverted.
     x = _ensured_square(x, "matrix_power")

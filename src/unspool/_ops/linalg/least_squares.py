@@ -24,6 +24,7 @@ from unspool._ops.linalg import gauge
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.solving import matrix_and_columns
+from unspool._ops.linalg.svd import svdvals
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, parts, register
 from unspool.errors import ArgumentError, RankError
 
@@ -87,9 +88,6 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     squares = elementwise.real(elementwise.multiply(elementwise.conj(residue), residue))
     residuals = reduction.sum(squares, axis=-2)
     solution = layout.reshape(x, x.shape[:-1]) if b.ndim == 1 else x
-    # Imported here: modules about singular values use the inverses of this package.
-    from unspool._ops.linalg.svd import svdvals
-
     return LstsqResult(solution, residuals, ranks, svdvals(a))
 
 

@@ -8,6 +8,7 @@ from unspool import _dims
 from unspool._dims import Shape, Size
 from unspool._dtypes import inexact_dtype
 from unspool._ops import elementwise, layout
+from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.leaf import as_tensor
 from unspool.errors import ShapeError
 
@@ -31,8 +32,6 @@ def as_square(x: Any, what: str) -> Tensor:
         return matrix
     if _dims.equal(rows, columns) is False:
         raise ShapeError(f"{what} takes square matrices, got shape {matrix.shape}")
-    from unspool._ops.broadcasting import ensure_shape
-
     size = rows if isinstance(rows, int) else columns
     return ensure_shape(matrix, (*matrix.shape[:-2], size, size))
 

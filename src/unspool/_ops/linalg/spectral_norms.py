@@ -1,8 +1,7 @@
-"""What follows from singular values alone: spectral norms, condition numbers and ranks."""
+"""What follows from singular values alone: spectral norms and ranks."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,19 +11,16 @@ from unspool._dims import Shape
 from unspool._dtypes import INT64
 from unspool._graph import Node
 from unspool._ops import elementwise, reduction
-from unspool._ops.contraction.norms import matrix_norm
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.least_squares import chosen_tolerance, large, relative_tolerance
 from unspool._ops.linalg.matrices import as_matrix, as_square, hermitian_part
-from unspool._ops.linalg.solving import inverse
+from unspool._ops.linalg.svd import svdvals
 from unspool._ops.op import STRUCTURE, Op, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
 
 
 def spectral_norm(x: Any, ord: Any) -> Tensor:
@@ -33,70 +29,21 @@ def spectral_norm(x: Any, ord: Any) -> Tensor:
     Like those of other norms, their derivatives at zero are 0.
     """
     x = as_matrix(x, "norm")
-    values = _singular_values(x)
+    values = svdvals(x)
     if ord == "nuc" or (ord == 2 and values.shape[-1] == 0):
         norms = reduction.sum(values, axis=-1)
     else:
-        norms = _extreme(values, largest=ord == 2)
+        norms = extreme(values, largest=ord == 2)
     return elementwise.where(reduction.any(elementwise.not_equal(x, 0), axis=(-2, -1)), norms, 0.0)
 
 
-def _singular_values(x: Tensor) -> Tensor:
-    # Imported here: modules about singular values use the inverses of this package.
-    from unspool._ops.linalg.svd import svdvals
-
-    return svdvals(x)
-
-
-def _extreme(values: Tensor, *, largest: bool) -> Tensor:
+def extreme(values: Tensor, *, largest: bool) -> Tensor:
     """Return the largest or the smallest singular value: which one that is does not depend on the values."""
     if values.shape[-1] == 0:
         raise ShapeError(
             f"a matrix without rows or columns has no {'largest' if largest else 'smallest'} singular value"
         )
     return values[..., 0 if largest else -1]
-
-
-def cond(x: Any, p: Any = None) -> Tensor:
-    """Condition numbers of matrices, as ``numpy.linalg.cond``; infinite where a matrix is singular.
-
-    Parameters
-    ----------
-    x : array_like, shape (..., m, n)
-        The matrices, square ones unless the order is ``None``, 2 or -2.
-    p : {None, 2, -2, 1, -1, inf, -inf, "fro", "nuc"}
-        The order of the norm; ``None`` is 2.
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> us.linalg.cond([[2.0, 0.0], [0.0, 0.5]]).eval()
-    array(4.)
-    """
-    if p not in _ORDERS:
-        raise ArgumentError(
-            f"condition numbers have the orders None, 2, -2, 1, -1, inf, -inf, 'fro' and 'nuc', not {p!r}"
-        )
-    if p in (None, 2, -2):
-        x = as_matrix(x, "cond")
-        values = _singular_values(x)
-        above, below = _extreme(values, largest=p != -2), _extreme(values, largest=p == -2)
-        return _infinite_if_undefined(elementwise.divide(above, below), x)
-    x = as_square(x, f"cond of order {p!r}")
-    if p == "nuc":
-        values = _singular_values(x)
-        inverted = reduction.sum(elementwise.reciprocal(values), axis=-1)
-        return _infinite_if_undefined(elementwise.multiply(reduction.sum(values, axis=-1), inverted), x)
-    norms = elementwise.multiply(matrix_norm(x, ord=p), matrix_norm(inverse(x, strict=False), ord=p))
-    return _infinite_if_undefined(norms, x)
-
-
-def _infinite_if_undefined(condition: Tensor, x: Tensor) -> Tensor:
-    """Return condition numbers with infinity in place of 0/0 and 0*inf, which only singular matrices have."""
-    defined = elementwise.logical_or(
-        elementwise.logical_not(elementwise.isnan(condition)), reduction.any(elementwise.isnan(x), axis=(-2, -1))
-    )
-    return elementwise.where(defined, condition, math.inf)
 
 
 def matrix_rank(A: Any, tol: float | None = None, hermitian: bool = False, *, rtol: float | None = None) -> Tensor:

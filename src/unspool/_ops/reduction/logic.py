@@ -64,3 +64,15 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = None)
     if keep is not None:
         x = elementwise.logical_or(x, elementwise.logical_not(keep))
     return _graph.apply(ALL, x, axis=layout.normalize_axes(axis, x.ndim), keepdims=bool(keepdims))
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Whether all elements are equal within a tolerance; see `isclose`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> bool(us.allclose([1.0, 2.0], [1.0, 2.0 + 1e-9]))
+    True
+    """
+    return all(elementwise.isclose(a, b, rtol, atol, equal_nan))

@@ -17,6 +17,7 @@ from unspool._dims import Shape
 from unspool._dtypes import BOOL, INT64, promote
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.late import ops
 from unspool._ops.leaf import constant
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 
@@ -42,13 +43,11 @@ def _reached(x: Tensor, axis: int, *, backwards: bool) -> Tensor | None:
     """Return where a running reduction has met an element that is not absent; ``None`` if all elements are there."""
     if x.op is not elementwise.MASK:
         return None
-    from unspool._ops.reduction.scan import cumsum
-
     kept = elementwise.astype(layout.broadcast_to(x.inputs[1], x.shape), INT64)
     if backwards:
-        met = layout.flip(cumsum(layout.flip(kept, axis=axis), axis=axis), axis=axis)
+        met = layout.flip(ops.cumsum(layout.flip(kept, axis=axis), axis=axis), axis=axis)
     else:
-        met = cumsum(kept, axis=axis)
+        met = ops.cumsum(kept, axis=axis)
     return elementwise.greater(met, 0)
 
 

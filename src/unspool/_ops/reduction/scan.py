@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._ops import elementwise, layout
+from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import widened
@@ -164,3 +165,6 @@ def _with_initial(x: Tensor, axis: int, initial: int, include: bool) -> Tensor:
     shape = tuple(1 if position == axis else size for position, size in enumerate(x.shape))
     front = layout.broadcast_to(constant(initial, x.dtype), shape)
     return layout.concat([front, x], axis=axis)
+
+
+ops.provide(cumsum=cumsum)

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, reduced_shape, selection, spread, widened
@@ -77,3 +78,6 @@ def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     array([1, 2])
     """
     return sum(elementwise.not_equal(x, 0), axis=axis, keepdims=keepdims)
+
+
+ops.provide(sum=sum)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, overload
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._fragments.arguments import static_names
-from unspool._fragments.function import BoundFragment, FragmentFunction
 from unspool._graph import Node, next_id
 from unspool._ops.hints import mark_rebuilt
 from unspool._ops.leaf import CONSTANT, LEAF_OPS
 from unspool._ops.op import PART
+from unspool._traced.function import BoundFragment, FragmentFunction
 
 
 @overload

@@ -1,4 +1,4 @@
-"""Counters of what the engine does; `unspool.engine_stats` shows them."""
+"""Counters of what is made and run; `unspool.engine_stats` shows them. They are below all that counts."""
 
 from __future__ import annotations
 

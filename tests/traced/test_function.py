@@ -15,7 +15,7 @@ import pytest
 import unspool as us
 from tests.fragments.tracing_helpers import counted, numbers
 from unspool._fragments.call import Projection
-from unspool._fragments.function import MOST_TRACES
+from unspool._traced.function import MOST_TRACES
 
 Pair = namedtuple("Pair", "first second")
 

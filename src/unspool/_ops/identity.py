@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._dtypes import INEXACT
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import constant
@@ -63,6 +64,11 @@ STOP_GRADIENT = register(
 def alias(x: Tensor) -> Tensor:
     """Return the tensor under an identity of its own: a stand-in, which stays inside of a transform or rule."""
     return _graph.intern(ALIAS, (x,), NO_PARAMS, x.shape, x.dtype, None)
+
+
+def stop_gradient(x: Tensor) -> Tensor:
+    """Return a tensor with its history hidden from derivatives; integers and bools have none."""
+    return _graph.apply(STOP_GRADIENT, x) if x.dtype in INEXACT else x
 
 
 def zeros_like(node: Node) -> Tensor:

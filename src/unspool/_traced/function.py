@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from unspool._autodiff import trees
+from unspool import _trees as trees
 from unspool._dims import Dim, bind
 from unspool._engine.default import default_engine
 from unspool._fragments.arguments import Arguments, Parameters

@@ -1,0 +1,57 @@
+"""Gives tensors what they ask of the layers above theirs, each imported when it is first asked for.
+
+`unspool._above` declares what that is. A program that never differentiates does not load the sweeps, and one that only
+records does not load the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from unspool._above import above
+
+if TYPE_CHECKING:
+    from unspool._engine.engine import Evaluator
+    from unspool._tensor import Tensor
+
+
+def serve_tensors(namespace: ModuleType) -> None:
+    """Enter what tensors ask for; the namespace is the package users import."""
+    above.namespace = namespace
+    above.engine = _engine
+    above.gradient = _gradient
+    above.call_ufunc = _call_ufunc
+    above.call_function = _call_function
+
+
+def _engine() -> Evaluator:
+    from unspool._engine.default import default_engine
+
+    above.engine = default_engine  # from now on without coming here
+    return default_engine()
+
+
+def _gradient(loss: Tensor, wrt: Any, options: Mapping[str, Any], memory: Any, checkpoint: Any) -> Any:
+    if memory is None and checkpoint is None:
+        from unspool._autodiff.functional import gradient_of
+
+        return gradient_of(loss, wrt, **options)
+    from unspool._autodiff.budgeted import budgeted_gradient
+
+    return budgeted_gradient(loss, wrt, options, memory, checkpoint)
+
+
+def _call_ufunc(*arguments: Any) -> Any:
+    from unspool._numpy import call_ufunc
+
+    above.call_ufunc = call_ufunc
+    return call_ufunc(*arguments)
+
+
+def _call_function(*arguments: Any) -> Any:
+    from unspool._numpy import call_function
+
+    above.call_function = call_function
+    return call_function(*arguments)

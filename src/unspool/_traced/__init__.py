@@ -1,0 +1,1 @@
+"""Functions that are traced once and then placed as calls: `unspool.fragment` and `unspool.remat`."""
