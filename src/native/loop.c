@@ -340,6 +340,9 @@ describe_assignments(Run *run, PyObject *targets)
             return FAILED;
         }
         it->source = program->output[i];
+        if (program->slot[it->source].order != 'C') {
+            return NOT_NOW; /* a constant that repeats one element, a matrix column by column */
+        }
         it->target = register_read < 0 ? -1 : program->input[run->constants + register_read];
         int home = program->slot[it->source].home;
         it->may_swap = home == IN_FRAME || home == IN_OUTPUT;

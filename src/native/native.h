@@ -29,6 +29,7 @@ enum { MOST_OPERANDS = 6, MOST_AXES = 32, ALIGNMENT = 64 };
 /* What an instruction does; the numbers are those of `unspool._engine.native_program`. */
 enum {
     OP_LOOP,     /* an inner loop of a ufunc, element by element */
+    OP_ARITHMETIC, /* +, -, * or / on a few doubles */
     OP_REDUCE,   /* an inner loop of a ufunc that adds to its first operand */
     OP_MATMUL,   /* an inner loop of `matmul` */
     OP_DOT,      /* the product of two vectors */

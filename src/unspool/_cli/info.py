@@ -11,6 +11,7 @@ import numpy as np
 
 import unspool as us
 from unspool._cli.tables import make_console
+from unspool._engine import native
 from unspool._engine.memory import available_bytes
 from unspool._engine.sizes import format_bytes, parse_bytes
 
@@ -23,7 +24,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 
 
 def show_info() -> int:
-    """Print versions, BLAS, threads and memory."""
+    """Print versions, BLAS, the backend, threads and memory."""
     console = make_console()
     known = list(facts())
     width = max(len(name) for name, _ in known)
@@ -46,6 +47,7 @@ def facts() -> Iterator[tuple[str, str]]:
     for package in _PACKAGES:
         yield package, _version(package)
     yield "BLAS", _blas()
+    yield "backend", "native" if native.WHY_NOT is None else f"NumPy, not native: {native.WHY_NOT}"
     yield "processors", str(_processors())
     set_here = [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
     yield "BLAS threads", ", ".join(set_here) or "as the library chooses: one for each processor"

@@ -128,7 +128,9 @@ def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fa
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
         given = list(constants), list(carry), list(rows), list(histories), list(written)
         totals = [total.array if type(total) is RunningSum else total for total in sums]
-        found = program.drive(described, indices.start, indices.step, len(indices), *given, totals)
+        found: tuple[int, bool, list[Any], list[Any], list[Any]] | None = program.drive(
+            described, indices.start, indices.step, len(indices), *given, totals
+        )
         if found is None:
             return fallback(indices, *given, list(sums))  # type: ignore[no-any-return]
         for i, total in enumerate(sums):

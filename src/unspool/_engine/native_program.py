@@ -18,7 +18,9 @@ import numpy as np
 from unspool._engine.buffers import LARGE
 
 # As `native.h` has them.
-(LOOP, REDUCE, MATMUL, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = range(15)
+(LOOP, ARITHMETIC, REDUCE, MATMUL, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = (
+    range(16)
+)
 (IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW) = range(5)
 
 # Slots that an instruction reads and fills, at most.
@@ -28,6 +30,10 @@ MOST_OPERANDS = 6
 ALIGNMENT = 64
 MOST_BYTES = 1 << 18
 
+
+# What is computed without a call of NumPy's loops, on at most so many elements.
+_SYMBOLS: dict[Any, str] = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
+FEW = 16
 
 # Conversions that there are, by the characters of the dtypes.
 CASTS = {
@@ -227,7 +233,12 @@ class Builder:
         if steps is None or 0 in result.shape:
             self.over_elements(LOOP, values, what=loop)
             return
-        self.emit(LOOP, [v.slot for v in values], (), result.size, [()] * len(values), steps, what=loop)
+        slots, outer = [v.slot for v in values], [()] * len(values)
+        symbol = _SYMBOLS.get(loop[0])
+        if symbol is not None and result.size <= FEW and all(v.dtype == np.float64 for v in values):
+            self.emit(ARITHMETIC, slots, (), result.size, outer, steps, (ord(symbol),))
+        else:
+            self.emit(LOOP, slots, (), result.size, outer, steps, what=loop)
 
     def cast(self, value: Value, dtype: Any) -> Value:
         """Return a value in another dtype."""

@@ -41,7 +41,7 @@ class RunningSum:
         The sum, without the products that wait to be multiplied.
     """
 
-    __slots__ = ("array", "_filled", "_lefts", "_length", "_rights")
+    __slots__ = ("_filled", "_lefts", "_length", "_rights", "array")
 
     def __init__(self, array: Any) -> None:
         self.array = array
