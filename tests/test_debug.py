@@ -1,4 +1,4 @@
-"""Debugging tools: where a NaN was born, which kernels ran."""
+"""Debugging tools: where a NaN was born, which kernels ran, and the code that runs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import unspool as us
 from unspool import _graph
 from unspool._engine.observe import current_observer
 from unspool._ops.op import Op, parts
-from unspool.errors import NaNError
+from unspool.errors import ArgumentError, NaNError, UnboundSizeError
 
 
 def test_the_first_node_that_makes_a_nan_is_named_with_its_line_and_inputs():
@@ -152,3 +152,54 @@ def test_other_threads_are_not_watched():
         worker.start()
         worker.join()
     assert counts.total == 0
+
+
+# --- generated code --------------------------------------------------------------------------------------------------
+
+
+def test_the_source_of_a_tensor_goes_back_to_its_leaves_and_computes_nothing():
+    x = us.tensor([1.0, 2.0])
+    y = us.exp(x) * x
+    with us.debug.count_kernels() as counts:
+        source = us.debug.source(us.sum(y))
+    assert [name for name in ("exp", "multiply", "add_reduce") if f"{name}(" in source] == [
+        "exp",
+        "multiply",
+        "add_reduce",
+    ]
+    assert counts.total == 0 and y.value is None
+    y.eval()
+    assert us.debug.source(us.sum(y)) == source
+
+
+def test_the_source_of_what_a_fragment_returns_is_that_of_the_whole_fragment():
+    @us.fragment
+    def step(A, x):
+        y = us.tanh(A @ x)
+        return y, us.sum(y)
+
+    y, total = step(us.tensor(np.eye(2)), us.tensor([1.0, 2.0]))
+    assert us.debug.source(y) == us.debug.source(total)
+    assert "tanh(" in us.debug.source(y) and "add_reduce(" in us.debug.source(y)
+    # What is made of its outputs begins with them.
+    assert "tanh(" not in us.debug.source(us.exp(total))
+
+
+def test_the_source_of_a_loop_has_its_steps_and_writes_what_is_kept_where_it_is_kept():
+    A, x = us.tensor(np.eye(2)), us.tensor([1.0, 2.0])
+    last, _ = us.iterate(lambda y: A @ y, x, max_steps=5)
+    source = us.debug.source(last)
+    assert "for k in indices:" in source
+    assert ".dot(v1, out=history0[k + 1])" in source
+
+
+def test_there_is_no_source_before_sizes_are_known():
+    n = us.dims("n")
+    with pytest.raises(UnboundSizeError, match=r"shape \(n,\)") as caught:
+        us.debug.source(us.sum(us.placeholder((n,))))
+    assert "test_debug.py" in str(caught.value)
+
+
+def test_only_tensors_have_a_source():
+    with pytest.raises(ArgumentError, match="takes a tensor, got 3 of type int"):
+        us.debug.source(3)

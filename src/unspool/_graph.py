@@ -85,6 +85,8 @@ class _InternalFiles(dict[str, bool]):
     _root = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
     def __missing__(self, filename: str) -> bool:
+        if filename.startswith("<unspool "):
+            return True  # generated; each function has a name of its own, so these are not remembered
         internal = self[filename] = filename.startswith(self._root)
         return internal
 
@@ -125,13 +127,21 @@ def source_of(node: Node) -> str:
 
 def source_at(code: CodeType, lasti: int) -> str:
     """Return ``file.py:12: the source line`` for a position in the user's program."""
-    line = code.co_firstlineno
-    for start, end, number in code.co_lines():
-        if number is not None and start <= lasti < end:
-            line = number
-    text = linecache.getline(code.co_filename, line).strip()
-    place = f"{os.path.basename(code.co_filename)}:{line}"
+    place = place_at(code, lasti)
+    text = linecache.getline(code.co_filename, _line_at(code, lasti)).strip()
     return f"{place}: {text}" if text else place
+
+
+def place_at(code: CodeType, lasti: int) -> str:
+    """Return ``file.py:12`` for a position in the user's program."""
+    return f"{os.path.basename(code.co_filename)}:{_line_at(code, lasti)}"
+
+
+def _line_at(code: CodeType, lasti: int) -> int:
+    for start, end, line in code.co_lines():
+        if line is not None and start <= lasti < end:
+            return line
+    return code.co_firstlineno
 
 
 def describe(node: Node) -> str:

@@ -1,7 +1,7 @@
-"""Tools for looking at an evaluation while it runs: where a NaN was born, which kernels ran.
+"""Tools for looking at an evaluation: where a NaN was born, which kernels ran, and the code that runs them.
 
-Both are context managers and can be nested. They see what is *computed* inside the block: a value that the store holds
-already is read, not computed. Other threads are not watched, and outside the block nothing costs anything.
+The first two are context managers and can be nested. They see what is *computed* inside the block: a value that the
+store holds already is read, not computed. Other threads are not watched, and outside the block nothing costs anything.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from unspool._autodiff.loop import LOOP
+from unspool._autodiff.loop_run import loop_source
+from unspool._dims import is_concrete
+from unspool._engine.default import default_engine
 from unspool._engine.observe import observing
-from unspool._graph import Node, describe, source_of
-from unspool.errors import NaNError
+from unspool._fragments.call import Projection, call_of
+from unspool._fragments.fragment import seal
+from unspool._graph import Node, ancestors, describe, source_of
+from unspool._ops.leaf import LEAF_OPS
+from unspool._ops.op import PART
+from unspool._tensor import Tensor
+from unspool.errors import ArgumentError, NaNError, UnboundSizeError
 
-__all__ = ["KernelCounts", "check_nan", "count_kernels"]
+__all__ = ["KernelCounts", "check_nan", "count_kernels", "source"]
 
 
 @contextmanager
@@ -84,6 +93,90 @@ def count_kernels() -> Iterator[KernelCounts]:
     counts = KernelCounts()
     with observing(counts):
         yield counts
+
+
+# --- generated code --------------------------------------------------------------------------------------------------
+
+
+def source(tensor: Tensor) -> str:
+    """Return the Python code that computes a tensor, as text.
+
+    For what `unspool.fragment` returns it is the code of the whole fragment, and for an output of `unspool.iterate`
+    that of the loop. For other tensors it is that of all operations back to leaves and to outputs of such, which the
+    engine may run in several pieces. What runs natively does the same. A traceback that comes from generated code shows
+    lines of it.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        It need not have a value, and gets none.
+
+    Returns
+    -------
+    str
+        In it, ``v3`` is the fourth value: inputs come first, in the order in which they are read. ``sum_axis_3`` is the
+        axis of the sum that makes it. Functions have NumPy's names; ``add_reduce`` is ``np.add.reduce``.
+
+    Raises
+    ------
+    UnboundSizeError
+        If a size is symbolic: code is generated when sizes are known.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.tensor([1.0, 2.0])
+    >>> print(us.debug.source(us.sum(x * x)))
+    def run(v0):
+        v1 = multiply(v0, v0)
+        v2 = asarray(add_reduce(v1, sum_axis_2))
+        del v1
+        return (v2,)
+    """
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"us.debug.source takes a tensor, got {tensor!r} of type {type(tensor).__name__}")
+    if type(tensor) is Projection:
+        return call_of(tensor).plan.source
+    if _is_of_loop(tensor):
+        loop = tensor.inputs[0]
+        return loop_source(loop.params["loop"], _concrete([node.shape for node in loop.inputs], tensor))
+    captured = seal(_operations_behind(tensor), [tensor], literals=True)
+    shapes = _concrete([node.shape for node in captured.inputs], tensor)
+    return default_engine().plans.plan_for(captured.fragment, shapes).source
+
+
+def _is_of_loop(node: Node) -> bool:
+    return node.op is PART and node.inputs[0].op is LOOP
+
+
+def _operations_behind(tensor: Tensor) -> list[Node]:
+    """Return the operations back to leaves and to outputs of calls and loops, in topological order."""
+    borders: set[int] = set()
+    seen: set[int] = set()
+    stack: list[Node] = [tensor]
+    while stack:
+        node = stack.pop()
+        if node.id in seen:
+            continue
+        seen.add(node.id)
+        if node.op in LEAF_OPS or type(node) is Projection or _is_of_loop(node):
+            borders.add(node.id)
+        else:
+            stack += node.inputs
+    return [node for node in ancestors([tensor], until=borders) if node.id not in borders]
+
+
+def _concrete(shapes: list[Any], tensor: Tensor) -> tuple[Any, ...]:
+    unknown = next((shape for shape in shapes if not is_concrete(shape)), None)
+    if unknown is not None:
+        raise UnboundSizeError(
+            f"code is generated when sizes are known, and {describe(tensor)}, made at {source_of(tensor)}, "
+            f"is computed from a tensor of shape {unknown}"
+        )
+    return tuple(shapes)
+
+
+# --- observers -------------------------------------------------------------------------------------------------------
 
 
 class _NaNCheck:

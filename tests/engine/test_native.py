@@ -12,8 +12,9 @@ import pytest
 import unspool as us
 from tests.samples import Sample, all_samples
 from unspool._engine import native
+from unspool._engine.backend import Lowered
 from unspool._engine.native import compile_program
-from unspool._engine.numpy_backend import generate
+from unspool._engine.numpy_backend import NUMPY
 from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Fragment, capture
 from unspool.errors import UnspoolError
@@ -37,7 +38,7 @@ def both_ways(fragment: Fragment, arrays: Sequence[Any]) -> tuple[Any, Any, Call
     """Return a program and generated code for a fragment on arrays like these; None if there is no program."""
     bound = bind(fragment, [np.shape(a) for a in arrays])
     steps, outputs = lower(fragment, bound)
-    calls = Calls(generate(fragment, bound, steps, outputs))
+    calls = Calls(NUMPY.compile(Lowered(fragment, bound, steps, outputs)))
     program = compile_program(fragment, bound, steps, outputs, calls, [a.strides for a in arrays])
     return None if program is None else (program, calls._run, calls)
 

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 import unspool as us
 from tests.samples import Sample, all_samples
-from unspool._engine import numpy_backend
+from unspool._engine import generated, numpy_backend, numpy_rules, numpy_steps
 from unspool._engine.buffers import POOL, BufferPool
 from unspool._engine.plan import Plan, make_plan
-from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Captured, capture
 from unspool._graph import Node, ancestors
 from unspool._ops.leaf import LEAF_OPS
@@ -93,7 +92,7 @@ def _in_columns(array: Any) -> Any:
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Send all results but the smallest through the pool."""
     with monkeypatch.context() as patch:
-        patch.setattr(numpy_backend, "LARGE", 32)
+        patch.setattr(numpy_steps, "LARGE", 32)
         yield
 
 
@@ -177,7 +176,7 @@ def test_random_programs_run_as_node_by_node(steps: Any, chosen: list[int], larg
     outputs = list(dict.fromkeys([values[-1], *[values[i % len(values)] for i in chosen]]))
     with pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr(numpy_backend, "LARGE", 32)
+            patch.setattr(numpy_steps, "LARGE", 32)
         assert_runs_as_node_by_node(inputs, outputs)
 
 
@@ -202,7 +201,7 @@ def test_thin_products_keep_their_bits(
     subscripts: str, sizes: tuple[int, ...], large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(numpy_backend, "LARGE", 32)
+        monkeypatch.setattr(numpy_steps, "LARGE", 32)
     rng = np.random.default_rng(1)
     size = dict(zip("abc", sizes, strict=True))
     x, y = (us.tensor(rng.normal(size=[size[label] for label in labels])) for labels in subscripts[:5].split(","))
@@ -239,7 +238,7 @@ def test_other_contractions_keep_their_bits(
     subscripts: str, turned: bool, size: int, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(numpy_backend, "LARGE", 32)
+        monkeypatch.setattr(numpy_steps, "LARGE", 32)
     rng = np.random.default_rng(2)
     given, views = [], []
     for label in subscripts.partition("->")[0].split(","):
@@ -493,13 +492,24 @@ def test_two_threads_may_run_one_plan() -> None:
     assert not failures
 
 
-def test_plans_of_one_fragment_share_their_code() -> None:
+def test_plans_of_one_fragment_are_compiled_once() -> None:
     x = us.tensor(np.ones(3))
     fragment = capture([x], [us.sum(x * x) * x]).fragment
-    bound = [bind(fragment, ((n,),)) for n in (3, 5)]
-    runs: list[Any] = [numpy_backend.generate(fragment, sizes, *lower(fragment, sizes)) for sizes in bound]
-    assert runs[0].__code__ is runs[1].__code__
+    plans = [make_plan(fragment, ((n,),), numpy_backend.NUMPY) for n in (3, 5)]
+    compiled = []
+
+    def counting(*arguments: Any) -> Any:
+        compiled.append(arguments)
+        return compile(*arguments)
+
+    numpy_backend.clear_caches()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generated, "compile", counting, raising=False)
+        for plan in plans:
+            plan.prepare()
+    assert len(compiled) == 1
+    assert plans[0].source == plans[1].source
 
 
 def test_every_rule_belongs_to_an_op() -> None:
-    assert set(numpy_backend.RULES) <= set(REGISTRY)
+    assert set(numpy_rules.RULES) <= set(REGISTRY)

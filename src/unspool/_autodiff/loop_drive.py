@@ -1,23 +1,17 @@
 """Making the steps of a loop: the same function twice, once fast and once simple.
 
-The fast one is generated (`loop_source`), so that a step costs hardly more than its kernels. The simple one calls the
-kernel of each op in turn. It runs on exact numbers too, and it knows which op failed.
-
-Both make steps of one body and are called as ``drive(indices, constants, carry, rows, histories, written, sums)``; the
-carry has the registers that the body reads. They return the last index, whether the condition held, the registers that
-it assigns, those that it read in the last step, and the sums. Rows are written by index. The array of a history has a
-row more than there are steps: what a step starts from is what the step before it ended with.
+The fast one is compiled by the backend, so that a step costs hardly more than its kernels. The simple one calls the
+kernel of each op in turn. It runs on exact numbers too, and it knows which op failed. Both are called in the same way
+(`Backend.compile_loop`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import ref
 
-from unspool._autodiff.loop_source import Drive, Layout, adds_products, generate_drive
+from unspool._engine.backend import Drive, Layout
 from unspool._engine.interpreter import failure
-from unspool._engine.native import native_drive
 from unspool._engine.plan import Plan
 from unspool._engine.running_sums import RunningSum
 from unspool._fragments.call import expand
@@ -27,33 +21,12 @@ from unspool.errors import UnspoolError
 # --- fast ------------------------------------------------------------------------------------------------------------
 
 
-def generated_drive(plan: Plan, layout: Layout) -> Drive:
+def compiled_drive(plan: Plan, layout: Layout) -> Drive:
     """Return the steps of a loop as one compiled function, which the plan keeps."""
     drive: Drive | None = plan.derivatives.get(layout)
     if drive is None:
-        program = plan.program()
-        if program is None or adds_products(plan, layout):
-            drive = generate_drive(plan, layout)
-        else:
-            types = list(zip(plan.output_shapes, plan.output_dtypes, strict=True))
-            drive = native_drive(program, layout, types, _Generated(plan, layout))
-        plan.derivatives[layout] = drive
+        drive = plan.derivatives[layout] = plan.backend.compile_loop(plan.lowered, layout)
     return drive
-
-
-class _Generated:
-    """The steps of a loop as generated code, which is generated when it is first called."""
-
-    def __init__(self, plan: Plan, layout: Layout) -> None:
-        self._plan, self._layout = ref(plan), layout
-        self._drive: Drive | None = None
-
-    def __call__(self, *given: Any) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
-        if self._drive is None:
-            plan = self._plan()
-            assert plan is not None  # it keeps what calls this
-            self._drive = generate_drive(plan, self._layout)
-        return self._drive(*given)
 
 
 # --- simple ----------------------------------------------------------------------------------------------------------

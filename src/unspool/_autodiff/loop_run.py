@@ -13,14 +13,13 @@ import numpy as np
 
 from unspool._autodiff.late import late
 from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
-from unspool._autodiff.loop_drive import generated_drive, simple_drive
+from unspool._autodiff.loop_drive import compiled_drive, simple_drive
 from unspool._autodiff.loop_kept import Kept, kept_of
-from unspool._autodiff.loop_source import Drive, Layout
+from unspool._engine.backend import Backend, Drive, Layout
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
 from unspool._engine.plan import Plan
 from unspool._engine.planning import nbytes
-from unspool._engine.running_sums import RunningSum, is_worth, settled
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER
@@ -43,6 +42,12 @@ def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the outputs of a loop: the kernel of the op ``loop``."""
     runner = run_steps(loop, arrays)
     return (*runner.leaving(), *runner.stacked(), *runner.totals())
+
+
+def loop_source(loop: Loop, shapes: tuple[Any, ...]) -> str:
+    """Return the code that makes the steps of a loop on inputs of some shapes: a function for each of its bodies."""
+    steppers, backend = _prepared(loop, shapes, None).steppers, default_engine().plans.backend
+    return "\n\n\n".join([backend.source(stepper.plan.lowered, stepper.layout) for stepper in steppers])
 
 
 def run_steps(loop: Loop, arrays: Sequence[Any]) -> Runner:
@@ -91,9 +96,10 @@ class Runner:
 
     def __init__(self, loop: Loop, arrays: Sequence[Any], watched: Fragment | None = None) -> None:
         first, last = loop.constants, loop.constants + len(loop.entering)
-        entering = _entering(arrays)
         self.loop = loop
         self._ready = ready = _prepared(loop, tuple([np.shape(array) for array in arrays]), watched)
+        self._backend: Backend = default_engine().plans.backend
+        entering = self._entering(arrays)
         self._constants = entering[:first]
         self._rows: Sequence[Any] = entering[last:]
         self.state: list[Any] = [None] * len(ready.signature.registers)
@@ -107,7 +113,7 @@ class Runner:
         self._whole: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self._arrays: dict[_Stepper, Any] = {}
         self._first = self._reserved = self._room = 0
-        self._sums = [_nothing(shape, self._dtype(dtype)) for shape, dtype in ready.signature.sums]
+        self._sums = [self._backend.new_sum(shape, self._dtype(dtype)) for shape, dtype in ready.signature.sums]
         self.done = 0
 
     def _dtype(self, dtype: Any) -> Any:
@@ -142,7 +148,15 @@ class Runner:
         self._begin()
 
     def _empty(self, kind: tuple[Any, Any], rows: int) -> Any:
-        return np.empty((rows, *kind[0]), self._dtype(kind[1]))
+        return self._backend.empty((rows, *kind[0]), self._dtype(kind[1]))
+
+    def _entering(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return arrays as a step takes them."""
+        return [None if array is None else self._backend.carried(array) for array in arrays]
+
+    def _copied(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return arrays of their own."""
+        return [None if array is None else self._backend.copy(array) for array in arrays]
 
     def _extent(self, declared: Extent | None) -> Extent:
         """Return the steps of the range that a stack has rows for."""
@@ -160,7 +174,7 @@ class Runner:
 
         Rows are those of the range.
         """
-        self.state = _entering(state)
+        self.state = self._entering(state)
         self._rows = rows
         self.done, self._first = 0, start
         steps = stop - start
@@ -204,12 +218,12 @@ class Runner:
             start = self._first + self.done
             stop = start + steps
         if self.done:
-            self.state = _entering(self.state)
+            self.state = self._entering(self.state)
         stopped = False
         for number, begin, end in self.loop.runs(start, stop):
             stopped = self._run(self._ready.steppers[number], begin, end)
         # The state may be rows of the stacks, which are about to be resized or written again.
-        self.state = _copied(self.state)
+        self.state = self._copied(self.state)
         return stopped
 
     def _run(self, stepper: _Stepper, start: int, stop: int) -> bool:
@@ -271,7 +285,7 @@ class Runner:
     @property
     def previous(self) -> list[Any]:
         """The registers before the last step."""
-        return _copied(self._before)
+        return self._copied(self._before)
 
     def leaving(self) -> list[Any]:
         """Return the registers that are outputs."""
@@ -279,7 +293,7 @@ class Runner:
 
     def totals(self) -> list[Any]:
         """Return the sums over all steps."""
-        return [np.asarray(settled(total)) for total in self._sums]
+        return [self._backend.settled(total) for total in self._sums]
 
     def stacked(self) -> list[Any]:
         """Return the stacked outputs."""
@@ -293,11 +307,6 @@ class Runner:
             shift = (is_after != self.loop.reverse) - self._first
             found.append(self._histories[r][start + shift : max(start, stop) + shift])
         return found
-
-
-def _copied(values: Sequence[Any]) -> list[Any]:
-    """Return arrays of their own."""
-    return [None if x is None else np.array(x) for x in values]
 
 
 class _Prepared(NamedTuple):
@@ -353,19 +362,8 @@ class _Stepper:
     def drive(self, *, exact: bool) -> Drive:
         if exact:
             return simple_drive(self.plan, self.layout)
-        self._drive = self._drive or generated_drive(self.plan, self.layout)
+        self._drive = self._drive or compiled_drive(self.plan, self.layout)
         return self._drive
-
-
-def _nothing(shape: Any, dtype: Any) -> Any:
-    """Return what a sum begins with: -0.0, since adding it to a number changes nothing, not even the sign of zero."""
-    nothing = np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
-    return RunningSum(nothing) if is_worth(shape, dtype) else nothing[()]
-
-
-def _entering(arrays: Sequence[Any]) -> list[Any]:
-    """Return arrays as a step takes them: where there are no axes, as numbers of NumPy's, which cost less."""
-    return [array if array is None or np.ndim(array) else array[()] for array in arrays]
 
 
 late.provide(run_loop=run_loop)

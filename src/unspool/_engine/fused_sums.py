@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unspool._engine.planning import Bound, Step
-from unspool._engine.running_sums import BLAS_TYPES
+from unspool._engine.planning import Bound, Step, nbytes
+from unspool._engine.running_sums import BLAS_TYPES, SMALLEST
 from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import ADD
 from unspool._ops.op import STRUCTURE, Op
+
+if TYPE_CHECKING:
+    from unspool._engine.backend import Lowered
 
 
 def _is_written_by_the_backend(*operands: Any, subscripts: str) -> Any:
@@ -36,6 +39,30 @@ ADD_PRODUCT = Op(
 
 # Products over a longer axis than this are computed on their own.
 LONGEST_AXIS = 64
+
+
+def accumulators(program: Lowered) -> dict[int, int]:
+    """Return the large inputs that are only added to, each with the slot of the sum that ends up as an output.
+
+    A loop that carries such a sum can have it computed in place.
+    """
+    fragment, bound, steps, outputs = program
+    readers: dict[int, list[Step]] = {}
+    for step in steps:
+        for slot in step.operands:
+            readers.setdefault(slot, []).append(step)
+    found: dict[int, int] = {}
+    for start in range(len(fragment.dtypes)):
+        slot = start
+        while slot not in outputs and len(readers.get(slot, ())) == 1:
+            step = readers[slot][0]
+            same = (bound.shapes[slot], bound.dtypes[slot]) == (bound.shapes[step.slot], bound.dtypes[step.slot])
+            if step.once or not same or step.op is not ADD:
+                break
+            slot = step.slot
+        if slot != start and slot in outputs and nbytes(bound.shapes[slot], bound.dtypes[slot]) >= SMALLEST:
+            found[start] = slot
+    return found
 
 
 def fuse_sums(

@@ -61,4 +61,4 @@ def _make(plan: Plan, given: tuple[int, ...]) -> Plan:
         len(outputs),
         tuple(origins),
     )
-    return make_plan(shorter, (*plan.input_shapes, *[plan.shapes[slot] for slot in given]))
+    return make_plan(shorter, (*plan.input_shapes, *[plan.shapes[slot] for slot in given]), plan.backend)

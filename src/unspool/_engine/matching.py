@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
-from unspool._engine.generated import compile_function
+from unspool._engine.generated import FunctionWriter
 from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import IN_A_VARIABLE, count_references
 from unspool._engine.structure import Apart
@@ -267,9 +267,8 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozen
             if operand not in met:
                 met.add(operand)
                 lines.append(f"n{operand} = inputs[{position}]")
-    body = "\n".join(f"    {line}" for line in [*lines, "return True"])
-    arguments = ", ".join(f"n{slot}" for slot in shown)
-    check: Callable[..., bool] = compile_function(
-        "check", f"def check({arguments}):\n{body}\n", {"references": count_references}
-    )
+    writer = FunctionWriter("check", [f"n{slot}" for slot in shown])
+    writer.bind(references=count_references)
+    writer.write(*lines, "return True")
+    check: Callable[..., bool] = writer.compile("check", fragment.origins)
     return check

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from unspool._engine.backend import Lowered
 from unspool._engine.native_program import Builder, Unsupported, loop_of
 from unspool._engine.native_rules import RULES, Writing
-from unspool._engine.numpy_backend import _held
+from unspool._engine.numpy_steps import held_values
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import RunningSum
 from unspool._fragments.fragment import Fragment
@@ -26,8 +27,8 @@ from unspool._ops.op import PART
 def compile_program(
     fragment: Fragment,
     bound: Bound,
-    steps: Sequence[Step],
-    outputs: Sequence[int],
+    steps: tuple[Step, ...],
+    outputs: tuple[int, ...],
     fallback: Callable[..., Any],
     strides: Sequence[Any] | None = None,
 ) -> Program | None:
@@ -40,7 +41,7 @@ def compile_program(
         return None
     builder = Builder(outputs)
     try:
-        _write(builder, fragment, bound, steps, _held(fragment, steps, outputs), strides)
+        _write(builder, fragment, bound, steps, held_values(Lowered(fragment, bound, steps, outputs)), strides)
         places = [_output(builder, slot) for slot in outputs]
     except Unsupported:
         return None

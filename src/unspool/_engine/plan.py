@@ -1,23 +1,20 @@
 """A plan: a fragment with concrete sizes, as a linear list of instructions, and the function that runs it.
 
 A plan is data: ops, slots, parameters, last uses, buffers. Nothing in it is a Python closure, so any backend can
-run it. Running is the backend's business: here the NumPy one, which interprets a plan the first time and generates code
-for it when it is run again.
+run it (`backend`). It is interpreted the first time, since most pieces of a program run once, and compiled when it is
+run again.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-import numpy as np
-
+from unspool._engine.backend import Backend, Lowered, Run
 from unspool._engine.buffers import Assignment, assign
-from unspool._engine.native import compile_program
-from unspool._engine.numpy_backend import accumulators, generate, interpret
+from unspool._engine.fused_sums import accumulators
+from unspool._engine.native_backend import NATIVE
 from unspool._engine.planning import Bound, Step, bind, lower, nbytes, runs_kernel, slots_computed_once
 from unspool._fragments.fragment import Fragment
 from unspool._ops.leaf import CONSTANT
@@ -25,9 +22,6 @@ from unspool._ops.leaf import CONSTANT
 if TYPE_CHECKING:
     from unspool._graph import Params
     from unspool._ops.op import Op
-
-# Layouts of the inputs that a plan has native programs for.
-_MOST_LAYOUTS = 4
 
 _next_id = itertools.count().__next__
 
@@ -40,6 +34,8 @@ class Plan:
     id : int
         Unique; later plans have larger ones.
     fragment : Fragment
+    backend : Backend
+        What runs it.
     input_shapes : tuple of tuple of int
     shapes, dtypes : tuple
         Of every slot, inputs first; tuples of them for slots that hold the outputs of an op with several.
@@ -66,6 +62,8 @@ class Plan:
         "__weakref__",
         "_in_place",
         "_lowered",
+        "_memory",
+        "backend",
         "derivatives",
         "dtypes",
         "fragment",
@@ -82,11 +80,14 @@ class Plan:
         "shapes",
     )
 
-    run: Callable[..., tuple[Any, ...]]
+    run: Run
 
-    def __init__(self, fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...], bound: Bound) -> None:
+    def __init__(
+        self, fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...], bound: Bound, backend: Backend
+    ) -> None:
         self.id = _next_id()
         self.fragment = fragment
+        self.backend = backend
         self.input_shapes = input_shapes
         self.shapes, self.dtypes, self.params = bound
         self.output_shapes = tuple([bound.shapes[slot] for slot in fragment.outputs])
@@ -96,63 +97,89 @@ class Plan:
         self.kernels = _count_kernels(fragment, bound)
         self.seconds = 0.0
         self.derivatives: dict[Any, Any] = {}
-        self._lowered: _Lowered | None = None
-        self._in_place: tuple[dict[int, int], Any] | None = None
-        self.run = _Runner(fragment, bound, ref(self))
+        self._lowered: Lowered | None = None
+        self._memory: Assignment | None = None
+        self._in_place: tuple[dict[int, int], Run] | None = None
+        self.run = _FirstRuns(self, bound)
+
+    @property
+    def lowered(self) -> Lowered:
+        """The plan as a backend takes it."""
+        if self._lowered is None:
+            bound = Bound(self.shapes, self.dtypes, self.params)
+            self._lowered = Lowered(self.fragment, bound, *lower(self.fragment, bound))
+        return self._lowered
+
+    @property
+    def memory(self) -> Assignment:
+        """Where results lie, and how many bytes that takes."""
+        if self._memory is None:
+            _, bound, steps, outputs = self.lowered
+            self._memory = assign(steps, outputs, bound)
+        return self._memory
 
     @property
     def instructions(self) -> tuple[Step, ...]:
         """The plan as data: its steps in order."""
-        return self._program().steps
+        return self.lowered.steps
 
     @property
     def outputs(self) -> tuple[int, ...]:
         """The slots of the outputs, as the instructions name them."""
-        return self._program().outputs
+        return self.lowered.outputs
 
     @property
     def buffers(self) -> tuple[int | None, ...]:
         """The number of the buffer that each instruction's result lies in; ``None``: in no buffer of its own."""
-        return self._program().memory.buffers
+        return self.memory.buffers
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of the buffers that hold temporaries."""
-        return self._program().memory.buffer_bytes
+        return self.memory.buffer_bytes
 
     @property
     def peak_bytes(self) -> int:
         """The most bytes that temporaries and outputs take at once."""
         # A reshape is a view, but of what is not contiguous a copy.
-        return max(self.output_bytes, self._program().memory.peak_bytes)
+        return max(self.output_bytes, self.memory.peak_bytes)
 
-    def run_in_place(self) -> tuple[dict[int, int], Callable[..., tuple[Any, ...]]]:
+    @property
+    def source(self) -> str:
+        """What runs the plan, as text.
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> from unspool._engine.plan import make_plan
+        >>> from unspool._fragments.fragment import capture
+        >>> x = us.tensor([1.0, 2.0])
+        >>> print(make_plan(capture([x], [us.sum(x * x)]).fragment, ((2,),)).source)
+        def run(v0):
+            v1 = multiply(v0, v0)
+            v2 = asarray(add_reduce(v1, sum_axis_2))
+            del v1
+            return (v2,)
+        """
+        return self.backend.source(self.lowered)
+
+    def run_in_place(self) -> tuple[dict[int, int], Run]:
         """Return the plan as a function that overwrites its accumulators, and which those are.
 
         Accumulators are inputs that are only added to: a dict of the input to the position of the output that is the
         sum.
         """
         if self._in_place is None:
-            bound, program = Bound(self.shapes, self.dtypes, self.params), self._program()
-            found = accumulators(self.fragment, bound, program.steps, program.outputs)
-            run = generate(self.fragment, bound, program.steps, program.outputs, tuple(found)) if found else self.run
+            program = self.lowered
+            found = accumulators(program)
+            run = self.backend.compile(program, tuple(found)) if found else self.run
             self._in_place = {i: program.outputs.index(slot) for i, slot in found.items()}, run
         return self._in_place
 
-    def program(self) -> Any:
-        """Return the native program of the plan, ``None`` if it has none."""
-        self.prepare()
-        return None if type(self.run) is FunctionType else self.run
-
     def prepare(self) -> None:
         """Generate the code now: it is known that the plan will run more than once."""
-        if type(self.run) is _Runner:
-            self.run.generate()
-
-    def _program(self) -> _Lowered:
-        if self._lowered is None:
-            self._lowered = _Lowered(self.fragment, Bound(self.shapes, self.dtypes, self.params))
-        return self._lowered
+        if type(self.run) is _FirstRuns:
+            self.run.compile()
 
     def __repr__(self) -> str:
         shapes = ", ".join(map(str, self.input_shapes))
@@ -180,7 +207,7 @@ class Plan:
         return "\n".join(_table(self))
 
 
-def make_plan(fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...]) -> Plan:
+def make_plan(fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...], backend: Backend = NATIVE) -> Plan:
     """Bind a fragment to the shapes of its inputs.
 
     Raises
@@ -190,92 +217,37 @@ def make_plan(fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...]) -> 
         the op for shapes that it does not take; both with the user's line.
     """
     shapes = tuple([tuple(shape) for shape in input_shapes])
-    return Plan(fragment, shapes, bind(fragment, shapes))
+    return Plan(fragment, shapes, bind(fragment, shapes), backend)
 
 
-class _Lowered:
-    """What follows from a bound fragment and is worked out when it is asked for."""
+class _FirstRuns:
+    """What a plan runs by until it is compiled: its first run is interpreted, the next one compiles it."""
 
-    __slots__ = ("memory", "outputs", "steps")
+    __slots__ = ("_backend", "_bound", "_compiled", "_fragment", "_has_run", "_plan")
 
-    steps: tuple[Step, ...]
-    outputs: tuple[int, ...]
-    memory: Assignment
-
-    def __init__(self, fragment: Fragment, bound: Bound) -> None:
-        self.steps, self.outputs = lower(fragment, bound)
-        self.memory = assign(self.steps, self.outputs, bound)
-
-
-class _Runner:
-    """What a plan runs by until code has been generated: most pieces of a program run once."""
-
-    __slots__ = ("_bound", "_fragment", "_generated", "_has_run", "_plan")
-
-    def __init__(self, fragment: Fragment, bound: Bound, plan: ref[Plan]) -> None:
-        self._fragment = fragment
-        self._bound = bound
-        self._plan = plan
+    def __init__(self, plan: Plan, bound: Bound) -> None:
+        self._fragment, self._bound, self._backend = plan.fragment, bound, plan.backend
+        self._plan = ref(plan)  # which refers to this
         self._has_run = False
-        self._generated: Callable[..., tuple[Any, ...]] | None = None
+        self._compiled: Run | None = None
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         if not self._has_run:
             self._has_run = True
-            return interpret(self._fragment, self._bound, arrays)
-        return self.generate()(*arrays)
+            return self._backend.interpret(self._fragment, self._bound, arrays)
+        return self.compile()(*arrays)
 
-    def generate(self) -> Callable[..., tuple[Any, ...]]:
-        """Return the generated function; from now on the plan runs by it."""
-        generated = self._generated
-        if generated is None:
+    def compile(self) -> Run:
+        """Return the compiled function; from now on the plan runs by it."""
+        compiled = self._compiled
+        if compiled is None:
             # Two threads may both get here; either function will do.
-            generated = self._generated = _compiled(self._fragment, self._bound)
-            plan = self._plan()
+            plan, bound = self._plan(), self._bound
+            lowered = Lowered(self._fragment, bound, *lower(self._fragment, bound)) if plan is None else plan.lowered
+            compiled = self._compiled = self._backend.compile(lowered)
             if plan is not None:
-                plan.run = generated
-        return generated
-
-
-def _compiled(fragment: Fragment, bound: Bound) -> Callable[..., tuple[Any, ...]]:
-    """Return what runs a plan: a native program, or generated code where there is none."""
-    steps, outputs = lower(fragment, bound)
-    others = _OtherLayouts(fragment, bound, steps, outputs)
-    program = compile_program(fragment, bound, steps, outputs, others)
-    return others.generate() if program is None else program
-
-
-class _OtherLayouts:
-    """What runs a plan on arrays that its native program was not made for.
-
-    That is a program for arrays of their strides, or generated code, which is generated when it is first needed.
-    """
-
-    __slots__ = ("_given", "_programs", "_run")
-
-    def __init__(self, fragment: Fragment, bound: Bound, steps: tuple[Step, ...], outputs: tuple[int, ...]) -> None:
-        self._given = fragment, bound, steps, outputs
-        self._run: Callable[..., tuple[Any, ...]] | None = None
-        self._programs: dict[Any, Callable[..., tuple[Any, ...]]] = {}
-
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        if any(type(array) is not np.ndarray for array in arrays):
-            return self.generate()(*arrays)
-        strides = tuple([array.strides for array in arrays])
-        program = self._programs.get(strides)
-        if program is None:
-            program = self.generate()
-            if len(self._programs) < _MOST_LAYOUTS:
-                program = compile_program(*self._given, program, strides) or program
-            self._programs[strides] = program
-        return program(*arrays)
-
-    def generate(self) -> Callable[..., tuple[Any, ...]]:
-        """Return the plan as generated code."""
-        run = self._run
-        if run is None:
-            run = self._run = generate(*self._given)
-        return run
+                plan.run = compiled
+        return compiled
 
 
 def _recipe(fragment: Fragment, bound: Bound, slot: int) -> tuple[Op, Params, int] | None:
@@ -298,11 +270,11 @@ _HEADINGS = ("slot", "op", "reads", "shape", "dtype", "bytes", "buffer", "notes"
 
 
 def _table(plan: Plan) -> list[str]:
-    lowered = plan._program()
+    lowered, memory = plan.lowered, plan.memory
     rows = [_HEADINGS]
     for slot, (shape, dtype) in enumerate(zip(plan.input_shapes, plan.fragment.dtypes, strict=True)):
         rows.append((str(slot), "input", "", str(shape), str(dtype), f"{nbytes(shape, dtype):,}", "", ""))
-    home = {step.slot: buffer for step, buffer in zip(lowered.steps, lowered.memory.buffers, strict=True)}
+    home = {step.slot: buffer for step, buffer in zip(lowered.steps, memory.buffers, strict=True)}
     for step in lowered.steps:
         shape, dtype = plan.shapes[step.slot], plan.dtypes[step.slot]
         where = "" if home[step.slot] is None else str(home[step.slot])
@@ -312,7 +284,6 @@ def _table(plan: Plan) -> list[str]:
         rows.append((str(step.slot), step.op.name, reads, str(shape), kinds, size, where, _notes(step, home)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = [_aligned(row, widths) for row in rows]
-    memory = lowered.memory
     return [
         f"plan {plan.id} of fragment {plan.fragment.id}: {plan.kernels} kernel calls",
         *lines,

@@ -10,9 +10,11 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from unspool._engine.native_backend import NATIVE
 from unspool._engine.plan import Plan, make_plan
 
 if TYPE_CHECKING:
+    from unspool._engine.backend import Backend
     from unspool._fragments.fragment import Fragment
     from unspool._statistics import Statistics
 
@@ -20,10 +22,11 @@ CAPACITY = 2048
 
 
 class PlanCache:
-    """Keeps at most ``capacity`` plans."""
+    """Keeps at most ``capacity`` plans, which run on one backend."""
 
-    def __init__(self, statistics: Statistics, capacity: int = CAPACITY) -> None:
+    def __init__(self, statistics: Statistics, capacity: int = CAPACITY, backend: Backend = NATIVE) -> None:
         self.capacity = capacity
+        self.backend = backend
         self._statistics = statistics
         self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
@@ -41,7 +44,7 @@ class PlanCache:
                 self._statistics.plan_hits += 1
                 return plan
             self._statistics.plan_misses += 1
-        made = make_plan(fragment, shapes)
+        made = make_plan(fragment, shapes, self.backend)
         with self._lock:
             plan = self._plans.setdefault(key, made)
             while len(self._plans) > self.capacity:

@@ -234,7 +234,7 @@ def _with_last_uses(steps: list[Step], outputs: tuple[int, ...], first: int) -> 
     for step in reversed(steps):
         dying = () if step.once else tuple(sorted({s for s in step.operands if s >= first and s not in immortal}))
         immortal.update(dying)
-        done.append(step._replace(dying=dying))
+        done.append(Step(*step[:-1], dying))
     done.reverse()
     return tuple(done)
 

@@ -1,0 +1,95 @@
+"""The native backend: programs and loops in C where they can be, and as generated Python where not.
+
+A native program is made for arrays of certain strides (`native`). Others, and what has no native form, run as the NumPy
+backend runs them, with the same bits; that code is generated when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
+from unspool._engine.native import compile_program, native_drive
+from unspool._engine.numpy_backend import NUMPY, NumpyBackend
+from unspool._engine.numpy_loops import adds_products
+
+# Layouts of the inputs that a plan has native programs for.
+MOST_LAYOUTS = 4
+
+
+class NativeBackend(NumpyBackend):
+    """Runs programs and steps of loops on NumPy's arrays, natively where it can."""
+
+    def compile(self, program: Lowered, in_place: Sequence[int] = ()) -> Run:
+        """Return a native program, or generated code where there is none."""
+        if in_place:
+            return super().compile(program, in_place)
+        others = _OtherLayouts(program)
+        return compile_program(*program, others) or others.generated()
+
+    def compile_loop(self, program: Lowered, layout: Layout) -> Drive:
+        """Return steps of a loop over a native program, or generated code where there is none."""
+        others = _OtherSteps(program, layout)
+        body = None if adds_products(program, layout) else compile_program(*program, others)
+        if body is None:
+            return others.generated()
+        shapes, dtypes, _ = program.bound
+        drive: Drive = native_drive(body, layout, [(shapes[slot], dtypes[slot]) for slot in program.outputs], others)
+        return drive
+
+
+class _OtherLayouts:
+    """What runs a program on arrays that its native form was not made for: one for their strides, or generated code."""
+
+    __slots__ = ("_native", "_program", "_run")
+
+    def __init__(self, program: Lowered) -> None:
+        self._program = program
+        self._run: Run | None = None
+        self._native: dict[Any, Run] = {}
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        if any(type(array) is not np.ndarray for array in arrays):
+            return self.generated()(*arrays)
+        strides = tuple([array.strides for array in arrays])
+        run = self._native.get(strides)
+        if run is None:
+            run = self.generated()
+            if len(self._native) < MOST_LAYOUTS:
+                run = compile_program(*self._program, run, strides) or run
+            self._native[strides] = run
+        return run(*arrays)
+
+    def generated(self) -> Run:
+        """Return the program as generated code."""
+        run = self._run
+        if run is None:
+            run = self._run = NUMPY.compile(self._program)
+        return run
+
+
+class _OtherSteps:
+    """What makes steps of a loop on arrays that its native form was not made for: generated code."""
+
+    __slots__ = ("_drive", "_given")
+
+    def __init__(self, program: Lowered, layout: Layout) -> None:
+        self._given = program, layout
+        self._drive: Drive | None = None
+
+    def __call__(self, *given: Any) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+        return self.generated()(*given)
+
+    def generated(self) -> Drive:
+        """Return the steps as generated code."""
+        drive = self._drive
+        if drive is None:
+            drive = self._drive = NUMPY.compile_loop(*self._given)
+        return drive
+
+
+# What plans run on if nothing else is said. It has no state.
+NATIVE: Backend = NativeBackend()
