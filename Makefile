@@ -6,6 +6,7 @@
 #                 processor would compute it, as CI does
 #   make test-kernels  what depends on rounding, as several kinds of processors would compute it; a tenth of an hour each
 #   make test-nightly  what is left out of the suite because it takes long
+#   make test-sanitizers  the C parts under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
@@ -34,7 +35,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kernels test-nightly bench performance-page bench-parts fix clean
+.PHONY: help demo test test-kernels test-nightly test-sanitizers bench performance-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -56,6 +57,16 @@ test-kernels: $(VENV)/.test
 
 test-nightly: $(VENV)/.test
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m nightly
+
+# A copy of the package whose C parts check themselves; Python itself leaks on purpose when it ends.
+SANITIZED := build/sanitized
+test-sanitizers: $(VENV)/.test
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED) && cp -r src/unspool $(SANITIZED)/unspool
+	@rm -f $(SANITIZED)/unspool/*.so
+	@CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1" \
+		$(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
+	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/engine/test_native.py
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))

@@ -59,8 +59,7 @@ class _OtherLayouts:
         if run is None:
             run = self.generated()
             if len(self._native) < MOST_LAYOUTS:
-                run = compile_program(*self._program, run, strides) or run
-            self._native[strides] = run
+                run = self._native[strides] = compile_program(*self._program, run, strides) or run
         return run(*arrays)
 
     def generated(self) -> Run:

@@ -11,11 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from unspool._engine.buffers import LARGE
+from unspool._engine.native_layout import (
+    Unsupported,
+    Value,
+    broadcast_strides,
+    c_strides,
+    in_memory_order,
+    is_in_c_order,
+    merged_axes,
+    result_order,
+    straight_strides,
+)
 
 # As `native.h` has them.
 (LOOP, ARITHMETIC, REDUCE, MATMUL, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = (
@@ -39,55 +50,6 @@ FEW = 16
 CASTS = {
     (a, b) for a, others in {"?": "lfdD", "l": "dD", "f": "dFD", "d": "fD", "F": "D", "D": "F"}.items() for b in others
 }
-
-
-class Unsupported(Exception):  # noqa: N818 - nothing went wrong
-    """A plan that has no native program."""
-
-
-class Value(NamedTuple):
-    """What a slot holds, or a view of it: elements at the pointer of the slot, as shape and strides say."""
-
-    slot: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: Any
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def order(self) -> str | None:
-        """How the elements lie if there are no gaps: rows first ("C"), columns first ("F", matrices alone), or None."""
-        if _same_strides(self, c_strides(self.shape, self.dtype)):
-            return "C"
-        if len(self.shape) == 2 and _same_strides(self, c_strides(self.shape[::-1], self.dtype)[::-1]):
-            return "F"
-        return None
-
-    def viewed(self, shape: Sequence[int], strides: Sequence[int]) -> Value:
-        """Return another view that begins at the same place."""
-        return self._replace(shape=tuple(shape), strides=tuple(strides))
-
-    def transposed(self, axes: Sequence[int]) -> Value:
-        return self.viewed([self.shape[a] for a in axes], [self.strides[a] for a in axes])
-
-
-def c_strides(shape: Sequence[int], dtype: Any) -> tuple[int, ...]:
-    """Return the strides of an array in C order."""
-    strides = []
-    step = dtype.itemsize
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
-def _same_strides(value: Value, strides: Sequence[int]) -> bool:
-    if 0 in value.shape:
-        return True
-    return all(a == b or n == 1 for a, b, n in zip(value.strides, strides, value.shape, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -206,9 +168,9 @@ class Builder:
         result = values[-1]
         if 0 in result.shape:
             return
-        strides = [_broadcast(value, result.shape) for value in values]
-        axes = _in_memory_order(result, strides)
-        shape, strides = _merged([result.shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
+        strides = [broadcast_strides(value, result.shape) for value in values]
+        axes = in_memory_order(result, strides)
+        shape, strides = merged_axes([result.shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
         outer = [tuple(s[:-1]) for s in strides]
         self.emit(
             opcode, [v.slot for v in values], shape[:-1], shape[-1], outer, [s[-1] for s in strides], numbers, what
@@ -229,7 +191,7 @@ class Builder:
         Loops look at strides to choose their instructions, also where there is a single element.
         """
         result = values[-1]
-        steps = _straight(values)
+        steps = straight_strides(values)
         if steps is None or 0 in result.shape:
             self.over_elements(LOOP, values, what=loop)
             return
@@ -288,12 +250,12 @@ class Builder:
     def reduce(self, ufunc: Any, plan_slot: int | None, value: Value, axes: Sequence[int], shape: Any) -> Value:
         """Append the sum (or product, ...) over axes of a value whose axes lie in order; ``shape`` is the result's."""
         loop = loop_of(ufunc, value.dtype, value.dtype, value.dtype)
-        if 0 in value.shape or not _is_in_c_order(value):
+        if 0 in value.shape or not is_in_c_order(value):
             raise Unsupported("NumPy goes through such an array in another order")
         result = self.new(plan_slot, shape, value.dtype)
         kept = iter(c_strides([n for a, n in enumerate(value.shape) if a not in axes], value.dtype))
         strides = [0 if a in axes else next(kept) for a in range(len(value.shape))]
-        sizes, (read, written) = _merged(list(value.shape), [list(value.strides), strides])
+        sizes, (read, written) = merged_axes(list(value.shape), [list(value.strides), strides])
         if value.order != "C" and (len(sizes) > 2 or (len(sizes) == 2 and bool(written[0]) == bool(written[1]))):
             raise Unsupported("NumPy may go through axes with gaps in parts")
         count, start = sizes[-1], value
@@ -330,86 +292,3 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
-
-
-# --- layouts ---------------------------------------------------------------------------------------------------------
-
-
-def _broadcast(value: Value, shape: Sequence[int]) -> list[int]:
-    """Return the strides with which a value is read as one of a shape that it broadcasts to."""
-    missing = len(shape) - len(value.shape)
-    own = zip(value.shape, value.strides, shape[missing:], strict=True)
-    return [0] * missing + [0 if n == 1 and size != 1 else stride for n, stride, size in own]
-
-
-def _is_in_c_order(value: Value) -> bool:
-    steps = [abs(s) for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
-    return steps == sorted(steps, reverse=True) and all(s >= 0 for s in value.strides)
-
-
-def result_order(operands: Sequence[Value], shape: Sequence[int]) -> str:
-    """Return in which order NumPy lays out the result of a ufunc: where operands differ, C order wins."""
-    orders = {_order_of_axes(value, len(shape)) for value in operands} - {None}
-    return "F" if orders == {"F"} else "C"
-
-
-def _order_of_axes(value: Value, axes: int) -> str | None:
-    """Return in which order the axes of a value lie, with gaps or without; ``None`` if it has no two that lie apart."""
-    if any(s < 0 for s in value.strides):
-        raise Unsupported("NumPy turns such axes round")
-    steps = [s for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
-    if len(steps) < 2:
-        return None
-    if steps == sorted(steps, reverse=True):
-        return "C"
-    if axes == 2 and steps == sorted(steps):
-        return "F"
-    raise Unsupported("axes lie in another order")
-
-
-def _straight(values: Sequence[Value]) -> list[int] | None:
-    """Return the strides with which NumPy goes straight through operands and result, if it does.
-
-    They have one shape and order without gaps, or one axis each, or are single numbers.
-    """
-    result = values[-1]
-    steps = []
-    orders = set()
-    for value in values[:-1]:
-        if not value.shape:
-            steps.append(0)
-        elif value.shape != result.shape:
-            return None
-        elif len(value.shape) == 1:
-            steps.append(value.strides[0])
-        else:
-            orders.add(value.order)
-            steps.append(value.dtype.itemsize)
-    if len(orders) > 1 or None in orders or (orders and result.order not in orders):
-        return None
-    return [*steps, result.strides[0] if len(result.shape) == 1 else result.dtype.itemsize]
-
-
-def _in_memory_order(result: Value, strides: Sequence[Sequence[int]]) -> list[int]:
-    """Return the axes of a result as they lie in memory, without those of size 1."""
-    axes = [a for a, n in enumerate(result.shape) if n != 1]
-    return sorted(axes, key=lambda a: (-abs(result.strides[a]), a))
-
-
-def _merged(shape: list[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
-    """Return axes with those made one that all operands go through as if they were one; at least one axis."""
-    axes = [a for a, n in enumerate(shape) if n != 1]
-    sizes: list[int] = []
-    steps: list[list[int]] = [[] for _ in strides]
-    for a in axes:
-        if sizes and all(s[-1] == given[a] * shape[a] for s, given in zip(steps, strides, strict=True)):
-            sizes[-1] *= shape[a]
-            for s, given in zip(steps, strides, strict=True):
-                s[-1] = given[a]
-        else:
-            sizes.append(shape[a])
-            for s, given in zip(steps, strides, strict=True):
-                s.append(given[a])
-    if not sizes:
-        return [1], [[0] for _ in strides]
-    return sizes, steps

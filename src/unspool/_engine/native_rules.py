@@ -13,19 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.native_program import (
-    IF_OUTSIDE,
-    IF_ZERO,
-    SELECT,
-    SKIP,
-    TAKE,
-    Builder,
-    Unsupported,
-    Value,
-    c_strides,
-    loop_of,
-    result_order,
-)
+from unspool._engine.native_layout import Unsupported, Value, c_strides, result_order
+from unspool._engine.native_program import IF_OUTSIDE, IF_ZERO, SELECT, SKIP, TAKE, Builder, loop_of
 from unspool._engine.planning import Step
 from unspool._ops.contraction.kernel import is_thin
 from unspool._ops.indexing.slices import extent

@@ -1,0 +1,140 @@
+"""How values lie in memory, and how NumPy goes through them: which axes, in which order, with which strides.
+
+NumPy's inner loops look at strides to choose their instructions, and sums depend on the order of their terms. So a
+program that is to have NumPy's bits has to go through its operands as NumPy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+
+class Unsupported(Exception):  # noqa: N818 - nothing went wrong
+    """A plan that has no native program."""
+
+
+class Value(NamedTuple):
+    """What a slot holds, or a view of it: elements at the pointer of the slot, as shape and strides say."""
+
+    slot: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def order(self) -> str | None:
+        """How the elements lie if there are no gaps: rows first ("C"), columns first ("F", matrices alone), or None."""
+        if _same_strides(self, c_strides(self.shape, self.dtype)):
+            return "C"
+        if len(self.shape) == 2 and _same_strides(self, c_strides(self.shape[::-1], self.dtype)[::-1]):
+            return "F"
+        return None
+
+    def viewed(self, shape: Sequence[int], strides: Sequence[int]) -> Value:
+        """Return another view that begins at the same place."""
+        return self._replace(shape=tuple(shape), strides=tuple(strides))
+
+    def transposed(self, axes: Sequence[int]) -> Value:
+        return self.viewed([self.shape[a] for a in axes], [self.strides[a] for a in axes])
+
+
+def c_strides(shape: Sequence[int], dtype: Any) -> tuple[int, ...]:
+    """Return the strides of an array in C order."""
+    strides = []
+    step = dtype.itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _same_strides(value: Value, strides: Sequence[int]) -> bool:
+    if 0 in value.shape:
+        return True
+    return all(a == b or n == 1 for a, b, n in zip(value.strides, strides, value.shape, strict=True))
+
+
+def broadcast_strides(value: Value, shape: Sequence[int]) -> list[int]:
+    """Return the strides with which a value is read as one of a shape that it broadcasts to."""
+    missing = len(shape) - len(value.shape)
+    own = zip(value.shape, value.strides, shape[missing:], strict=True)
+    return [0] * missing + [0 if n == 1 and size != 1 else stride for n, stride, size in own]
+
+
+def is_in_c_order(value: Value) -> bool:
+    steps = [abs(s) for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
+    return steps == sorted(steps, reverse=True) and all(s >= 0 for s in value.strides)
+
+
+def result_order(operands: Sequence[Value], shape: Sequence[int]) -> str:
+    """Return in which order NumPy lays out the result of a ufunc: where operands differ, C order wins."""
+    orders = {_order_of_axes(value, len(shape)) for value in operands} - {None}
+    return "F" if orders == {"F"} else "C"
+
+
+def _order_of_axes(value: Value, axes: int) -> str | None:
+    """Return in which order the axes of a value lie, with gaps or without; ``None`` if it has no two that lie apart."""
+    if any(s < 0 for s in value.strides):
+        raise Unsupported("NumPy turns such axes round")
+    steps = [s for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
+    if len(steps) < 2:
+        return None
+    if steps == sorted(steps, reverse=True):
+        return "C"
+    if axes == 2 and steps == sorted(steps):
+        return "F"
+    raise Unsupported("axes lie in another order")
+
+
+def straight_strides(values: Sequence[Value]) -> list[int] | None:
+    """Return the strides with which NumPy goes straight through operands and result, if it does.
+
+    They have one shape and order without gaps, or one axis each, or are single numbers.
+    """
+    result = values[-1]
+    steps = []
+    orders = set()
+    for value in values[:-1]:
+        if not value.shape:
+            steps.append(0)
+        elif value.shape != result.shape:
+            return None
+        elif len(value.shape) == 1:
+            steps.append(value.strides[0])
+        else:
+            orders.add(value.order)
+            steps.append(value.dtype.itemsize)
+    if len(orders) > 1 or None in orders or (orders and result.order not in orders):
+        return None
+    return [*steps, result.strides[0] if len(result.shape) == 1 else result.dtype.itemsize]
+
+
+def in_memory_order(result: Value, strides: Sequence[Sequence[int]]) -> list[int]:
+    """Return the axes of a result as they lie in memory, without those of size 1."""
+    axes = [a for a, n in enumerate(result.shape) if n != 1]
+    return sorted(axes, key=lambda a: (-abs(result.strides[a]), a))
+
+
+def merged_axes(shape: list[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+    """Return axes with those made one that all operands go through as if they were one; at least one axis."""
+    axes = [a for a, n in enumerate(shape) if n != 1]
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for a in axes:
+        if sizes and all(s[-1] == given[a] * shape[a] for s, given in zip(steps, strides, strict=True)):
+            sizes[-1] *= shape[a]
+            for s, given in zip(steps, strides, strict=True):
+                s[-1] = given[a]
+        else:
+            sizes.append(shape[a])
+            for s, given in zip(steps, strides, strict=True):
+                s.append(given[a])
+    if not sizes:
+        return [1], [[0] for _ in strides]
+    return sizes, steps
