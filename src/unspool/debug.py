@@ -12,24 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from unspool._engine.observe import Watcher, observing
-from unspool._graph import Node
-from unspool._nan.check import NaNCheck
-from unspool._nan.report import Bad, NaNReport
-from unspool._nan.search import find_origin
-from unspool._tensor import Tensor
-from unspool.errors import ArgumentError
-
 from unspool._autodiff.loop import LOOP
 from unspool._autodiff.loop_run import loop_source
 from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
+from unspool._engine.observe import Watcher, observing
 from unspool._fragments.call import Projection, call_of
 from unspool._fragments.fragment import seal
-from unspool._graph import ancestors, describe, source_of
+from unspool._graph import Node, ancestors, describe, source_of
+from unspool._nan.check import NaNCheck
+from unspool._nan.report import Bad, NaNReport
+from unspool._nan.search import find_origin
 from unspool._ops.leaf import LEAF_OPS
 from unspool._ops.op import PART
-from unspool.errors import UnboundSizeError
+from unspool._tensor import Tensor
+from unspool.errors import ArgumentError, UnboundSizeError
 
 __all__ = ["KernelCounts", "NaNReport", "check_nan", "count_kernels", "find_nan", "source"]
 
