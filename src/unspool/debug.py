@@ -1,7 +1,8 @@
 """Tools for looking at an evaluation: where a NaN was born, which kernels ran, and the code that runs them.
 
-The first two are context managers and can be nested. They see what is *computed* inside the block: a value that the
-store holds already is read, not computed. Other threads are not watched, and outside the block nothing costs anything.
+`check_nan` and `count_kernels` look while it runs. They are context managers and can be nested. They see what is
+*computed* inside the block: a value that is held already is read, not computed. Other threads are not watched, and
+outside the block nothing costs anything. `find_nan` asks after the fact, of values that were computed before.
 """
 
 from __future__ import annotations
@@ -11,32 +12,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from unspool._autodiff.loop import LOOP
 from unspool._autodiff.loop_run import loop_source
 from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
-from unspool._engine.observe import observing
+from unspool._engine.observe import Watcher, observing
 from unspool._fragments.call import Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._graph import Node, ancestors, describe, source_of
+from unspool._nan.check import NaNCheck
+from unspool._nan.report import Bad, NaNReport
+from unspool._nan.search import find_origin
 from unspool._ops.leaf import LEAF_OPS
 from unspool._ops.op import PART
 from unspool._tensor import Tensor
-from unspool.errors import ArgumentError, NaNError, UnboundSizeError
+from unspool.errors import ArgumentError, UnboundSizeError
 
-__all__ = ["KernelCounts", "check_nan", "count_kernels", "source"]
+__all__ = ["KernelCounts", "NaNReport", "check_nan", "count_kernels", "find_nan", "source"]
 
 
 @contextmanager
 def check_nan(infinities: bool = False) -> Iterator[None]:
-    """Raise `NaNError` at the first node that makes a NaN from inputs that have none.
+    """Raise `NaNError` at the first operation that makes a NaN from inputs that have none.
+
+    Every operation that is computed in the block is looked at, also in the steps of `iterate` and `fixed_point` and of
+    their derivatives, and also one whose NaN is masked later. The error names the operation, its line and its step; its
+    attribute ``report`` has these one by one. Loops run more than once, so this takes a few times as long.
 
     Parameters
     ----------
     infinities : bool
         Whether to raise for infinities too.
+
+    See Also
+    --------
+    find_nan : asks where a NaN in a computed value came from.
 
     Examples
     --------
@@ -47,15 +57,59 @@ def check_nan(infinities: bool = False) -> Iterator[None]:
     Traceback (most recent call last):
     unspool.errors.NaNError: log of shape (2,) and dtype float64 made 1 NaN of 2 values ...
     """
-    with observing(_NaNCheck(infinities)):
+    with observing(NaNCheck(Bad(infinities))):
         yield
+
+
+def find_nan(*tensors: Tensor, infinities: bool = False) -> NaNReport | None:
+    """Tell where the NaN in values that have been computed came from, without running the program again.
+
+    The way back goes through values that are held. What is not held is computed again, from the nearest values that
+    are; of a loop these are few steps, or, where none of its states was kept, its steps once more. In memory that takes
+    what a run takes that is not under a budget. What was masked on the way does not count: the operation that is named
+    is the first among those that made the NaN of the tensors.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors with NaN. Their values are computed if they are not there.
+    infinities : bool
+        Whether infinities count too. Then an overflow is named, and not what made a NaN of it later.
+
+    Returns
+    -------
+    report : NaNReport or None
+        The operation, the line, the step and the operands; ``print`` shows them. If the NaN was in data that was given,
+        it is the tensor or constant with that data. ``None`` if the tensors have no NaN.
+
+    See Also
+    --------
+    check_nan : raises an error as soon as a NaN is made.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> x = us.tensor(1.0, name="x")
+    >>> y, steps = us.iterate(lambda y: us.sqrt(y - 0.3), x, max_steps=100)
+    >>> report = us.debug.find_nan(y)
+    >>> report.op, report.steps, report.count
+    ('sqrt', (9,), 1)
+    >>> print(report)  # doctest: +ELLIPSIS
+    sqrt of shape () and dtype float64 made 1 NaN of 1 values, at ..., in step 9 of a loop
+      input 0: subtract of shape () and dtype float64: min -0.0..., max -0.0..., 0 of 1 zero, made at ...
+    """
+    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise ArgumentError(f"us.debug.find_nan takes one or several tensors, got {tensors!r}")
+    return find_origin(tensors, Bad(infinities))
 
 
 class KernelCounts:
     """How often kernels ran: ``total``, ``by_op`` (op name to count) and ``by_node`` (id of a node to count).
 
-    ``counts["sin"]`` is short for ``counts.by_op["sin"]``; what did not run counts 0.
+    ``counts["sin"]`` is short for ``counts.by_op["sin"]``; what did not run counts 0. A loop is one kernel.
     """
+
+    watchers: tuple[Watcher, ...] = ()
 
     def __init__(self) -> None:
         self.total = 0
@@ -69,7 +123,7 @@ class KernelCounts:
         ops = ", ".join(f"{name} {count}" for name, count in self.by_op.most_common())
         return f"<{self.total} kernel calls{': ' if ops else ''}{ops}>"
 
-    def after(self, node: Node, arguments: Any, value: Any) -> None:
+    def after(self, node: Node, arguments: Any, value: Any, call: Node | None = None) -> None:
         """Count one kernel call."""
         self.total += 1
         self.by_op[node.op.name] += 1
@@ -174,57 +228,3 @@ def _concrete(shapes: list[Any], tensor: Tensor) -> tuple[Any, ...]:
             f"is computed from a tensor of shape {unknown}"
         )
     return tuple(shapes)
-
-
-# --- observers -------------------------------------------------------------------------------------------------------
-
-
-class _NaNCheck:
-    """The observer of `check_nan`."""
-
-    def __init__(self, infinities: bool) -> None:
-        self._infinities = infinities
-        self._is_bad = _not_finite if infinities else np.isnan
-
-    def after(self, node: Node, arguments: Any, value: Any) -> None:
-        bad = self._count(value)
-        if not bad or any(self._count(argument) for argument in arguments):
-            return
-        what = "infinite or NaN value" if self._infinities else "NaN"
-        size = sum(np.size(part) for part in _parts(value))
-        lines = [f"{describe(node)} made {bad} {what}{'s' if bad > 1 else ''} of {size} values, at {source_of(node)}"]
-        lines += [
-            f"  input {position}: {describe(operand)}: {_statistics(argument)}, made at {source_of(operand)}"
-            for position, (operand, argument) in enumerate(zip(node.inputs, arguments, strict=True))
-        ]
-        raise NaNError("\n".join(lines))
-
-    def _count(self, value: Any) -> int:
-        return sum(int(np.count_nonzero(self._is_bad(part))) for part in _parts(value) if _is_inexact(part))
-
-
-def _not_finite(array: Any) -> Any:
-    return ~np.isfinite(array)
-
-
-def _parts(value: Any) -> tuple[Any, ...]:
-    """Return the arrays of a value: several for an op with several outputs."""
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _is_inexact(array: Any) -> bool:
-    return np.asarray(array).dtype.kind in "fc"
-
-
-def _statistics(value: Any) -> str:
-    """Return the range of an input's values, for the message."""
-    if isinstance(value, tuple):
-        return "; ".join(_statistics(part) for part in value)
-    array = np.asarray(value)
-    if not array.size:
-        return "no values"
-    kind = ""
-    if array.dtype.kind == "c":
-        array, kind = np.abs(array), " of the modulus"
-    zeros = array.size - np.count_nonzero(array)
-    return f"min {array.min():.6g}, max {array.max():.6g}{kind}, {zeros} of {array.size} zero"

@@ -7,6 +7,8 @@ where a node is to blame, the line of user code that made the node.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AccumulatorLengthError",
     "AccumulatorShapeError",
@@ -181,7 +183,15 @@ class RebuildError(UnspoolError, ArithmeticError):
 
 
 class NaNError(UnspoolError, ArithmeticError):
-    """A node produced NaN from inputs without NaN, in `unspool.debug.check_nan` mode."""
+    """A node produced NaN from inputs without NaN, in `unspool.debug.check_nan` mode.
+
+    Attributes
+    ----------
+    report : NaNReport or None
+        Where that was, if it is known.
+    """
+
+    report: Any = None
 
 
 # --- differentiating -------------------------------------------------------------------------------------------------

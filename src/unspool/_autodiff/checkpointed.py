@@ -17,7 +17,7 @@ from unspool._autodiff.iterate import Adjoint, Run, loop_of
 from unspool._autodiff.loop import take_values
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
-from unspool._engine.observe import current_observer
+from unspool._engine.observe import current_observer, shown
 from unspool._engine.sizes import format_bytes, parse_bytes
 from unspool.checkpoint import binomial
 from unspool.checkpoint._counting import at_least
@@ -131,12 +131,12 @@ class Checkpointed(Adjoint):
         bodies = bodies_of(loop_of(step, most or 0, inputs, keep=False), inputs)
         values = default_engine().evaluate(inputs)
         stepper = Stepper(bodies, values)
-        if step.condition is None:
-            found = run_quietly(run_known, stepper, self, True)
-        else:
-            found = run_quietly(run_unknown, stepper, self, step.condition, most)
-        checkpoints = Checkpoints(bodies.of_length(found.steps), self, KeptOnce(found.kept, values))
         observer = current_observer()
+        if step.condition is None:
+            found = run_quietly(shown, observer, run_known, stepper, self, True)
+        else:
+            found = run_quietly(shown, observer, run_unknown, stepper, self, step.condition, most)
+        checkpoints = Checkpoints(bodies.of_length(found.steps), self, KeptOnce(found.kept, values))
         if observer is not None:
             observer.after(place_checkpointed(checkpoints, inputs), values, (*found.final, *found.outputs))
         return Run(found.steps, found.final, found.previous, found.outputs, None, [], checkpoints)

@@ -115,6 +115,17 @@ class KeptOnce:
         except IndexError:
             return None
 
+    def clean_start(self, arrays: Sequence[Any], is_clean: Callable[[State], bool]) -> tuple[int, State] | None:
+        """Return the last saved state before which all are clean, with its step; what is kept stays."""
+        if not self._kept or any(mine() is not given for mine, given in zip(self._arrays, arrays, strict=True)):
+            return None
+        kept, found = self._kept[0], None
+        for number in sorted(kept.states):
+            if not is_clean(kept.states[number]):
+                break
+            found = kept.bounds[number], kept.states[number]
+        return found
+
     @property
     def states(self) -> int:
         """How many states are kept at the moment, the initial one included."""

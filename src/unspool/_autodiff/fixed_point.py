@@ -8,7 +8,7 @@ function at the point that was found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unspool import _trees as trees
 from unspool._autodiff.anderson import Found, search
@@ -17,11 +17,9 @@ from unspool._autodiff.iterate import Adjoint, iterate
 from unspool._autodiff.loop_trace import trace
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
+from unspool._engine.observe import current_observer, shown
 from unspool._fragments.asking import check_callable
 from unspool.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from unspool._autodiff.loop_trace import Trace
 
 ANDERSON = "anderson"
 
@@ -87,7 +85,10 @@ def fixed_point(
     _check(tol, max_steps, acceleration, history, adjoint)
     traced = trace(f, x0, None, has_outputs=False, what="us.fixed_point")
     depth = history if acceleration == ANDERSON else 0
-    found = run_quietly(_search, traced, depth, tol, max_steps)
+    values = default_engine().evaluate([*traced.constants, *traced.initial])
+    closed, start = values[: len(traced.constants)], values[len(traced.constants) :]
+    application = Application(traced.step, closed, start)
+    found: Found = run_quietly(shown, current_observer(), search, application, start, depth, tol, max_steps)
     if not isinstance(adjoint, Implicit):
         # The number of steps is known now, and plain steps are what the strategy differentiates.
         state, steps = iterate(f, x0, max_steps=found.steps, adjoint=adjoint)
@@ -95,12 +96,6 @@ def fixed_point(
     route = Route(traced.step, adjoint, found.steps, depth, found.residual, traced.constants, traced.initial)
     leaves = place(route, traced.constants, traced.initial, found.state)
     return trees.unflatten(traced.state_structure, leaves), found.steps
-
-
-def _search(traced: Trace, history: int, tol: float, max_steps: int) -> Found:
-    values = default_engine().evaluate([*traced.constants, *traced.initial])
-    closed, start = values[: len(traced.constants)], values[len(traced.constants) :]
-    return search(Application(traced.step, closed, start), start, history, tol, max_steps)
 
 
 def _check(tol: Any, max_steps: Any, acceleration: Any, history: Any, adjoint: Any) -> None:

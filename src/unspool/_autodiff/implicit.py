@@ -32,6 +32,7 @@ from unspool._autodiff.walk import active_nodes
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
+from unspool._engine.observe import current_watchers
 from unspool._fragments.fragment import capture
 from unspool._ops.cancellation import noise_of
 from unspool._ops.elementwise import subtract
@@ -155,9 +156,13 @@ class Application:
         shapes = tuple(array.shape for array in (*constants, *state))
         self._plan = default_engine().plans.plan_for(step.fragment, shapes)
         self._constants = tuple(constants)
+        self._count = 0
 
     def __call__(self, state: Sequence[Any]) -> Sequence[Any]:
         """Return the next state."""
+        for watcher in current_watchers():
+            watcher.run_step(self._plan, [*self._constants, *state], self._count)
+        self._count += 1
         return self._plan.run(*self._constants, *state)[: len(state)]
 
 

@@ -20,7 +20,7 @@ from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
-from unspool._engine.observe import current_observer
+from unspool._engine.observe import current_observer, shown
 from unspool._fragments.asking import check_callable
 from unspool._graph import describe, source_of
 from unspool._ops.identity import zeros
@@ -186,14 +186,13 @@ def _run(traced: Trace, most: int | None, *, keep: bool) -> Run:
     inputs = [*traced.constants, *traced.initial]
     loop = loop_of(step, most or 0, inputs, keep=keep)
     values = default_engine().evaluate(inputs)
-    condition = step.condition
+    condition, observer = step.condition, current_observer()
     if condition is None:
-        runner = run_quietly(run_steps, loop, values)
+        runner = run_quietly(shown, observer, run_steps, loop, values)
     else:
         watched = joined(loop.bodies[0].fragment, condition, tuple([x.shape for x in inputs]))
-        runner = run_quietly(run_until, loop, watched, values, most)
+        runner = run_quietly(shown, observer, run_until, loop, watched, values, most)
     stacked = runner.stacked()
-    observer = current_observer()
     if observer is not None:
         node = place_loop(loop._replace(steps=runner.done), inputs)
         observer.after(node, values, (*runner.state, *stacked))

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from unspool._engine.backend import Drive, Layout
-from unspool._engine.interpreter import failure
+from unspool._engine.failure import failure
+from unspool._engine.observe import Watcher
 from unspool._engine.plan import Plan
 from unspool._engine.running_sums import RunningSum
 from unspool._fragments.call import expand
+from unspool._fragments.fragment import Origin
+from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT, placeholder
 from unspool.errors import UnspoolError
 
@@ -60,6 +63,26 @@ def _added(total: Any, term: Any) -> Any:
     return total.add(term) if type(total) is RunningSum else total + term
 
 
+def show_steps(
+    watcher: Watcher,
+    plan: Plan,
+    layout: Layout,
+    first: int,
+    indices: Sequence[int],
+    constants: Any,
+    carry: Any,
+    rows: Any,
+) -> None:
+    """Let a watcher look at steps that are about to be made, from what they will read; nothing is written."""
+    registers = dict(zip(layout.reads, carry, strict=True))
+    for k in indices:
+        before = [registers[r] for r in layout.reads]
+        found = watcher.run_step(plan, [*constants, *before, *[stack[k] for stack in rows]], first + k)
+        registers.update(zip(layout.assigns, found, strict=False))
+        if layout.watched and found[-1]:
+            return
+
+
 def run_body(plan: Plan, values: list[Any], k: int) -> list[Any]:
     """Return the outputs of step ``k``, op by op, from its inputs; the list of these is filled up with what is made."""
     fragment = plan.fragment
@@ -70,15 +93,19 @@ def run_body(plan: Plan, values: list[Any], k: int) -> list[Any]:
         try:
             values.append(op.kernel(*[values[slot] for slot in operands], **plan.params[position]))
         except Exception as error:
-            raise _located(plan, position, error, k) from error
+            raise located_failure(plan, position, error, k) from error
     return [values[slot] for slot in fragment.outputs]
 
 
-def _located(plan: Plan, position: int, error: Exception, k: int) -> UnspoolError:
+def located_failure(plan: Plan, position: int, error: Exception, k: int) -> UnspoolError:
     """Return the error to raise for an op inside a body that failed."""
-    fragment = plan.fragment
-    inputs = [placeholder(shape, dtype) for shape, dtype in zip(plan.input_shapes, fragment.dtypes, strict=True)]
-    node = expand(plan, inputs, fragment.origins)[len(inputs) + position]
-    located = failure(node, error)
+    located = failure(nodes_of(plan)[position], error)
     located.args = (f"{located}, in step {k} of a loop",)
     return located
+
+
+def nodes_of(plan: Plan, origins: Sequence[Origin] | None = None) -> list[Node]:
+    """Return what each instruction of a body makes of stand-ins for its inputs, with lines of their own if given."""
+    fragment = plan.fragment
+    inputs = list(map(placeholder, plan.input_shapes, fragment.dtypes))
+    return expand(plan, inputs, origins or fragment.origins)[len(inputs) :]

@@ -13,11 +13,12 @@ import numpy as np
 
 from unspool._autodiff.late import late
 from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
-from unspool._autodiff.loop_drive import compiled_drive, simple_drive
+from unspool._autodiff.loop_drive import compiled_drive, show_steps, simple_drive
 from unspool._autodiff.loop_kept import Kept, kept_of
 from unspool._engine.backend import Backend, Drive, Layout
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
+from unspool._engine.observe import current_watchers
 from unspool._engine.plan import Plan
 from unspool._engine.planning import nbytes
 from unspool._fragments.fragment import Fragment
@@ -238,6 +239,8 @@ class Runner:
             indices = indices[::-1]
         carry, sums = [state[r] for r in body.reads], [self._sums[i] for i in body.sums]
         given = (indices, constants, carry, rows, histories, written, sums)
+        for watcher in current_watchers():
+            show_steps(watcher, stepper.plan, stepper.layout, base, indices, constants, carry, rows)
         try:
             last, stopped, assigned, before, sums = stepper.drive(exact=self._exact)(*given)
         except Exception:

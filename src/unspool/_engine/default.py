@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 from unspool._engine.engine import Evaluator
+from unspool._engine.step_number import number_by
 
 
 @cache
 def default_engine() -> Evaluator:
     """Return the engine that ``eval()`` uses."""
-    return Evaluator()
+    engine = Evaluator()
+    number_by(engine.levels)
+    return engine

@@ -172,10 +172,12 @@ class Guard:
 class _Recorder:
     """An observer that remembers digests of what kernels gave, and which op it was, with its line."""
 
+    watchers = ()
+
     def __init__(self) -> None:
         self.seen: list[tuple[bytes, str]] = []
 
-    def after(self, node: Node, arguments: Any, value: Any) -> None:
+    def after(self, node: Node, arguments: Any, value: Any, call: Node | None = None) -> None:
         """Remember one."""
         self.seen.append((_digests_of(value), f"{describe(node)}, made at {source_of(node)}"))
 

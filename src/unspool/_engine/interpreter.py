@@ -7,7 +7,6 @@ use. So a loop that reads one value per step runs each step once, and the tempor
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -15,18 +14,19 @@ import numpy as np
 
 from unspool import _dims
 from unspool._engine.binding import bind_params
+from unspool._engine.failure import failure
 from unspool._engine.given import run_with_given
 from unspool._engine.numpy_backend import owned
-from unspool._engine.observe import Observer
+from unspool._engine.observe import Observer, shown
 from unspool._engine.planning import nbytes
 from unspool._engine.references import AS_AN_OPERAND, IN_A_LIST_AND_A_VARIABLE, IN_A_VARIABLE, count_references
 from unspool._fragments.call import Call, Projection, call_of, link_of, unfold, was_evaluated
-from unspool._graph import Bundle, Node, SizedParams, describe, find, in_order, source_of
+from unspool._graph import Bundle, Node, SizedParams, find, in_order
 from unspool._ops.elementwise import ADD
 from unspool._ops.hints import KEEP
-from unspool._ops.leaf import CONSTANT, PLACEHOLDER
+from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import PART
-from unspool.errors import KernelError, SizeContradictionError, UnboundPlaceholderError, UnspoolError
+from unspool.errors import SizeContradictionError
 
 # Passes longer than this free intermediate values at their last use, shorter ones when there is a large one: else they
 # end before that could matter.
@@ -220,12 +220,13 @@ def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
                     arguments.clear()
                     release(node.inputs, uses, values)
                 continue
-            if freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
+            if observer is not None:
+                value = shown(observer, apply_kernel, node, arguments)
+                observer.after(node, arguments, value)
+            elif freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
                 value = np.add(arguments[0], arguments[1], out=arguments[0])
             else:
                 value = apply_kernel(node, arguments)
-            if observer is not None:
-                observer.after(node, arguments, value)
         # What was computed before is small, so that it does not matter how often it was used.
         freeing = freeing or (type(value) is np.ndarray and value.nbytes >= _LARGE)
         key = node.id
@@ -272,6 +273,25 @@ def apply_kernel(node: Node, arguments: Sequence[Any]) -> Any:
         raise failure(node, error) from error
 
 
+def _apply_inside(call: Call, node: Node, arguments: Sequence[Any], params: Mapping[str, Any]) -> Any:
+    """Return the value of a node inside a call, with the parameters of its plan."""
+    try:
+        return node.op.kernel(*arguments, **params)
+    except Exception as error:
+        raise failure(node, error, call) from error
+
+
+def _apply_bound(node: Node, arguments: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+    """Return the value of a node that is not a call, where symbolic sizes are numbers."""
+    try:
+        value = node.op.kernel(*arguments, **bind_params(node.op, node.params, sizes))
+        if sizes:  # else nothing was symbolic
+            _check_shape(node, value, sizes)
+        return value
+    except Exception as error:
+        raise failure(node, error) from error
+
+
 def run_call(call: Call, arguments: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
     """Return the outputs of a call; residuals are kept with it."""
     results = results_of(call, arguments, observer)
@@ -310,12 +330,9 @@ def run_inside(call: Call, arguments: Sequence[Any], observer: Observer | None) 
             values.append(instruction.params["literal"].array)
             continue
         inputs = [values[slot] for slot in instruction.operands]
-        try:
-            value = instruction.op.kernel(*inputs, **plan.params[position])
-        except Exception as error:
-            raise failure(node, error) from error
+        value = shown(observer, _apply_inside, call, node, inputs, plan.params[position])
         if observer is not None:
-            observer.after(node, inputs, value)
+            observer.after(node, inputs, value, call)
         values.append(value)
     return tuple(owned(values[slot]) for slot in plan.fragment.outputs)
 
@@ -341,12 +358,7 @@ def run_bound(
             if type(node) is Call:
                 value = run_inside(node, arguments, observer) if observer else node.plan.run(*arguments)
             else:
-                try:
-                    value = node.op.kernel(*arguments, **bind_params(node.op, node.params, sizes))
-                    if sizes:  # else nothing was symbolic
-                        _check_shape(node, value, sizes)
-                except Exception as error:
-                    raise failure(node, error) from error
+                value = shown(observer, _apply_bound, node, arguments, sizes)
                 if observer is not None:
                     observer.after(node, arguments, value)
         values[node.id] = value
@@ -377,16 +389,3 @@ def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:
         expected = tuple(_dims.bind(size, sizes) for size in shape)  # type: ignore[union-attr]
         if np.shape(part) != expected:
             raise SizeContradictionError(f"a result of shape {np.shape(part)} was declared as {shape} = {expected}")
-
-
-def failure(node: Node, error: Exception) -> UnspoolError:
-    """Return the error to raise for a node whose computation failed, with the user's line that made it."""
-    place = f"{describe(node)}, made at {source_of(node)}"
-    if node.op is PLACEHOLDER:
-        return UnboundPlaceholderError(f"no value was given for {place}; pass it as t.eval({{placeholder: value}})")
-    if isinstance(error, UnspoolError):
-        located = copy.copy(error)
-        located.args = (f"{error}, in {place}",)
-        return located
-    shapes = ", ".join(str(operand.shape) for operand in node.inputs)
-    return KernelError(f"{type(error).__name__}: {error}, while computing {place}, from inputs of shapes {shapes}")

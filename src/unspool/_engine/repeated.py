@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool._engine.binding import bind_params
-from unspool._engine.interpreter import failure
+from unspool._engine.failure import failure
 from unspool._engine.numpy_backend import owned
 from unspool._engine.references import IN_A_LIST, count_references
 from unspool._fragments.fragment import Fragment, Instruction, fragment_of
