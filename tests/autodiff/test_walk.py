@@ -124,3 +124,39 @@ def count_lines(function: Callable[[], Any]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def test_a_variable_that_a_loop_reads_beside_the_way_does_not_open_its_calls() -> None:
+    """How much each state mattered: the step also makes a number of its state that the loss does not read."""
+    A, x = us.tensor(0.3 * np.eye(3) + 0.1), us.tensor([1.0, -0.5, 0.25])
+    states = []
+    for _ in range(200):
+        x = us.tanh(A @ x) + 0.1
+        states.append(x)
+        float(us.sum(x))
+    loss = us.sum(x * x)
+    before = us.engine_stats()
+    gradients = loss.grad(states)
+    after = us.engine_stats()
+    assert after.calls - before.calls <= 4  # a chain, and what does not fit into it
+    by_hand = [2 * np.asarray(states[-1])]
+    matrix = np.asarray(A)
+    for state in reversed(states[1:]):
+        by_hand.append(matrix.T @ (by_hand[-1] * (1 - (np.asarray(state) - 0.1) ** 2)))
+    for ours, theirs in zip(us.eval(gradients), reversed(by_hand), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-300)
+
+
+def test_a_variable_that_is_read_on_the_way_to_another_output_has_that_contribution() -> None:
+    x = us.tensor([1.0, -0.5])
+    states, totals = [], []
+    for _ in range(80):
+        x = us.tanh(x) + 0.1
+        states.append(x)
+        totals.append(us.sum(x * x))
+        float(totals[-1])
+    loss = us.sum(states[-1]) + totals[40]
+    expected = np.ones(2)
+    for k in range(79, 40, -1):
+        expected = expected * (1 - (np.asarray(states[k]) - 0.1) ** 2)
+    np.testing.assert_allclose(loss.grad(states[40]), expected + 2 * np.asarray(states[40]), rtol=1e-12)

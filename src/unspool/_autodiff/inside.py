@@ -32,13 +32,13 @@ class Inside:
     first : int
         An id: no node that is older depends on a variable.
     is_anywhere : bool
-        Whether a variable can be inside a call at all.
+        Whether a variable that was recorded again can be inside a call at all.
     """
 
     __slots__ = ("_left", "_made_of_constants", "_ops", "_outputs", "_recorded", "first", "is_anywhere")
 
     def __init__(self, variables: Sequence[Node]) -> None:
-        self._outputs: dict[int, list[int]] = {}
+        self._outputs: dict[int, tuple[Plan, list[int]]] = {}
         self._recorded: set[int] = set()
         self._ops: set[Op] = set()
         # What is on the ways back from variables, and how much further each was followed.
@@ -48,12 +48,12 @@ class Inside:
         for v in variables:
             if type(v) is Projection:
                 call, index = link_of(v)
-                self._outputs.setdefault(call.id, []).append(index)
+                self._outputs.setdefault(call.id, (call.plan, []))[1].append(index)
             elif not _is_end(v):
                 self._recorded.add(v.id)
                 self._ops.add(v.op)
                 self._look_back(v)
-        self.is_anywhere = bool(self._outputs or self._recorded)
+        self.is_anywhere = bool(self._recorded)
 
     def _look_back(self, variable: Node) -> None:
         left = BOUNDS.length
@@ -70,14 +70,20 @@ class Inside:
         if end <= BOUNDS.newest:
             self.first = min(self.first, end)
 
+    def read_on_the_way(self, shown: Mapping[int, tuple[int, ...]]) -> list[int]:
+        """Return the calls in which an output that is a variable is read on the way to other outputs that were met.
+
+        ``shown`` has the outputs that were met, as `Walk` notes them.
+        """
+        found = []
+        for key, (plan, indices) in self._outputs.items():
+            met = shown.get(key, ())[::2]
+            if any(other in _outputs_behind(plan, index) for index in indices for other in met):
+                found.append(key)
+        return found
+
     def is_in(self, call: Call) -> bool:
-        """Whether a variable is inside a call."""
-        indices = self._outputs.get(call.id)
-        if indices is not None:
-            fragment = call.plan.fragment
-            slots = {fragment.outputs[index] for index in indices}
-            if any(not slots.isdisjoint(instruction.operands) for instruction in fragment.body):
-                return True
+        """Whether a variable that was recorded again is inside a call."""
         if self._ops.isdisjoint(_ops_of(call.plan)):
             return False
         if not self._made_of_constants:
@@ -126,6 +132,22 @@ def _is_end(node: Node) -> bool:
 def _age(node: Node) -> int:
     """Return the id of a node, of an output that of its call: an output that was made again is younger than others."""
     return call_of(node).id if type(node) is Projection else node.id
+
+
+def _outputs_behind(plan: Plan, index: int) -> frozenset[int]:
+    """Return the other outputs of a plan that are made from one of them."""
+    key = ("behind", index)
+    found: frozenset[int] | None = plan.derivatives.get(key)
+    if found is None:
+        fragment = plan.fragment
+        first, start = len(fragment.dtypes), fragment.outputs[index]
+        slots = {start}
+        for slot, instruction in enumerate(fragment.body, first):
+            if not slots.isdisjoint(instruction.operands):
+                slots.add(slot)
+        behind = [i for i, slot in enumerate(fragment.outputs) if slot in slots and slot != start]
+        found = plan.derivatives[key] = frozenset(behind)
+    return found
 
 
 def _ops_of(plan: Plan) -> frozenset[Op]:

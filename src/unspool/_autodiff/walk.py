@@ -44,7 +44,7 @@ class Walk:
         other, which is one object for each step of a loop, not two.
     """
 
-    __slots__ = ("_inside", "_opened", "_through_all", "active", "order", "shown")
+    __slots__ = ("_inside", "_opened", "_single", "_through_all", "active", "order", "shown")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
@@ -54,9 +54,15 @@ class Walk:
             return
         self._inside = Inside(variables)
         self._opened: dict[int, bool] = {}
+        # What a single variable is made from does not depend on it.
+        self._single = min(self.active) if len(self.active) == 1 else -1
         # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
         self._through_all: dict[Op, bool] = {}
         reached, sources, in_id_order = self._reach(outputs)
+        while opened := [key for key in self._inside.read_on_the_way(self.shown) if key not in self._opened]:
+            self._opened.update(dict.fromkeys(opened, True))
+            self.shown.clear()
+            reached, sources, in_id_order = self._reach(outputs)
         if in_id_order:
             reached.sort(key=_by_id)
         else:
@@ -85,7 +91,7 @@ class Walk:
         Also tells whether the order of ids is a topological order of them.
         """
         first, through_all, shown = self._inside.first, self._through_all, self.shown
-        is_closed = not self._inside.is_anywhere
+        is_closed = not self._inside.is_anywhere and not self._opened
         reached: list[Node] = []
         sources: dict[int, Sequence[Node]] = {}
         in_id_order = True
@@ -114,7 +120,10 @@ class Walk:
                 op = node.op
                 if op not in through_all:
                     through_all[op] = _passes_through_all(op)
-                operands = node.inputs if through_all[op] else _differentiated_inputs(node)
+                if key == self._single:
+                    operands = ()
+                else:
+                    operands = node.inputs if through_all[op] else _differentiated_inputs(node)
             reached.append(node)
             sources[key] = operands
             for operand in operands:
