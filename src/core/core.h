@@ -22,6 +22,7 @@ typedef struct {
     PyObject *commuting;
     PyObject *infer;
     PyObject *inferred; /* what it inferred, by shapes, dtypes and parameters; None: it is asked every time */
+    PyObject *merges;   /* whether its canonical form depends on no more of its inputs than shapes, unless it made one */
     PyObject *result_dtypes;
     PyObject *sized;
     /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
@@ -75,6 +76,7 @@ int table_start(void);
 int indexing_start(void);
 int table_insert(NodeObject *node);
 void table_remove(NodeObject *node);
+Py_uhash_t hash_inputs(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_hash_t of_key);
 int hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash);
 NodeObject *table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash);
 
@@ -98,11 +100,26 @@ extern PyObject *float64, *int64;
 extern PyObject *integer; /* the constant of an integer */
 extern PyObject *plain_output;
 
+/* --- what ops infer (inference.c) --- */
+
+/* What follows from shapes, dtypes and parameters. The references are borrowed, from an object that owns them all. */
+typedef struct {
+    PyObject *shape, *dtype, *params, *key;
+    Py_hash_t hash; /* of the key */
+} Inference;
+
+int is_plain_tuple(PyObject *values);
+PyObject *inference_place(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
+PyObject *recall(OpObject *op, PyObject *place, Inference *inference);
+PyObject *infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key,
+                Py_hash_t of_key, PyObject *place, Inference *inference);
+
 /* --- making nodes (origins.c, interning.c, recording.c) --- */
 
 extern PyTypeObject OriginType;
 
 int check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted);
+PyObject *as_tuple(PyObject *const *items, Py_ssize_t count);
 int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);

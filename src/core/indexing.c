@@ -127,16 +127,6 @@ add_slice(Template *template, PySliceObject *item, Py_ssize_t size)
     return item->start == Py_None ? 1 : add_operand(template, length == 0 ? 0 : start);
 }
 
-static PyObject *
-as_tuple(PyObject *const *items, Py_ssize_t count)
-{
-    PyObject *tuple = PyTuple_New(count);
-    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
-    }
-    return tuple;
-}
-
 /* Leave out whole axes at the end, where they go without saying. */
 static void
 trim(Template *template)

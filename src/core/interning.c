@@ -12,6 +12,16 @@ check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted)
     return 0;
 }
 
+PyObject *
+as_tuple(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
+    }
+    return tuple;
+}
+
 /* Make the node of a recipe that is not alive, and enter it. Takes over the reference to `inputs`. */
 PyObject *
 make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key,

@@ -24,6 +24,7 @@ class OpBase:
     commuting: frozenset[Any]
     infer: Callable[..., Any]
     inferred: dict[Any, Any] | None
+    merges: bool
     result_dtypes: Mapping[Any, Any]
     sized: tuple[str, ...]
 

@@ -129,6 +129,7 @@ ENSURE_SHAPE = register(
         jvp=(lambda t, out, x, *, shape: _moved(t, shape),),
         params={"shape": SIZE},
         canonical=_canonical_ensure_shape,
+        merges=True,
         cheap=True,
         renames=True,  # in a plan: what it checks was checked when the sizes were bound
     )

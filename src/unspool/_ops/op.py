@@ -103,6 +103,9 @@ class Op(OpBase):
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
         ``None``. It follows from structure alone: it never looks at a value.
+    merges : bool
+        Whether ``canonical`` looks at nothing but shapes, dtypes and parameters, except where an input was made by the
+        op itself (a view of a view). Then a loop asks for it once.
     multi : bool
         Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     cheap : bool
@@ -127,7 +130,7 @@ class Op(OpBase):
         Whether its kernel is a user's, which may not give the same value each time.
     """
 
-    # `OpBase` has what recording looks at: canonical, commuting, infer, inferred, result_dtypes and sized.
+    # `OpBase` has what recording looks at: canonical, commuting, infer, inferred, merges, result_dtypes and sized.
     __slots__ = (
         "cheap",
         "code",
@@ -161,6 +164,7 @@ class Op(OpBase):
         params: Mapping[str, str] | None = None,
         needs: tuple[str, ...] = (),
         canonical: Callable[..., Tensor | None] | None = None,
+        merges: bool = False,
         multi: bool = False,
         cheap: bool = False,
         renames: bool = False,
@@ -185,6 +189,7 @@ class Op(OpBase):
         self.needs = needs
         self.sized = tuple([parameter for parameter, kind in self.params.items() if kind == SIZE])
         self.canonical = canonical
+        self.merges = merges
         self.multi = multi
         self.cheap = cheap
         self.renames = renames

@@ -67,6 +67,7 @@ CONCAT = register(
         jvp=_concat_jvp,
         params={"axis": STRUCTURE},
         canonical=lambda *inputs, axis: inputs[0] if len(inputs) == 1 else None,
+        merges=True,
         fresh=True,
     )
 )

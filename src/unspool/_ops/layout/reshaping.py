@@ -144,6 +144,7 @@ RESHAPE = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: reshape(inner, shape)),),
         params={"shape": SIZE},
         canonical=_canonical_reshape,
+        merges=True,
         cheap=True,
         view=True,
     )
@@ -198,6 +199,7 @@ PERMUTE = register(
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: permute_dims(inner, axes)),),
         params={"axes": STRUCTURE},
         canonical=_canonical_permute,
+        merges=True,
         cheap=True,
         view=True,
     )
@@ -254,6 +256,7 @@ BROADCAST_TO = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: broadcast_to(inner, shape)),),
         params={"shape": SIZE},
         canonical=_canonical_broadcast,
+        merges=True,
         cheap=True,
         view=True,
     )

@@ -83,6 +83,7 @@ def _extremum_op(name: str, ufunc: np.ufunc, neutral: Any, beaten: Any) -> Op:
             params={"axis": STRUCTURE, "keepdims": STRUCTURE, "or_neutral": STRUCTURE},
             needs=(INPUTS, OUTPUT),
             canonical=lambda x, *, axis, keepdims, or_neutral: None if axis else x,
+            merges=True,
             fresh=True,
         )
     )

@@ -25,6 +25,7 @@ def _truth_op(name: str, kernel: Any) -> Op:
             kernel=lambda x, *, axis, keepdims: kernel(x, axis=axis, keepdims=keepdims),
             params={"axis": STRUCTURE, "keepdims": STRUCTURE},
             canonical=lambda x, *, axis, keepdims: None if axis or x.dtype != BOOL else x,
+            merges=True,
             fresh=True,
         )
     )

@@ -56,6 +56,7 @@ PROD = register(
         params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         needs=(INPUTS,),
         canonical=lambda x, *, axis, keepdims: None if axis else x,
+        merges=True,
         fresh=True,
     )
 )

@@ -28,6 +28,7 @@ SUM = register(
         jvp=(lambda t, out, x, *, axis, keepdims: sum(t, axis=axis, keepdims=keepdims),),
         params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         canonical=lambda x, *, axis, keepdims: None if axis else x,
+        merges=True,
         fresh=True,
     )
 )
