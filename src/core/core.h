@@ -89,15 +89,15 @@ extern PyObject *is_internal;   /* whether a source file is one of ours, a dict 
 extern PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
 extern PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
 extern PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
-extern PyObject *scalar;        /* the constant for a number beside a dtype */
 extern PyObject *constant_op;
 extern PyObject *leaf_ops;
 extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 extern PyObject *call_op;
 extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-extern PyObject *float64, *int64;
-extern PyObject *integer; /* the constant of an integer */
+extern PyObject *float64, *complex128, *int64;
+extern PyObject *dtypes; /* all that tensors have */
+extern PyObject *array_class, *numpy_float;
 extern PyObject *plain_output;
 
 /* --- what ops infer (inference.c) --- */
@@ -124,11 +124,29 @@ int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);
 int find_line(PyObject *code, int lasti);
+NodeObject *make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key);
+PyObject *enter_first(NodeObject *node, Py_uhash_t hash);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
 PyObject *enter(PyObject *module, PyObject *object);
 PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
+
+/* --- constants (constants.c) --- */
+
+/* What an array holds, read at one moment. It owns its parts. */
+typedef struct {
+    PyObject *dtype, *shape, *bytes;
+} Contents;
+
+int constants_start(void);
+int is_array(PyObject *object);
+int read_array(PyObject *array, Contents *contents);
+void release_contents(Contents *contents);
+PyObject *constant_of(const Contents *contents);
+PyObject *find_constant(PyObject *dtype, PyObject *shape, PyObject *content, PyObject *data);
+PyObject *find_integer(long long value);
+PyObject *operand_beside(PyObject *operand, NodeObject *beside);
 
 /* --- calls (calls.c) --- */
 
@@ -163,6 +181,6 @@ extern PyTypeObject MatcherType;
 
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
-    operator_methods[], place_methods[], indexing_methods[], matching_methods[];
+    operator_methods[], place_methods[], indexing_methods[], constant_methods[], matching_methods[];
 
 #endif

@@ -41,28 +41,6 @@ release(Template *template)
     }
 }
 
-/* Return the constant of an integer: the one that is alive, or a new one. */
-static PyObject *
-find_integer(Py_ssize_t value)
-{
-    PyObject *number = PyLong_FromSsize_t(value);
-    PyObject *key = number == NULL ? NULL : PyTuple_Pack(3, int64, empty, number);
-    NodeObject *found = NULL;
-    Py_uhash_t hash;
-    if (key != NULL && hash_recipe(constant_op, NULL, 0, key, &hash) == 0) {
-        found = table_find(constant_op, NULL, 0, key, hash);
-    }
-    if (found != NULL && (found->value == NULL || found->value == Py_None)) {
-        Py_CLEAR(found); /* another thread is making it */
-    }
-    if (found == NULL && !PyErr_Occurred()) {
-        found = (NodeObject *)PyObject_CallOneArg(integer, number);
-    }
-    Py_XDECREF(key);
-    Py_XDECREF(number);
-    return (PyObject *)found;
-}
-
 /* The functions below return 1 if they understood an item, 0 if it is for the general way, -1 with an exception. */
 
 static int

@@ -234,15 +234,7 @@ intern(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         }
         return make_entered((OpObject *)args[0], Py_NewRef(args[1]), args[2], args[3], args[4], key, hash);
     }
-    int lasti;
-    PyObject *code = find_origin(&lasti);
-    if (code == NULL) {
-        return NULL;
-    }
-    NodeObject *node = make_node((PyTypeObject *)tensor_class, args[0], args[1], args[2], args[3], args[4], key, code,
-                                 lasti, NULL);
-    Py_DECREF(code);
-    return (PyObject *)node;
+    return (PyObject *)make_here((OpObject *)args[0], args[1], args[2], args[3], args[4], key);
 }
 
 /* Whether an op has to be asked for its canonical form, where it inferred something for such shapes, dtypes and

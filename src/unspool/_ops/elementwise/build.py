@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
-from unspool._core import are_known, record, record_one
+from unspool._core import are_known, record, record_beside, record_one
 from unspool._dtypes import EXACT, FLOAT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import align
@@ -27,9 +27,8 @@ def unary(op: Op, x: Any) -> Tensor:
 
 def binary(op: Op, x1: Any, x2: Any) -> Tensor:
     """Return the node for an elementwise op of two operands."""
-    if not (isinstance(x1, Node) and isinstance(x2, Node)):
-        x1, x2 = coerce(x1, x2)
-    return record(op, x1, x2)
+    found = record_beside(op, x1, x2)
+    return record(op, *coerce(x1, x2)) if found is None else found
 
 
 def nary(op: Op, *operands: Any, **params: Any) -> Tensor:

@@ -32,7 +32,7 @@ from unspool._ops.indexing.template import (
     out_of_range,
     sliced_shape,
 )
-from unspool._ops.leaf import CONSTANT, constant, integer
+from unspool._ops.leaf import CONSTANT, constant, scalar
 from unspool.errors import DTypeError, IndexRangeError, ShapeError
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def _position(content: int | Dim | Tensor, size: Size, axis: int) -> Tensor:
 
 
 def _as_input(position: Size) -> Tensor:
-    return integer(position) if isinstance(position, int) else size_tensor(position, INT64)
+    return scalar(position, INT64) if isinstance(position, int) else size_tensor(position, INT64)
 
 
 def _aligned(arrays: list[Tensor]) -> tuple[Tensor, ...]:
