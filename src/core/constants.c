@@ -95,6 +95,23 @@ find_float(double value)
     return found;
 }
 
+/* Return the constant of a number rounded to 32 bits; NULL, without an exception, if it is too large for that. */
+static PyObject *
+find_single(double value)
+{
+    float single = (float)value;
+    if (Py_IS_INFINITY(single) && !Py_IS_INFINITY(value)) {
+        return NULL;
+    }
+    if (single == 0.0f || single != single) {
+        return find_bits(float32, &single, sizeof single);
+    }
+    PyObject *content = PyFloat_FromDouble((double)single);
+    PyObject *found = content == NULL ? NULL : find_number(float32, content, &single, sizeof single);
+    Py_XDECREF(content);
+    return found;
+}
+
 static PyObject *
 find_complex(Py_complex value)
 {
@@ -112,8 +129,9 @@ find_integer(long long value)
     return found;
 }
 
-/* Integers up to this have a float that is equal to them. */
+/* Integers up to these have a float that is equal to them. */
 #define MOST_EXACT (1LL << 53)
+#define MOST_EXACT_SINGLE (1LL << 24)
 
 static PyObject *
 integer_beside(PyObject *number, PyObject *dtype)
@@ -126,8 +144,12 @@ integer_beside(PyObject *number, PyObject *dtype)
     if (dtype == int64) {
         return find_integer(value);
     }
-    if (value < -MOST_EXACT || value > MOST_EXACT) {
+    long long most = dtype == float32 ? MOST_EXACT_SINGLE : MOST_EXACT;
+    if (value < -most || value > most) {
         return NULL;
+    }
+    if (dtype == float32) {
+        return find_single((double)value);
     }
     return dtype == float64 ? find_float((double)value) : find_complex((Py_complex){(double)value, 0.0});
 }
@@ -146,13 +168,17 @@ number_beside(PyObject *number, PyObject *dtype)
     if (PyFloat_CheckExact(number) && dtype == float64) {
         return find_float(PyFloat_AS_DOUBLE(number));
     }
+    if (PyFloat_CheckExact(number) && dtype == float32) {
+        return find_single(PyFloat_AS_DOUBLE(number));
+    }
     if (PyFloat_CheckExact(number) && dtype == complex128) {
         return find_complex((Py_complex){PyFloat_AS_DOUBLE(number), 0.0});
     }
-    if (PyLong_CheckExact(number) && (dtype == float64 || dtype == complex128 || dtype == int64)) {
-        return integer_beside(number, dtype);
+    if (!PyLong_CheckExact(number)) {
+        return NULL;
     }
-    return NULL;
+    int fits = dtype == float64 || dtype == float32 || dtype == complex128 || dtype == int64;
+    return fits ? integer_beside(number, dtype) : NULL;
 }
 
 /* --- arrays --- */

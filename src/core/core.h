@@ -1,7 +1,8 @@
 /* The core: nodes, the table in which equal recipes are one node, and the records that every step of a loop makes.
 
    Recording an op is what a loop does for every operation of every step, and folding and noting what it does for every
-   step, so they are written in C. What is here is small, and knows nothing of NumPy, values or derivatives. */
+   step, so they are written in C. What is here is small, and knows nothing of kernels or derivatives, and of arrays no
+   more than dtype, shape and bytes. */
 
 #ifndef UNSPOOL_CORE_H
 #define UNSPOOL_CORE_H
@@ -73,7 +74,6 @@ PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* --- the table (table.c) --- */
 
 int table_start(void);
-int indexing_start(void);
 int table_insert(NodeObject *node);
 void table_remove(NodeObject *node);
 Py_uhash_t hash_inputs(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_hash_t of_key);
@@ -95,9 +95,11 @@ extern PyObject *step_class, *pending_class; /* the records of a derivative swee
 extern PyObject *call_op;
 extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-extern PyObject *float64, *complex128, *int64;
+extern PyObject *float32, *float64, *complex128, *int64;
 extern PyObject *dtypes; /* all that tensors have */
-extern PyObject *array_class, *numpy_float;
+extern PyObject *array_class, *numpy_float, *numpy_integer;
+extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
+extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
 
 /* --- what ops infer (inference.c) --- */
@@ -130,6 +132,10 @@ PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObjec
                        PyObject *key, Py_uhash_t hash);
 PyObject *enter(PyObject *module, PyObject *object);
 PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
+/* Tensors with more elements are left to the general way: no product of sizes overflows. */
+#define MOST_ELEMENTS (1LL << 31)
+
+int same_numbers(PyObject *left, PyObject *right);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
 
 /* --- constants (constants.c) --- */
@@ -147,6 +153,27 @@ PyObject *constant_of(const Contents *contents);
 PyObject *find_constant(PyObject *dtype, PyObject *shape, PyObject *content, PyObject *data);
 PyObject *find_integer(long long value);
 PyObject *operand_beside(PyObject *operand, NodeObject *beside);
+
+/* --- index expressions, updates, layout (indexing.c, selection.c, updates.c, layout.c) --- */
+
+/* With more items, or of tensors with more axes, an index is read in the general way. */
+#define MOST_ITEMS 16
+
+/* What an index selects: template, lengths and operands, and the shape of the result. It owns its parts. */
+typedef struct {
+    PyObject *index, *lengths, *at, *shape;
+    int covers; /* whether every element is selected, in order: then it is a reshape, or nothing at all */
+} Selection;
+
+extern PyTypeObject UpdateType, UpdaterType;
+extern PyObject *names_pick, *names_shape; /* of parameters */
+
+int indexing_start(void);
+int layout_start(void);
+int read_selection(PyObject *x, PyObject *index, Selection *selection);
+void release_selection(Selection *selection);
+PyObject *record_selection(PyObject *x, const Selection *selection);
+int has_arrays(PyObject *index);
 
 /* --- calls (calls.c) --- */
 
@@ -181,6 +208,7 @@ extern PyTypeObject MatcherType;
 
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
-    operator_methods[], place_methods[], indexing_methods[], constant_methods[], matching_methods[];
+    operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
+    layout_methods[], matching_methods[];
 
 #endif

@@ -15,10 +15,14 @@ PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 PyObject *call_op;
 PyObject *projection_class; /* the class of tensors that are outputs of calls */
 PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-PyObject *float64, *complex128, *int64;
+PyObject *float32, *float64, *complex128, *int64;
 PyObject *dtypes;       /* all that tensors have */
 PyObject *array_class;  /* NumPy's arrays: made of a shape, a dtype and bytes */
 PyObject *numpy_float;  /* NumPy's numbers that are Python floats, and are not weak */
+PyObject *numpy_integer; /* NumPy's integers, of 64 bits */
+PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
+PyObject *update_class;   /* the class of updates of elements */
+PyObject *general_update; /* makes one for any index */
 PyObject *plain_output; /* an output of a call that is one of its inputs, or a constant */
 
 static const struct {
@@ -31,7 +35,10 @@ static const struct {
     {"int64", &int64},               {"dtypes", &dtypes},           {"array_class", &array_class},
     {"numpy_float", &numpy_float},   {"call", &call_op},            {"projection", &projection_class},
     {"lost", &lost},                 {"plain_output", &plain_output}, {"leaves", &leaf_ops},
-    {"step", &step_class},           {"pending", &pending_class},
+    {"step", &step_class},           {"pending", &pending_class},   {"numpy_integer", &numpy_integer},
+    {"slice", &slice_op},            {"gather", &gather_op},        {"reshape", &reshape_op},
+    {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
+    {"general_update", &general_update}, {"float32", &float32},
     {NULL, NULL},
 };
 

@@ -36,19 +36,14 @@ bind_operator(PyObject *module, PyObject *args)
 static PyObject *
 record_operands(OpObject *op, PyObject *left, PyObject *right)
 {
-    PyObject *first, *second, *node = NULL;
-    if (is_node(left)) {
-        first = Py_NewRef(left);
-        second = operand_beside(right, (NodeObject *)left);
-    } else {
-        first = operand_beside(left, (NodeObject *)right);
-        second = Py_NewRef(right);
+    PyObject *beside = is_node(left) ? left : right;
+    PyObject *other = operand_beside(beside == left ? right : left, (NodeObject *)beside);
+    if (other == NULL) {
+        return NULL;
     }
-    if (first != NULL && second != NULL) {
-        node = record_two(op, (NodeObject *)first, (NodeObject *)second);
-    }
-    Py_XDECREF(first);
-    Py_XDECREF(second);
+    PyObject *first = beside == left ? beside : other, *second = beside == left ? other : beside;
+    PyObject *node = record_two(op, (NodeObject *)first, (NodeObject *)second);
+    Py_DECREF(other);
     return node;
 }
 
@@ -130,8 +125,29 @@ PyTypeObject TensorType = {
     .tp_as_number = &tensor_numbers,
 };
 
+PyDoc_STRVAR(operands_doc,
+"operands(x1, x2, /)\n--\n\n"
+"Return two operands as tensors: tensors, or a tensor and a number or an array. None where the general way has a say.");
+
+static PyObject *
+operands(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("operands", nargs, 2) < 0) {
+        return NULL;
+    }
+    int which = is_node(args[0]) ? 0 : 1;
+    PyObject *other = is_node(args[which]) ? operand_beside(args[1 - which], (NodeObject *)args[which]) : NULL;
+    if (other == NULL) {
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
+    PyObject *both = which == 0 ? PyTuple_Pack(2, args[0], other) : PyTuple_Pack(2, other, args[1]);
+    Py_DECREF(other);
+    return both;
+}
+
 PyMethodDef operator_methods[] = {
     {"bind_operator", bind_operator, METH_VARARGS, bind_operator_doc},
+    {"operands", FAST(operands), METH_FASTCALL, operands_doc},
     {"record_beside", FAST(record_beside), METH_FASTCALL, record_beside_doc},
     {NULL},
 };

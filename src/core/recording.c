@@ -60,7 +60,7 @@ record_one(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 /* Whether two shapes are the same, known sizes. Symbolic ones are left to `align`: they note who compares them. */
-static int
+int
 same_numbers(PyObject *left, PyObject *right)
 {
     if (!PyTuple_Check(left) || !PyTuple_Check(right) || PyTuple_GET_SIZE(left) != PyTuple_GET_SIZE(right)) {
@@ -75,9 +75,8 @@ same_numbers(PyObject *left, PyObject *right)
     return 1;
 }
 
-/* Shapes with more axes than this, and tensors with more elements, are left to `align`. */
+/* Shapes with more axes than this are left to `align`. */
 #define MOST_AXES 32
-#define MOST_ELEMENTS ((Py_ssize_t)1 << 48)
 
 /* Return the size that two sizes of an axis broadcast to; -1 where `align` has a say: symbols, and what does not fit. */
 static Py_ssize_t
@@ -99,7 +98,8 @@ broadcast_numbers(PyObject *left, PyObject *right)
         return NULL;
     }
     Py_ssize_t first = PyTuple_GET_SIZE(left), second = PyTuple_GET_SIZE(right);
-    Py_ssize_t rank = first > second ? first : second, elements = 1;
+    Py_ssize_t rank = first > second ? first : second;
+    long long elements = 1;
     PyObject *sizes[MOST_AXES], *one = PyLong_FromLong(1);
     if (rank > MOST_AXES || one == NULL) {
         Py_XDECREF(one);

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size
-from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
+from unspool._dtypes import COMPLEX128, FLOAT32, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.late import ops
 from unspool._ops.op import Op, register
@@ -40,8 +40,8 @@ PLACEHOLDER = _leaf_op("placeholder")
 
 LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
 
-_core.bind(constant=CONSTANT, leaves=LEAF_OPS, array_class=np.ndarray, numpy_float=np.float64)
-_core.bind(float64=FLOAT64, complex128=COMPLEX128, int64=INT64, dtypes=tuple(SUPPORTED))
+_core.bind(constant=CONSTANT, leaves=LEAF_OPS, array_class=np.ndarray, numpy_float=np.float64, numpy_integer=np.int64)
+_core.bind(float32=FLOAT32, float64=FLOAT64, complex128=COMPLEX128, int64=INT64, dtypes=tuple(SUPPORTED))
 
 
 def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, copy: bool = True) -> Tensor:
@@ -88,6 +88,10 @@ def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     >>> us.constant([1.0, 2.0]) is us.constant([1.0, 2.0])
     True
     """
+    if dtype is not None and type(data) in (int, float):
+        found = _core.constant_beside(data, as_dtype(dtype))
+        if found is not None:
+            return found
     is_ready = dtype is None and type(data) is np.ndarray and data.dtype in SUPPORTED
     value = data if is_ready else _own(data, dtype, copy=False)
     content = value.tobytes()
@@ -167,6 +171,8 @@ def holds_tensors(data: Any) -> bool:
 
 def as_operands(*values: Any) -> tuple[Tensor, ...]:
     """Return tensors for the operands of one op; Python scalars are weak and take the dtype of the others."""
+    if len(values) == 2 and (pair := _core.operands(*values)) is not None:
+        return pair
     strong = [v.dtype for v in values if isinstance(v, (Node, np.ndarray, np.generic))]
     if len(strong) < len(values) and any(isinstance(v, (list, tuple)) and holds_tensors(v) for v in values):
         return as_operands(*[as_tensor(v) if isinstance(v, (list, tuple)) else v for v in values])
@@ -181,7 +187,7 @@ def as_operands(*values: Any) -> tuple[Tensor, ...]:
 def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     """Return the constant for a Python scalar that meets an operand of the given dtype."""
     found = _core.constant_beside(value, beside)
-    return constant(value, scalar_dtype(beside, type(value))) if found is None else found
+    return constant(value, scalar_dtype(beside, type(value))) if found is None else found  # type: ignore[arg-type]
 
 
 def _number_in(value: np.ndarray[Any, Any]) -> object:

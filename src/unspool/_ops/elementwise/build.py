@@ -10,7 +10,7 @@ from unspool._dtypes import EXACT, FLOAT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import align
 from unspool._ops.elementwise.conversion import astype
-from unspool._ops.leaf import as_operands, as_tensor, scalar
+from unspool._ops.leaf import as_operands, as_tensor
 from unspool._ops.op import Op
 
 if TYPE_CHECKING:
@@ -64,8 +64,4 @@ def as_inexact(x: Any) -> Tensor:
 
 def coerce(x1: Any, x2: Any) -> tuple[Node, Node]:
     """Return tensors for two operands that are not both tensors."""
-    if isinstance(x1, Node) and type(x2) in (float, int):
-        return x1, scalar(x2, x1.dtype)
-    if isinstance(x2, Node) and type(x1) in (float, int):
-        return scalar(x1, x2.dtype), x2
     return as_operands(x1, x2)  # type: ignore[return-value]
