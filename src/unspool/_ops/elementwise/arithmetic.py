@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._dtypes import BOOL, COMPLEX, EXACT, REAL, SUPPORTED, promote
+from unspool._dtypes import BOOL, COMPLEX, EXACT, REAL, SUPPORTED, promote, scalar_dtype
 from unspool._graph import Node
 from unspool._ops.elementwise.absence import absent, mask, no_slope, scale, through_mask, unscale
 from unspool._ops.elementwise.build import binary, unary, unary_inexact
@@ -295,7 +295,7 @@ def power(x1: Any, x2: Any) -> Tensor:
     """
     if type(x2) in (int, float, complex) and x2 in (1, 2):
         base = as_tensor(x1)
-        if base.dtype != BOOL and as_operands(base, x2)[1].dtype == base.dtype:
+        if base.dtype != BOOL and scalar_dtype(base.dtype, type(x2)) == base.dtype:  # type: ignore[arg-type]
             return base if x2 == 1 else square(base)
     x1, x2 = as_operands(x1, x2)
     _refuse_negative_integer_power(x1, x2)
