@@ -20,7 +20,8 @@ from unspool._ops.elementwise import ADD, EXP, MULTIPLY
 from unspool._ops.indexing.parse import parse_any
 from unspool._ops.indexing.update_ops import SLICE_ADD, SLICE_SET
 from unspool._ops.indexing.updates import update_of
-from unspool._ops.op import Op
+from unspool._ops.leaf import unit_seed
+from unspool._ops.op import FOR_ANY, FOR_ITS_OWN, FOR_SEEDS, Op
 
 MANY = settings(max_examples=200, deadline=None, derandomize=True)
 
@@ -99,8 +100,8 @@ def test_a_recipe_is_found_again_after_what_its_op_inferred_is_forgotten() -> No
     assert _core.apply(op, x, step=-1) is kept
 
 
-@pytest.mark.parametrize("merges", [True, False])
-def test_an_op_that_merges_is_asked_for_its_canonical_form_once_for_what_others_made(merges: bool) -> None:
+@pytest.mark.parametrize(("canonical_for", "times"), [(FOR_ANY, 6), (FOR_ITS_OWN, 4)])
+def test_an_op_is_asked_again_for_a_canonical_form_of_what_may_have_one(canonical_for: int, times: int) -> None:
     asked: list[Any] = []
 
     def canonical(x: Any, *, by: int) -> Any:
@@ -108,18 +109,26 @@ def test_an_op_that_merges_is_asked_for_its_canonical_form_once_for_what_others_
         return x if by == 0 else x.inputs[0] if x.op is op else None
 
     op: Op = Op(
-        "merging",
+        "asked for a canonical form",
         infer=lambda x, *, by: (x.shape, x.dtype),
         kernel=lambda x, *, by: x,
         params={"by": "structure"},
         canonical=canonical,
-        merges=merges,
+        canonical_for=canonical_for,
     )
     for x in (us.tensor([1.0]), us.tensor([2.0]), us.tensor([3.0])):
         y = _core.apply(op, x, by=1)
         assert y.op is op and _core.apply(op, y, by=2) is x and _core.apply(op, x, by=0) is x
     made_by_others = [x for x in asked if x.op is not op]
-    assert len(made_by_others) == (4 if merges else 6) and len(asked) - len(made_by_others) == 3
+    assert len(made_by_others) == times and len(asked) - len(made_by_others) == 3
+
+
+def test_products_are_asked_for_a_canonical_form_only_beside_the_seed_of_a_backward_pass() -> None:
+    x, seed = us.tensor([1.0, 2.0]), unit_seed(np.dtype(float))
+    assert MULTIPLY.canonical_for == FOR_SEEDS
+    assert x * seed is x and seed * x is x and us.multiply(seed, x) is x
+    for number in (1.0, 1, np.ones(2), np.float64(1.0), us.constant(1.0), us.tensor(1.0)):
+        assert (x * number).op is MULTIPLY
 
 
 shapes = st.lists(st.integers(0, 3), max_size=4).map(tuple)

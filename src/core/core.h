@@ -23,13 +23,16 @@ typedef struct {
     PyObject *commuting;
     PyObject *infer;
     PyObject *inferred; /* what it inferred, by shapes, dtypes and parameters; None: it is asked every time */
-    PyObject *merges;   /* whether its canonical form depends on no more of its inputs than shapes, unless it made one */
     PyObject *result_dtypes;
     PyObject *sized;
     /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
     PyObject *left, *right, *result;
     int commutes;
+    int canonical_for;
 } OpObject;
+
+/* Which inputs an op has to be asked for a canonical form for, beside what follows from shapes, dtypes and parameters. */
+enum { FOR_ANY, FOR_ITS_OWN, FOR_SEEDS };
 
 extern PyTypeObject OpType;
 
@@ -90,6 +93,7 @@ extern PyObject *origin_var;    /* the context variable with the source position
 extern PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
 extern PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
 extern PyObject *constant_op;
+extern PyObject *seed; /* the contents of the 1 that a backward pass starts from */
 extern PyObject *leaf_ops;
 extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 extern PyObject *call_op;

@@ -10,6 +10,7 @@ PyObject *origin_var;    /* the context variable with the source position that n
 PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
 PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
 PyObject *constant_op;
+PyObject *seed;          /* the contents of the 1 that a backward pass starts from */
 PyObject *leaf_ops;
 PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 PyObject *call_op;
@@ -38,7 +39,7 @@ static const struct {
     {"step", &step_class},           {"pending", &pending_class},   {"numpy_integer", &numpy_integer},
     {"slice", &slice_op},            {"gather", &gather_op},        {"reshape", &reshape_op},
     {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
-    {"general_update", &general_update}, {"float32", &float32},
+    {"general_update", &general_update}, {"float32", &float32},         {"seed", &seed},
     {NULL, NULL},
 };
 

@@ -4,10 +4,10 @@
 
 static PyMemberDef op_members[] = {
     {"canonical", T_OBJECT_EX, offsetof(OpObject, canonical), 0, NULL},
+    {"canonical_for", T_INT, offsetof(OpObject, canonical_for), 0, NULL},
     {"commuting", T_OBJECT_EX, offsetof(OpObject, commuting), 0, NULL},
     {"infer", T_OBJECT_EX, offsetof(OpObject, infer), 0, NULL},
     {"inferred", T_OBJECT_EX, offsetof(OpObject, inferred), 0, NULL},
-    {"merges", T_OBJECT_EX, offsetof(OpObject, merges), 0, NULL},
     {"result_dtypes", T_OBJECT_EX, offsetof(OpObject, result_dtypes), 0, NULL},
     {"sized", T_OBJECT_EX, offsetof(OpObject, sized), 0, NULL},
     {NULL},
@@ -20,7 +20,6 @@ op_traverse(OpObject *self, visitproc visit, void *arg)
     Py_VISIT(self->commuting);
     Py_VISIT(self->infer);
     Py_VISIT(self->inferred);
-    Py_VISIT(self->merges);
     Py_VISIT(self->result_dtypes);
     Py_VISIT(self->sized);
     Py_VISIT(self->left);
@@ -36,7 +35,6 @@ op_clear(OpObject *self)
     Py_CLEAR(self->commuting);
     Py_CLEAR(self->infer);
     Py_CLEAR(self->inferred);
-    Py_CLEAR(self->merges);
     Py_CLEAR(self->result_dtypes);
     Py_CLEAR(self->sized);
     Py_CLEAR(self->left);

@@ -2,6 +2,25 @@
 
 #include "core.h"
 
+static int
+is_seed(NodeObject *node)
+{
+    return node->op == constant_op && PyTuple_Check(node->key) && PyTuple_GET_SIZE(node->key) == 3 &&
+           PyTuple_GET_ITEM(node->key, 2) == seed;
+}
+
+/* Whether the inputs of an op are such that it may have a canonical form, beside what follows from shapes and parameters. */
+static int
+may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count)
+{
+    int found = op->canonical_for == FOR_ANY;
+    for (Py_ssize_t i = 0; !found && i < count; i++) {
+        NodeObject *input = (NodeObject *)inputs[i];
+        found = op->canonical_for == FOR_SEEDS ? is_seed(input) : input->op == (PyObject *)op;
+    }
+    return found;
+}
+
 /* Return the simpler node that has the same value, if the op knows one; NULL if not, or with an exception. */
 static PyObject *
 find_canonical(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
@@ -42,7 +61,7 @@ record_one(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
-    found = find_canonical(op, args + 1, 1, NULL);
+    found = may_simplify(op, args + 1, 1) ? find_canonical(op, args + 1, 1, NULL) : NULL;
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
@@ -161,7 +180,7 @@ record_with(OpObject *op, PyObject *const *operands, PyObject *dtype)
         return NULL;
     }
     PyObject *found = (PyObject *)table_find((PyObject *)op, operands, 2, empty, hash);
-    if (found == NULL && !PyErr_Occurred()) {
+    if (found == NULL && !PyErr_Occurred() && may_simplify(op, operands, 2)) {
         found = find_canonical(op, operands, 2, NULL);
     }
     if (found != NULL || PyErr_Occurred()) {
@@ -235,22 +254,6 @@ intern(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return make_entered((OpObject *)args[0], Py_NewRef(args[1]), args[2], args[3], args[4], key, hash);
     }
     return (PyObject *)make_here((OpObject *)args[0], args[1], args[2], args[3], args[4], key);
-}
-
-/* Whether an op has to be asked for its canonical form, where it inferred something for such shapes, dtypes and
-   parameters before. If it merges, it had none then, and has one now only for what it made itself. */
-static int
-may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count)
-{
-    if (op->merges != Py_True) {
-        return 1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (((NodeObject *)inputs[i])->op == (PyObject *)op) {
-            return 1;
-        }
-    }
-    return 0;
 }
 
 /* Record an op for which shape, dtype, parameters and key are remembered. */

@@ -21,10 +21,10 @@ Place = tuple[CodeType, int]
 
 class OpBase:
     canonical: Callable[..., Tensor | None] | None
+    canonical_for: int
     commuting: frozenset[Any]
     infer: Callable[..., Any]
     inferred: dict[Any, Any] | None
-    merges: bool
     result_dtypes: Mapping[Any, Any]
     sized: tuple[str, ...]
 
@@ -126,6 +126,7 @@ def bind(
     with_sizes: Callable[..., Mapping[str, Any]] = ...,
     align: Callable[..., tuple[tuple[Tensor, ...], Shape]] = ...,
     constant: Op = ...,
+    seed: str = ...,
     float32: np.dtype[Any] = ...,
     float64: np.dtype[Any] = ...,
     complex128: np.dtype[Any] = ...,

@@ -263,6 +263,7 @@ def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
 
 # Stands in the key of a constant where others have their contents.
 _SEED = "seed"
+_core.bind(seed=_SEED)
 
 
 def unit_seed(dtype: np.dtype[Any]) -> Tensor:

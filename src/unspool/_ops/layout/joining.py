@@ -24,7 +24,7 @@ from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, ravel, 
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import RESHAPE, broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
-from unspool._ops.op import SIZE, STRUCTURE, JointRule, Op, parts, register
+from unspool._ops.op import FOR_ITS_OWN, SIZE, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError, SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ CONCAT = register(
         jvp=_concat_jvp,
         params={"axis": STRUCTURE},
         canonical=lambda *inputs, axis: inputs[0] if len(inputs) == 1 else None,
-        merges=True,
+        canonical_for=FOR_ITS_OWN,
         fresh=True,
     )
 )

@@ -21,7 +21,7 @@ from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.elementwise import MASK, fold_to_shape, mask
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape, as_tensor, constant
-from unspool._ops.op import SIZE, STRUCTURE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ RESHAPE = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: reshape(inner, shape)),),
         params={"shape": SIZE},
         canonical=_canonical_reshape,
-        merges=True,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
     )
@@ -206,7 +206,7 @@ PERMUTE = register(
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: permute_dims(inner, axes)),),
         params={"axes": STRUCTURE},
         canonical=_canonical_permute,
-        merges=True,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
     )
@@ -268,7 +268,7 @@ BROADCAST_TO = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: broadcast_to(inner, shape)),),
         params={"shape": SIZE},
         canonical=_canonical_broadcast,
-        merges=True,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
     )
