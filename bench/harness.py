@@ -105,12 +105,14 @@ def _status(field: str) -> int:
 # --- the command line, versions and results ---------------------------------------------------------------------------
 
 
-def options(description: str) -> argparse.Namespace:
-    """Return the options that every benchmark has."""
+def options(description: str, **flags: str) -> argparse.Namespace:
+    """Return the options that every benchmark has, and flags of its own, given with what they mean."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", metavar="FILE", help="write the numbers to a file")
     parser.add_argument("--quick", action="store_true", help="a short run that checks the harness; no bars")
     parser.add_argument("--worker", metavar="LIBRARY", help=argparse.SUPPRESS)
+    for name, meaning in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
     return parser.parse_args()
 
 

@@ -1,7 +1,8 @@
 /* The core: nodes, the table in which equal recipes are one node, and the records that every step of a loop makes.
 
    Recording an op is what a loop does for every operation of every step, and folding and noting what it does for every
-   step, so they are written in C. What is here is small, and knows nothing of NumPy, values or derivatives. */
+   step, so they are written in C. What is here is small, and knows nothing of kernels or derivatives, and of arrays no
+   more than dtype, shape and bytes. */
 
 #ifndef UNSPOOL_CORE_H
 #define UNSPOOL_CORE_H
@@ -27,7 +28,11 @@ typedef struct {
     /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
     PyObject *left, *right, *result;
     int commutes;
+    int canonical_for;
 } OpObject;
+
+/* Which inputs an op has to be asked for a canonical form for, beside what follows from shapes, dtypes and parameters. */
+enum { FOR_ANY, FOR_ITS_OWN, FOR_SEEDS };
 
 extern PyTypeObject OpType;
 
@@ -72,9 +77,9 @@ PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* --- the table (table.c) --- */
 
 int table_start(void);
-int indexing_start(void);
 int table_insert(NodeObject *node);
 void table_remove(NodeObject *node);
+Py_uhash_t hash_inputs(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_hash_t of_key);
 int hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash);
 NodeObject *table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash);
 
@@ -87,31 +92,92 @@ extern PyObject *is_internal;   /* whether a source file is one of ours, a dict 
 extern PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
 extern PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
 extern PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
-extern PyObject *scalar;        /* the constant for a number beside a dtype */
 extern PyObject *constant_op;
+extern PyObject *seed; /* the contents of the 1 that a backward pass starts from */
 extern PyObject *leaf_ops;
 extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 extern PyObject *call_op;
 extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-extern PyObject *float64, *int64;
-extern PyObject *integer; /* the constant of an integer */
+extern PyObject *float32, *float64, *complex128, *int64;
+extern PyObject *dtypes; /* all that tensors have */
+extern PyObject *array_class, *numpy_float, *numpy_integer;
+extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
+extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
+
+/* --- what ops infer (inference.c) --- */
+
+/* What follows from shapes, dtypes and parameters. The references are borrowed, from an object that owns them all. */
+typedef struct {
+    PyObject *shape, *dtype, *params, *key;
+    Py_hash_t hash; /* of the key */
+} Inference;
+
+int is_plain_tuple(PyObject *values);
+PyObject *inference_place(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
+PyObject *recall(OpObject *op, PyObject *place, Inference *inference);
+PyObject *infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key,
+                Py_hash_t of_key, PyObject *place, Inference *inference);
 
 /* --- making nodes (origins.c, interning.c, recording.c) --- */
 
 extern PyTypeObject OriginType;
 
 int check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted);
+PyObject *as_tuple(PyObject *const *items, Py_ssize_t count);
 int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);
 int find_line(PyObject *code, int lasti);
+NodeObject *make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key);
+PyObject *enter_first(NodeObject *node, Py_uhash_t hash);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
 PyObject *enter(PyObject *module, PyObject *object);
 PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
+/* Tensors with more elements are left to the general way: no product of sizes overflows. */
+#define MOST_ELEMENTS (1LL << 31)
+
+int same_numbers(PyObject *left, PyObject *right);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
+
+/* --- constants (constants.c) --- */
+
+/* What an array holds, read at one moment. It owns its parts. */
+typedef struct {
+    PyObject *dtype, *shape, *bytes;
+} Contents;
+
+int constants_start(void);
+int is_array(PyObject *object);
+int read_array(PyObject *array, Contents *contents);
+void release_contents(Contents *contents);
+PyObject *constant_of(const Contents *contents);
+PyObject *find_constant(PyObject *dtype, PyObject *shape, PyObject *content, PyObject *data);
+PyObject *find_integer(long long value);
+PyObject *operand_beside(PyObject *operand, NodeObject *beside);
+
+/* --- index expressions, updates, layout (indexing.c, selection.c, updates.c, layout.c) --- */
+
+/* With more items, or of tensors with more axes, an index is read in the general way. */
+#define MOST_ITEMS 16
+
+/* What an index selects: template, lengths and operands, and the shape of the result. It owns its parts. */
+typedef struct {
+    PyObject *index, *lengths, *at, *shape;
+    int covers; /* whether every element is selected, in order: then it is a reshape, or nothing at all */
+} Selection;
+
+extern PyTypeObject UpdateType, UpdaterType;
+extern PyObject *names_pick, *names_shape; /* of parameters */
+
+int indexing_start(void);
+int layout_start(void);
+int read_selection(PyObject *x, PyObject *index, Selection *selection);
+void release_selection(Selection *selection);
+PyObject *record_selection(PyObject *x, const Selection *selection);
+int has_arrays(PyObject *index);
 
 /* --- calls (calls.c) --- */
 
@@ -146,6 +212,7 @@ extern PyTypeObject MatcherType;
 
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
-    operator_methods[], place_methods[], indexing_methods[], matching_methods[];
+    operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
+    layout_methods[], matching_methods[];
 
 #endif

@@ -9,27 +9,37 @@ PyObject *is_internal;   /* whether a source file is one of ours, a dict that fi
 PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
 PyObject *with_sizes;    /* parameters as they are kept if some of them may hold symbolic sizes */
 PyObject *align;         /* operands that broadcast, and the shape they broadcast to */
-PyObject *scalar;        /* the constant for a number beside a dtype */
 PyObject *constant_op;
+PyObject *seed;          /* the contents of the 1 that a backward pass starts from */
 PyObject *leaf_ops;
 PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 PyObject *call_op;
 PyObject *projection_class; /* the class of tensors that are outputs of calls */
 PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
-PyObject *float64, *int64;
-PyObject *integer;      /* the constant of an integer */
+PyObject *float32, *float64, *complex128, *int64;
+PyObject *dtypes;       /* all that tensors have */
+PyObject *array_class;  /* NumPy's arrays: made of a shape, a dtype and bytes */
+PyObject *numpy_float;  /* NumPy's numbers that are Python floats, and are not weak */
+PyObject *numpy_integer; /* NumPy's integers, of 64 bits */
+PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
+PyObject *update_class;   /* the class of updates of elements */
+PyObject *general_update; /* makes one for any index */
 PyObject *plain_output; /* an output of a call that is one of its inputs, or a constant */
 
 static const struct {
     const char *name;
     PyObject **where;
 } given[] = {
-    {"tensor_class", &tensor_class}, {"no_params", &no_params}, {"is_internal", &is_internal},
-    {"origin", &origin_var},         {"with_sizes", &with_sizes}, {"align", &align},
-    {"scalar", &scalar},             {"constant", &constant_op}, {"float64", &float64},
-    {"call", &call_op},              {"projection", &projection_class}, {"lost", &lost},
-    {"plain_output", &plain_output}, {"int64", &int64},           {"integer", &integer},
-    {"leaves", &leaf_ops},           {"step", &step_class},   {"pending", &pending_class},
+    {"tensor_class", &tensor_class}, {"no_params", &no_params},     {"is_internal", &is_internal},
+    {"origin", &origin_var},         {"with_sizes", &with_sizes},   {"align", &align},
+    {"constant", &constant_op},      {"float64", &float64},         {"complex128", &complex128},
+    {"int64", &int64},               {"dtypes", &dtypes},           {"array_class", &array_class},
+    {"numpy_float", &numpy_float},   {"call", &call_op},            {"projection", &projection_class},
+    {"lost", &lost},                 {"plain_output", &plain_output}, {"leaves", &leaf_ops},
+    {"step", &step_class},           {"pending", &pending_class},   {"numpy_integer", &numpy_integer},
+    {"slice", &slice_op},            {"gather", &gather_op},        {"reshape", &reshape_op},
+    {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
+    {"general_update", &general_update}, {"float32", &float32},         {"seed", &seed},
     {NULL, NULL},
 };
 

@@ -12,34 +12,55 @@ check_count(const char *name, Py_ssize_t given, Py_ssize_t wanted)
     return 0;
 }
 
-/* Make the node of a recipe that is not alive, and enter it. Takes over the reference to `inputs`. */
 PyObject *
-make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key,
-             Py_uhash_t hash)
+as_tuple(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
+    }
+    return tuple;
+}
+
+/* Make a tensor at the current place of the user's program; nobody finds it yet. */
+NodeObject *
+make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key)
 {
     int lasti;
     PyObject *code = find_origin(&lasti);
     if (code == NULL) {
-        Py_DECREF(inputs);
         return NULL;
     }
-    NodeObject *node =
-        make_node((PyTypeObject *)tensor_class, (PyObject *)op, inputs, params, shape, dtype, key, code, lasti,
-                  NULL);
+    NodeObject *node = make_node((PyTypeObject *)tensor_class, (PyObject *)op, inputs, params, shape, dtype, key, code,
+                                 lasti, NULL);
     Py_DECREF(code);
-    Py_DECREF(inputs);
-    if (node == NULL) {
-        return NULL;
-    }
+    return node;
+}
+
+/* Enter a new node under its recipe, unless another stands there by now: Python code may have run since the table was
+   searched, to find the place, or because of a collection. Takes over the reference, and returns one. */
+PyObject *
+enter_first(NodeObject *node, Py_uhash_t hash)
+{
     node->hash = hash;
-    /* Python code may have run since the table was searched: to find the place, or because of a collection. */
+    PyObject *inputs = node->inputs;
     NodeObject *other =
-        table_find((PyObject *)op, &PyTuple_GET_ITEM(inputs, 0), PyTuple_GET_SIZE(inputs), key, hash);
+        table_find(node->op, &PyTuple_GET_ITEM(inputs, 0), PyTuple_GET_SIZE(inputs), node->key, hash);
     if (other != NULL || PyErr_Occurred() || table_insert(node) < 0) {
         Py_DECREF(node);
         return (PyObject *)other;
     }
     return (PyObject *)node;
+}
+
+/* Make the node of a recipe that is not alive, and enter it. Takes over the reference to `inputs`. */
+PyObject *
+make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key,
+             Py_uhash_t hash)
+{
+    NodeObject *node = make_here(op, inputs, params, shape, dtype, key);
+    Py_DECREF(inputs);
+    return node == NULL ? NULL : enter_first(node, hash);
 }
 
 /* Refuse what is no recipe: an op, and a tuple of inputs. */

@@ -1,4 +1,4 @@
-/* The four operators of arithmetic, with a short way for tensors and floats. */
+/* Elementwise ops of two operands, with a short way for tensors, numbers and arrays; the operators of arithmetic. */
 
 #include "core.h"
 
@@ -12,7 +12,7 @@ static const char *const operator_names[] = {"add", "subtract", "multiply", "div
 
 PyDoc_STRVAR(bind_operator_doc,
 "bind_operator(name, op, general, /)\n--\n\n"
-"Tell which op an operator of tensors records; ``general(left, right)`` is for operands other than tensors and floats.");
+"Tell which op an operator of tensors records; ``general(left, right)`` is for other operands than tensors, numbers and arrays.");
 
 static PyObject *
 bind_operator(PyObject *module, PyObject *args)
@@ -32,51 +32,50 @@ bind_operator(PyObject *module, PyObject *args)
     return PyErr_Format(PyExc_TypeError, "there is no operator %s", name);
 }
 
-/* Return the constant for a float beside a node. It is alive in all steps of a loop but the first. */
+/* Record an op of two operands of which one is a tensor. NULL, without an exception, where the general way has a say. */
 static PyObject *
-constant_beside(PyObject *number, NodeObject *beside)
+record_operands(OpObject *op, PyObject *left, PyObject *right)
 {
-    if (beside->dtype == float64 && PyFloat_AS_DOUBLE(number) != 0.0) {
-        PyObject *key = PyTuple_Pack(3, float64, empty, number);
-        Py_uhash_t hash;
-        if (key == NULL || hash_recipe(constant_op, NULL, 0, key, &hash) < 0) {
-            Py_XDECREF(key);
-            return NULL;
-        }
-        NodeObject *found = table_find(constant_op, NULL, 0, key, hash);
-        Py_DECREF(key);
-        if (found != NULL && found->value != NULL && found->value != Py_None) {
-            return (PyObject *)found;
-        }
-        Py_XDECREF(found);
-        if (found == NULL && PyErr_Occurred()) {
-            return NULL;
-        }
+    PyObject *beside = is_node(left) ? left : right;
+    PyObject *other = operand_beside(beside == left ? right : left, (NodeObject *)beside);
+    if (other == NULL) {
+        return NULL;
     }
-    return PyObject_CallFunctionObjArgs(scalar, number, beside->dtype, NULL);
+    PyObject *first = beside == left ? beside : other, *second = beside == left ? other : beside;
+    PyObject *node = record_two(op, (NodeObject *)first, (NodeObject *)second);
+    Py_DECREF(other);
+    return node;
 }
 
 static PyObject *
 operate(int which, PyObject *left, PyObject *right)
 {
-    OpObject *op = (OpObject *)operators[which].op;
-    if (is_node(left)) {
-        if (is_node(right)) {
-            return record_two(op, (NodeObject *)left, (NodeObject *)right);
-        }
-        if (PyFloat_CheckExact(right)) {
-            PyObject *number = constant_beside(right, (NodeObject *)left);
-            PyObject *node = number == NULL ? NULL : record_two(op, (NodeObject *)left, (NodeObject *)number);
-            Py_XDECREF(number);
-            return node;
-        }
-    } else if (PyFloat_CheckExact(left)) {
-        PyObject *number = constant_beside(left, (NodeObject *)right);
-        PyObject *node = number == NULL ? NULL : record_two(op, (NodeObject *)number, (NodeObject *)right);
-        Py_XDECREF(number);
+    PyObject *node = record_operands((OpObject *)operators[which].op, left, right);
+    if (node != NULL || PyErr_Occurred()) {
         return node;
     }
     return PyObject_CallFunctionObjArgs(operators[which].general, left, right, NULL);
+}
+
+PyDoc_STRVAR(record_beside_doc,
+"record_beside(op, x1, x2, /)\n--\n\n"
+"Return the node for an elementwise op of two operands: tensors, or a tensor and a number or an array. None where the\n"
+"general way has a say.");
+
+static PyObject *
+record_beside(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("record_beside", nargs, 3) < 0) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(args[0], &OpType)) {
+        return PyErr_Format(PyExc_TypeError, "expected an op, got %R", args[0]);
+    }
+    if (!is_node(args[1]) && !is_node(args[2])) {
+        Py_RETURN_NONE;
+    }
+    PyObject *node = record_operands((OpObject *)args[0], args[1], args[2]);
+    return node != NULL || PyErr_Occurred() ? node : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -126,7 +125,29 @@ PyTypeObject TensorType = {
     .tp_as_number = &tensor_numbers,
 };
 
+PyDoc_STRVAR(operands_doc,
+"operands(x1, x2, /)\n--\n\n"
+"Return two operands as tensors: tensors, or a tensor and a number or an array. None where the general way has a say.");
+
+static PyObject *
+operands(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("operands", nargs, 2) < 0) {
+        return NULL;
+    }
+    int which = is_node(args[0]) ? 0 : 1;
+    PyObject *other = is_node(args[which]) ? operand_beside(args[1 - which], (NodeObject *)args[which]) : NULL;
+    if (other == NULL) {
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
+    PyObject *both = which == 0 ? PyTuple_Pack(2, args[0], other) : PyTuple_Pack(2, other, args[1]);
+    Py_DECREF(other);
+    return both;
+}
+
 PyMethodDef operator_methods[] = {
     {"bind_operator", bind_operator, METH_VARARGS, bind_operator_doc},
+    {"operands", FAST(operands), METH_FASTCALL, operands_doc},
+    {"record_beside", FAST(record_beside), METH_FASTCALL, record_beside_doc},
     {NULL},
 };

@@ -4,6 +4,7 @@
 
 static PyMemberDef op_members[] = {
     {"canonical", T_OBJECT_EX, offsetof(OpObject, canonical), 0, NULL},
+    {"canonical_for", T_INT, offsetof(OpObject, canonical_for), 0, NULL},
     {"commuting", T_OBJECT_EX, offsetof(OpObject, commuting), 0, NULL},
     {"infer", T_OBJECT_EX, offsetof(OpObject, infer), 0, NULL},
     {"inferred", T_OBJECT_EX, offsetof(OpObject, inferred), 0, NULL},

@@ -2,6 +2,25 @@
 
 #include "core.h"
 
+static int
+is_seed(NodeObject *node)
+{
+    return node->op == constant_op && PyTuple_Check(node->key) && PyTuple_GET_SIZE(node->key) == 3 &&
+           PyTuple_GET_ITEM(node->key, 2) == seed;
+}
+
+/* Whether the inputs of an op are such that it may have a canonical form, beside what follows from shapes and parameters. */
+static int
+may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count)
+{
+    int found = op->canonical_for == FOR_ANY;
+    for (Py_ssize_t i = 0; !found && i < count; i++) {
+        NodeObject *input = (NodeObject *)inputs[i];
+        found = op->canonical_for == FOR_SEEDS ? is_seed(input) : input->op == (PyObject *)op;
+    }
+    return found;
+}
+
 /* Return the simpler node that has the same value, if the op knows one; NULL if not, or with an exception. */
 static PyObject *
 find_canonical(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
@@ -42,7 +61,7 @@ record_one(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
-    found = find_canonical(op, args + 1, 1, NULL);
+    found = may_simplify(op, args + 1, 1) ? find_canonical(op, args + 1, 1, NULL) : NULL;
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
@@ -60,7 +79,7 @@ record_one(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 /* Whether two shapes are the same, known sizes. Symbolic ones are left to `align`: they note who compares them. */
-static int
+int
 same_numbers(PyObject *left, PyObject *right)
 {
     if (!PyTuple_Check(left) || !PyTuple_Check(right) || PyTuple_GET_SIZE(left) != PyTuple_GET_SIZE(right)) {
@@ -73,6 +92,51 @@ same_numbers(PyObject *left, PyObject *right)
         }
     }
     return 1;
+}
+
+/* Shapes with more axes than this are left to `align`. */
+#define MOST_AXES 32
+
+/* Return the size that two sizes of an axis broadcast to; -1 where `align` has a say: symbols, and what does not fit. */
+static Py_ssize_t
+broadcast_size(PyObject *left, PyObject *right)
+{
+    if (!PyLong_CheckExact(left) || !PyLong_CheckExact(right)) {
+        return -1;
+    }
+    Py_ssize_t a = PyLong_AsSsize_t(left), b = PyLong_AsSsize_t(right);
+    PyErr_Clear(); /* more than there is memory for */
+    return a == b || b == 1 ? a : a == 1 ? b : -1;
+}
+
+/* Return the shape that two shapes of numbers broadcast to; NULL, without an exception, where `align` has a say. */
+static PyObject *
+broadcast_numbers(PyObject *left, PyObject *right)
+{
+    if (!PyTuple_Check(left) || !PyTuple_Check(right)) {
+        return NULL;
+    }
+    Py_ssize_t first = PyTuple_GET_SIZE(left), second = PyTuple_GET_SIZE(right);
+    Py_ssize_t rank = first > second ? first : second;
+    long long elements = 1;
+    PyObject *sizes[MOST_AXES], *one = PyLong_FromLong(1);
+    if (rank > MOST_AXES || one == NULL) {
+        Py_XDECREF(one);
+        return NULL;
+    }
+    for (Py_ssize_t axis = 0; axis < rank; axis++) {
+        PyObject *a = axis < rank - first ? one : PyTuple_GET_ITEM(left, axis - (rank - first));
+        PyObject *b = axis < rank - second ? one : PyTuple_GET_ITEM(right, axis - (rank - second));
+        Py_ssize_t size = broadcast_size(a, b);
+        if (size < 0 || size > MOST_ELEMENTS || (elements *= size) > MOST_ELEMENTS) {
+            Py_DECREF(one);
+            return NULL;
+        }
+        sizes[axis] = PyLong_AsSsize_t(a) == size ? a : b;
+    }
+    PyObject *shape = as_tuple(sizes, rank);
+    Py_DECREF(one);
+    return shape;
 }
 
 /* Record an op of two tensors whose shapes do not simply fit: `align` knows how they broadcast. */
@@ -93,6 +157,20 @@ record_aligned(OpObject *op, PyObject *x1, PyObject *x2, PyObject *dtype)
     return node;
 }
 
+/* Record an op of two tensors of different shapes, that are numbers if it is to be quick. */
+static PyObject *
+record_broadcast(OpObject *op, PyObject *const *operands, PyObject *dtype, Py_uhash_t hash)
+{
+    PyObject *shape = broadcast_numbers(((NodeObject *)operands[0])->shape, ((NodeObject *)operands[1])->shape);
+    if (shape == NULL) {
+        return PyErr_Occurred() ? NULL : record_aligned(op, operands[0], operands[1], dtype);
+    }
+    PyObject *inputs = PyTuple_Pack(2, operands[0], operands[1]);
+    PyObject *node = inputs == NULL ? NULL : make_entered(op, inputs, no_params, shape, dtype, empty, hash);
+    Py_DECREF(shape);
+    return node;
+}
+
 /* Record an op of two tensors whose result has a dtype. */
 static PyObject *
 record_with(OpObject *op, PyObject *const *operands, PyObject *dtype)
@@ -102,7 +180,7 @@ record_with(OpObject *op, PyObject *const *operands, PyObject *dtype)
         return NULL;
     }
     PyObject *found = (PyObject *)table_find((PyObject *)op, operands, 2, empty, hash);
-    if (found == NULL && !PyErr_Occurred()) {
+    if (found == NULL && !PyErr_Occurred() && may_simplify(op, operands, 2)) {
         found = find_canonical(op, operands, 2, NULL);
     }
     if (found != NULL || PyErr_Occurred()) {
@@ -113,7 +191,7 @@ record_with(OpObject *op, PyObject *const *operands, PyObject *dtype)
         if (shape == empty) {
             shape = other;
         } else if (!same_numbers(shape, other)) {
-            return record_aligned(op, operands[0], operands[1], dtype);
+            return record_broadcast(op, operands, dtype, hash);
         }
     }
     PyObject *inputs = PyTuple_Pack(2, operands[0], operands[1]);
@@ -175,15 +253,24 @@ intern(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         }
         return make_entered((OpObject *)args[0], Py_NewRef(args[1]), args[2], args[3], args[4], key, hash);
     }
-    int lasti;
-    PyObject *code = find_origin(&lasti);
-    if (code == NULL) {
-        return NULL;
+    return (PyObject *)make_here((OpObject *)args[0], args[1], args[2], args[3], args[4], key);
+}
+
+/* Record an op for which shape, dtype, parameters and key are remembered. */
+static PyObject *
+record_remembered(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, const Inference *known)
+{
+    Py_uhash_t hash = hash_inputs((PyObject *)op, inputs, count, known->key, known->hash);
+    PyObject *found = (PyObject *)table_find((PyObject *)op, inputs, count, known->key, hash);
+    if (found == NULL && !PyErr_Occurred() && may_simplify(op, inputs, count)) {
+        found = find_canonical(op, inputs, count, names);
     }
-    NodeObject *node = make_node((PyTypeObject *)tensor_class, args[0], args[1], args[2], args[3], args[4], key, code,
-                                 lasti, NULL);
-    Py_DECREF(code);
-    return (PyObject *)node;
+    if (found != NULL || PyErr_Occurred()) {
+        return found;
+    }
+    PyObject *operands = as_tuple(inputs, count);
+    return operands == NULL ? NULL
+                            : make_entered(op, operands, known->params, known->shape, known->dtype, known->key, hash);
 }
 
 /* Return the parameters of a call as pairs of a name and a value, in the order in which they were given. */
@@ -203,133 +290,31 @@ pair_up(PyObject *names, PyObject *const *values)
     return pairs;
 }
 
-/* Whether a value is a size, a word, or nothing: what can be kept in a key without keeping anything else alive. */
-static int
-is_plain(PyObject *value)
-{
-    return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBool_Check(value) || value == Py_None ||
-           Py_TYPE(Py_TYPE(value)) == Py_TYPE(Py_TYPE(float64)); /* a dtype */
-}
-
-static int
-is_plain_tuple(PyObject *values)
-{
-    if (!PyTuple_CheckExact(values)) {
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++) {
-        if (!is_plain(PyTuple_GET_ITEM(values, i))) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Return the parameters of a call as a node keeps them. */
+/* Record an op whose shape and dtype have to be asked for, and note them under `place`, unless that is None. */
 static PyObject *
-keep_params(OpObject *op, PyObject *names, PyObject *const *values)
+record_asked(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *place)
 {
-    if (names == NULL) {
-        return Py_NewRef(no_params);
-    }
-    PyObject *params = PyDict_New();
-    int plain = 1; /* no symbolic size is among them */
-    for (Py_ssize_t i = 0; params != NULL && i < PyTuple_GET_SIZE(names); i++) {
-        plain &= is_plain(values[i]) || is_plain_tuple(values[i]);
-        if (PyDict_SetItem(params, PyTuple_GET_ITEM(names, i), values[i]) < 0) {
-            Py_CLEAR(params);
-        }
-    }
-    if (params == NULL || plain || op->sized == NULL || PyObject_Size(op->sized) == 0) {
-        return params;
-    }
-    PyObject *kept = PyObject_CallFunctionObjArgs(with_sizes, params, op->sized, NULL);
-    Py_DECREF(params);
-    return kept;
-}
-
-/* What an op inferred is remembered for so many recipes. */
-#define MOST_INFERRED 1024
-
-/* Return shapes, dtypes and parameters, from which an op infers the shape and dtype of its result; None if sizes are
-   symbolic, or if a parameter is something else than sizes and words. */
-static PyObject *
-inference_key(PyObject *const *inputs, Py_ssize_t count, Py_ssize_t params)
-{
-    for (Py_ssize_t i = 0; i < params; i++) {
-        if (!is_plain(inputs[count + i]) && !is_plain_tuple(inputs[count + i])) {
-            Py_RETURN_NONE;
-        }
-    }
-    PyObject *key = PyTuple_New(2 * count + params);
-    for (Py_ssize_t i = 0; key != NULL && i < count; i++) {
-        NodeObject *input = (NodeObject *)inputs[i];
-        if (!is_plain_tuple(input->shape)) {
-            Py_DECREF(key);
-            Py_RETURN_NONE;
-        }
-        PyTuple_SET_ITEM(key, 2 * i, Py_NewRef(input->shape));
-        PyTuple_SET_ITEM(key, 2 * i + 1, Py_NewRef(input->dtype));
-    }
-    for (Py_ssize_t i = 0; key != NULL && i < params; i++) {
-        PyTuple_SET_ITEM(key, 2 * count + i, Py_NewRef(inputs[count + i]));
-    }
-    return key;
-}
-
-/* Return the shape and dtype that an op infers, a new reference; remembered where they follow from plain things. */
-static PyObject *
-infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
-{
-    PyObject *known = op->inferred, *key = NULL;
-    if (known != NULL && PyDict_CheckExact(known)) {
-        key = inference_key(inputs, count, names == NULL ? 0 : PyTuple_GET_SIZE(names));
-        PyObject *found = key == NULL || key == Py_None ? NULL : PyDict_GetItemWithError(known, key);
-        if (key == NULL || found != NULL || PyErr_Occurred()) {
-            Py_XDECREF(key);
-            return Py_XNewRef(found);
-        }
-    }
-    PyObject *inferred = PyObject_Vectorcall(op->infer, inputs, count, names);
-    if (inferred != NULL && key != NULL && key != Py_None && op->inferred == known) {
-        if (PyDict_GET_SIZE(known) >= MOST_INFERRED) {
-            PyDict_Clear(known);
-        }
-        if (PyDict_SetItem(known, key, inferred) < 0) {
-            Py_CLEAR(inferred);
-        }
-    }
-    Py_XDECREF(key);
-    return inferred;
-}
-
-/* Record an op that is not alive: in its canonical form, or with the shape and dtype that it infers. */
-static PyObject *
-record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key, Py_uhash_t hash)
-{
-    PyObject *found = find_canonical(op, inputs, count, names);
-    if (found != NULL || PyErr_Occurred()) {
-        return found;
-    }
-    PyObject *inferred = infer(op, inputs, count, names);
-    PyObject *shape, *dtype, *node = NULL;
-    if (inferred == NULL) {
+    PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
+    Py_hash_t of_key = key == NULL ? -1 : PyObject_Hash(key);
+    if (of_key == -1) {
+        Py_XDECREF(key);
         return NULL;
     }
-    if (PyTuple_Check(inferred) && PyArg_ParseTuple(inferred, "OO", &shape, &dtype)) {
-        PyObject *params = keep_params(op, names, inputs + count);
-        PyObject *operands = params == NULL ? NULL : PyTuple_New(count);
-        if (operands != NULL) {
-            for (Py_ssize_t i = 0; i < count; i++) {
-                PyTuple_SET_ITEM(operands, i, Py_NewRef(inputs[i]));
-            }
-            node = make_entered(op, operands, params, shape, dtype, key, hash);
-        }
-        Py_XDECREF(params);
-    } else if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_TypeError, "%R should infer a shape and a dtype, got %R", op, inferred);
+    Py_uhash_t hash = hash_inputs((PyObject *)op, inputs, count, key, of_key);
+    PyObject *node = (PyObject *)table_find((PyObject *)op, inputs, count, key, hash);
+    if (node == NULL && !PyErr_Occurred()) {
+        node = find_canonical(op, inputs, count, names);
     }
-    Py_DECREF(inferred);
+    if (node == NULL && !PyErr_Occurred()) {
+        Inference inference;
+        PyObject *owner = infer(op, inputs, count, names, key, of_key, place, &inference);
+        PyObject *operands = owner == NULL ? NULL : as_tuple(inputs, count);
+        if (operands != NULL) {
+            node = make_entered(op, operands, inference.params, inference.shape, inference.dtype, key, hash);
+        }
+        Py_XDECREF(owner);
+    }
+    Py_DECREF(key);
     return node;
 }
 
@@ -337,19 +322,19 @@ record_inferred(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObjec
 PyObject *
 record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
 {
-    PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
-    if (key == NULL) {
-        return NULL;
-    }
-    PyObject *node = NULL;
-    Py_uhash_t hash;
-    if (hash_recipe((PyObject *)op, inputs, count, key, &hash) == 0) {
-        node = (PyObject *)table_find((PyObject *)op, inputs, count, key, hash);
-        if (node == NULL && !PyErr_Occurred()) {
-            node = record_inferred(op, inputs, count, names, key, hash);
+    Inference known;
+    PyObject *owner = NULL, *node = NULL;
+    PyObject *place = inference_place(op, inputs, count, names);
+    if (place != NULL) {
+        owner = recall(op, place, &known);
+        if (owner != NULL) {
+            node = record_remembered(op, inputs, count, names, &known);
+        } else if (!PyErr_Occurred()) {
+            node = record_asked(op, inputs, count, names, place);
         }
     }
-    Py_DECREF(key);
+    Py_XDECREF(owner);
+    Py_XDECREF(place);
     return node;
 }
 

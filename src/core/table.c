@@ -86,8 +86,9 @@ mix(Py_uhash_t h)
     return h ^ (h >> 29);
 }
 
-int
-hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash)
+/* Return the hash of a recipe, given that of its key. */
+Py_uhash_t
+hash_inputs(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_hash_t of_key)
 {
     Py_uhash_t h = (Py_uhash_t)op >> 4;
     if (count == 2) {
@@ -99,13 +100,19 @@ hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *k
         }
     }
     if (key != empty) {
-        Py_hash_t of_key = PyObject_Hash(key);
-        if (of_key == -1) {
-            return -1;
-        }
         h = (h ^ (Py_uhash_t)of_key) * (Py_uhash_t)0x9E3779B97F4A7C15ULL;
     }
-    *hash = h ^ (h >> 32);
+    return h ^ (h >> 32);
+}
+
+int
+hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash)
+{
+    Py_hash_t of_key = key == empty ? 0 : PyObject_Hash(key);
+    if (of_key == -1) {
+        return -1;
+    }
+    *hash = hash_inputs(op, inputs, count, key, of_key);
     return 0;
 }
 

@@ -21,6 +21,7 @@ Place = tuple[CodeType, int]
 
 class OpBase:
     canonical: Callable[..., Tensor | None] | None
+    canonical_for: int
     commuting: frozenset[Any]
     infer: Callable[..., Any]
     inferred: dict[Any, Any] | None
@@ -93,6 +94,29 @@ class TensorBase(Node):
     def __truediv__(self, other: Any, /) -> Tensor: ...
     def __rtruediv__(self, other: Any, /) -> Tensor: ...
 
+class UpdateBase:
+    _tensor: Tensor
+    _base: Tensor
+    _index: tuple[Any, ...]
+    _lengths: Shape
+    _at: tuple[Tensor, ...]
+    _shape: Shape
+    def __init__(
+        self,
+        tensor: Tensor,
+        base: Tensor,
+        index: tuple[Any, ...],
+        lengths: Shape,
+        at: tuple[Tensor, ...],
+        shape: Shape,
+        /,
+    ) -> None: ...
+
+class UpdaterBase:
+    _tensor: Tensor
+    def __init__(self, tensor: Tensor, /) -> None: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+
 def bind(
     *,
     tensor_class: type[Node] = ...,
@@ -101,11 +125,23 @@ def bind(
     origin: ContextVar[Origin | None] = ...,
     with_sizes: Callable[..., Mapping[str, Any]] = ...,
     align: Callable[..., tuple[tuple[Tensor, ...], Shape]] = ...,
-    scalar: Callable[..., Tensor] = ...,
     constant: Op = ...,
+    seed: str = ...,
+    float32: np.dtype[Any] = ...,
     float64: np.dtype[Any] = ...,
+    complex128: np.dtype[Any] = ...,
     int64: np.dtype[Any] = ...,
-    integer: Callable[[int], Tensor] = ...,
+    dtypes: tuple[np.dtype[Any], ...] = ...,
+    array_class: type[np.ndarray[Any, Any]] = ...,
+    numpy_float: type[np.float64] = ...,
+    numpy_integer: type[np.int64] = ...,
+    slice: Op = ...,
+    gather: Op = ...,
+    reshape: Op = ...,
+    broadcast_to: Op = ...,
+    concat: Op = ...,
+    update_class: type[UpdateBase] = ...,
+    general_update: Callable[[Tensor, Any], UpdateBase] = ...,
     call: Op = ...,
     projection: type[Node] = ...,
     lost: Any = ...,
@@ -117,10 +153,20 @@ def bind(
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
 def are_known(*values: Any) -> bool: ...
-def are_positions(array: Any, size: int, /) -> bool: ...
-def pick_plain(op: Op, x: Node, index: Any, /) -> Tensor | None: ...
+def concat(arrays: Any, axis: Any, /) -> Tensor | None: ...
+def pick(x: Node, index: Any, /) -> Tensor | None: ...
 def plain_index(x: Node, index: Any, /) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[Tensor, ...]] | None: ...
+def constant(dtype: np.dtype[Any], shape: tuple[int, ...], content: object, data: bytes, /) -> Tensor: ...
+def constant_beside(value: Any, dtype: np.dtype[Any], /) -> Tensor | None: ...
 def record(op: Op, x1: Node, x2: Node, /) -> Tensor: ...
+def operands(x1: Any, x2: Any, /) -> tuple[Tensor, Tensor] | None: ...
+def reshape(x: Any, shape: Any, /) -> Tensor | None: ...
+def stack(arrays: Any, axis: Any, /) -> Tensor | None: ...
+def combine_at(op: Op, slice_op: Op, update: UpdateBase, values: Any, /) -> Tensor | None: ...
+def fitted(update: UpdateBase, values: Any, /) -> Tensor | None: ...
+def selected(update: UpdateBase, /) -> Tensor | None: ...
+def update_at(slice_op: Op, scatter_op: Op, update: UpdateBase, values: Any, /) -> Tensor | None: ...
+def record_beside(op: Op, x1: Any, x2: Any, /) -> Tensor | None: ...
 def record_one(op: Op, x: Node, /) -> Tensor: ...
 def find(op: Op, inputs: tuple[Node, ...], key: Any, /) -> Node | None: ...
 def intern(

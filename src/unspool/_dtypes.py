@@ -29,6 +29,7 @@ COMPLEX: Final = frozenset({COMPLEX64, COMPLEX128})
 INEXACT: Final = REAL | COMPLEX
 EXACT: Final = frozenset({BOOL, INT32, INT64})
 
+_BY_NAME: Final = {str(dtype): dtype for dtype in SUPPORTED}
 _REAL_OF: Final = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 _COMPLEX_OF: Final = {FLOAT32: COMPLEX64, FLOAT64: COMPLEX128}
 
@@ -37,6 +38,8 @@ def as_dtype(dtype: DTypeLike) -> DType:
     """Return the NumPy dtype meant, or raise `DTypeError` if unspool does not have it."""
     if isinstance(dtype, np.dtype) and dtype in SUPPORTED:
         return dtype
+    if type(dtype) is str and dtype in _BY_NAME:
+        return _BY_NAME[dtype]
     try:
         result = np.dtype(dtype)
     except TypeError as error:

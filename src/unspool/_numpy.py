@@ -93,6 +93,8 @@ _ON_VALUES = frozenset({"array2string", "array_equal", "array_equiv", "array_rep
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record what a ufunc, or one of its methods, was asked to do with tensors (``__array_ufunc__``)."""
+    if method == "__call__" and not kwargs:  # an operator between an array and a tensor
+        return _function_for(ufunc)(*inputs)
     name = ufunc.__name__
     out = kwargs.pop("out", None)
     if out is not None:
@@ -114,16 +116,22 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: di
 
 
 def _call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    name = ufunc.__name__
-    function = _counterpart("numpy", name)
-    if function is None or ufunc.nout > 1:
-        raise _unsupported(f"np.{name}")
+    name, function = ufunc.__name__, _function_for(ufunc)
     dtype = kwargs.pop("dtype", None)
     accepted = {key: value for key, value in kwargs.items() if key in _parameters(function)}
     _refuse_arguments(f"np.{name}", {key: value for key, value in kwargs.items() if key not in accepted})
     if dtype is not None:
         inputs = tuple(_cast(f"np.{name}", x, dtype) for x in as_operands(*inputs))
     return function(*inputs, **accepted)
+
+
+@lru_cache(maxsize=256)
+def _function_for(ufunc: np.ufunc) -> Callable[..., Any]:
+    """Return unspool's function for a ufunc."""
+    function = _counterpart("numpy", ufunc.__name__)
+    if function is None or ufunc.nout > 1:
+        raise _unsupported(f"np.{ufunc.__name__}")
+    return function
 
 
 def _cast(name: str, x: Any, dtype: Any) -> Any:

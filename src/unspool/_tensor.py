@@ -365,7 +365,7 @@ class Tensor(TensorBase):
     @property
     def T(self) -> Tensor:
         """The tensor with its axes in reverse order."""
-        return layout.permute_dims(self, tuple(range(self.ndim))[::-1])
+        return layout.reverse_axes(self)
 
     @property
     def mT(self) -> Tensor:

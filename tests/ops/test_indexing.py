@@ -16,6 +16,7 @@ from unspool._autodiff.forward import pushforward
 from unspool._autodiff.reverse import pullback
 from unspool._dims import bind
 from unspool._ops.indexing import parse
+from unspool._ops.indexing.selection import select
 from unspool._ops.leaf import CONSTANT
 
 MANY = settings(max_examples=300, deadline=None, derandomize=True)
@@ -209,38 +210,86 @@ def test_equal_selections_are_one_node() -> None:
     assert x[3:] is x[1:1]
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (0,), (3, 1), (4, 3), (1, 1), (2, 3, 4)], ids=str)
-def test_the_short_way_reads_integers_and_slices_as_the_general_way_does(shape: Any) -> None:
-    x, generator = us.zeros(shape), np.random.default_rng(len(shape))
-    bounds = [None, None, *range(-6, 7)]
-
-    def item() -> Any:
-        if generator.uniform() < 0.4:
-            return int(generator.integers(-6, 7))
-        start, stop = (bounds[i] for i in generator.integers(0, len(bounds), 2))
-        return slice(start, stop, [None, 1, 2, 3, -1, -2][generator.integers(0, 6)])
-
-    understood = 0
-    for _ in range(300):
-        index = tuple(item() for _ in range(generator.integers(0, len(shape) + 1)))
-        plain = _core.plain_index(x, index[0] if len(index) == 1 else index)
-        if plain is not None:
-            understood += 1
-            template = parse._Template()
-            for axis, part in enumerate(index):
-                template.add_plain(part, shape[axis], axis)
-            assert plain == template.finish()
-            np.testing.assert_array_equal(x[index].shape, np.zeros(shape)[index].shape)
-    assert understood > 50 or np.prod(shape) <= 1
+@given(accepted(advanced=True))
+@MANY
+def test_the_short_way_reads_an_index_as_the_general_way_does(case: Any) -> None:
+    shape, index = case
+    x = us.tensor(numbers(shape))
+    plain = _core.plain_index(x, index)
+    general = parse.parse_any(x, index)
+    assert plain is None or (general.base is x and plain == general.where)
+    assert x[index] is select(general)
+    assert x.at[index]._shape == general.shape == np.zeros(shape)[index].shape
 
 
 @pytest.mark.parametrize(
     "index",
-    [..., None, True, 1.0, np.int64(0), [0], (0, 0, 0), 2, -3, 10**30, slice(0, 1, 0), slice(np.int64(0), 1), ()],
+    [
+        *[
+            1,
+            -2,
+            np.int64(1),
+            slice(None),
+            slice(1, None),
+            slice(0, 2),
+            slice(None, None, -1),
+            (),
+            None,
+            ...,
+            [1, 0, 1],
+        ],
+        *[(0, slice(1, 3)), (..., 2), (None, 0, ..., None), (slice(None), None), (1, 2), (slice(0, 1), [2, 0])],
+        *[np.array([[1, 0], [0, 1]]), (np.array([1, 0]), np.array([2, 2])), (None, np.array([1]), slice(0, 2))],
+        *[(np.array([0]), None, 1), us.tensor(1), us.tensor([0, 1]), (slice(None), us.tensor([2]))],
+    ],
+    ids=str,
+)
+def test_the_short_way_reads_what_the_steps_of_loops_have(index: Any) -> None:
+    a = numbers((2, 3))
+    x = us.tensor(a)
+    general = parse.parse_any(x, index)
+    assert _core.plain_index(x, index) == general.where
+    assert x[index] is _core.pick(x, index) is select(general)
+    items = index if isinstance(index, tuple) else (index,)
+    expected = a[tuple(item.eval() if isinstance(item, us.Tensor) else item for item in items)]
+    np.testing.assert_array_equal(x[index].eval(), expected)
+    np.testing.assert_array_equal(x.at[index].get().eval(), expected)
+    assert x.at[index]._shape == expected.shape
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        *[
+            True,
+            1.0,
+            [],
+            [True],
+            [0, -1],
+            [2],
+            [[0]],
+            [0.5],
+            np.bool_(True),
+            np.int32(0),
+            np.array(0),
+            np.array([True]),
+        ],
+        *[np.array([-1]), np.array([2]), np.array([0], np.int32), us.constant([0]), us.tensor(np.int32(0)), "a"],
+        *[(0, 0, 0), 2, -3, 10**30, slice(0, 1, 0), slice(np.int64(0), 1), (..., 0, ...), ([0], ..., [0])],
+        *[(np.array([0, 1]), np.array([[0], [1]])), (0,) * 17],
+    ],
     ids=str,
 )
 def test_the_short_way_leaves_everything_else_to_the_general_way(index: Any) -> None:
-    assert _core.plain_index(us.zeros((2, 3)), index) is None
+    x = us.zeros((2, 3))
+    assert _core.plain_index(x, index) is None and _core.pick(x, index) is None
+
+
+def test_the_short_way_leaves_sizes_that_are_not_known_to_the_general_way() -> None:
+    n = us.dims("n")
+    assert _core.plain_index(us.placeholder((n, 3)), 0) is None
+    assert _core.plain_index(us.placeholder((3, n)), 0) is None
+    assert _core.plain_index(us.tensor([1.0, 2.0]), us.placeholder((n,), "int64")) is None
 
 
 def test_an_integer_tensor_as_an_index_is_the_same_op_as_an_integer() -> None:

@@ -16,7 +16,7 @@ from unspool import _graph
 from unspool._dims import Shape, Size, equal, is_concrete
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape
-from unspool._ops.op import SIZE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, SIZE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ ENSURE_SHAPE = register(
         jvp=(lambda t, out, x, *, shape: _moved(t, shape),),
         params={"shape": SIZE},
         canonical=_canonical_ensure_shape,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         renames=True,  # in a plan: what it checks was checked when the sizes were bound
     )

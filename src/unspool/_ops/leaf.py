@@ -7,7 +7,6 @@ copy.
 
 from __future__ import annotations
 
-from math import copysign
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size
-from unspool._dtypes import COMPLEX128, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
+from unspool._dtypes import COMPLEX128, FLOAT32, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.late import ops
 from unspool._ops.op import Op, register
@@ -41,7 +40,8 @@ PLACEHOLDER = _leaf_op("placeholder")
 
 LEAF_OPS = frozenset({TENSOR, CONSTANT, PLACEHOLDER})
 
-_core.bind(constant=CONSTANT, float64=FLOAT64, leaves=LEAF_OPS)
+_core.bind(constant=CONSTANT, leaves=LEAF_OPS, array_class=np.ndarray, numpy_float=np.float64, numpy_integer=np.int64)
+_core.bind(float32=FLOAT32, float64=FLOAT64, complex128=COMPLEX128, int64=INT64, dtypes=tuple(SUPPORTED))
 
 
 def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, copy: bool = True) -> Tensor:
@@ -88,9 +88,14 @@ def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     >>> us.constant([1.0, 2.0]) is us.constant([1.0, 2.0])
     True
     """
+    if dtype is not None and type(data) in (int, float):
+        found = _core.constant_beside(data, as_dtype(dtype))
+        if found is not None:
+            return found
     is_ready = dtype is None and type(data) is np.ndarray and data.dtype in SUPPORTED
     value = data if is_ready else _own(data, dtype, copy=False)
-    return _constant(value, (value.dtype, value.shape, _content_key(value)))
+    content = value.tobytes()
+    return _core.constant(value.dtype, value.shape, _number_in(value) if value.ndim == 0 else content, content)
 
 
 def _as_name(name: Any) -> str:
@@ -166,6 +171,8 @@ def holds_tensors(data: Any) -> bool:
 
 def as_operands(*values: Any) -> tuple[Tensor, ...]:
     """Return tensors for the operands of one op; Python scalars are weak and take the dtype of the others."""
+    if len(values) == 2 and (pair := _core.operands(*values)) is not None:
+        return pair
     strong = [v.dtype for v in values if isinstance(v, (Node, np.ndarray, np.generic))]
     if len(strong) < len(values) and any(isinstance(v, (list, tuple)) and holds_tensors(v) for v in values):
         return as_operands(*[as_tensor(v) if isinstance(v, (list, tuple)) else v for v in values])
@@ -179,63 +186,29 @@ def as_operands(*values: Any) -> tuple[Tensor, ...]:
 
 def scalar(value: complex, beside: np.dtype[Any]) -> Tensor:
     """Return the constant for a Python scalar that meets an operand of the given dtype."""
-    # The short way first: a float beside floats.
-    dtype = beside if beside is FLOAT64 and type(value) is float else scalar_dtype(beside, type(value))  # type: ignore[arg-type]
-    if dtype.kind != "c" and (value != 0 or copysign(1.0, value) > 0):  # type: ignore[arg-type]
-        content = value if value != 0 or dtype.kind == "i" else bytes(dtype.itemsize)
-        found = _graph.find(CONSTANT, (), (dtype, (), content))
-        if found is not None and found.value is not None:
-            return found  # type: ignore[return-value]
-    return constant(value, dtype)
+    found = _core.constant_beside(value, beside)
+    return constant(value, scalar_dtype(beside, type(value))) if found is None else found  # type: ignore[arg-type]
 
 
-def integer(value: int) -> Tensor:
-    """Return the constant for an integer: a position, the start of a slice."""
-    key = (INT64, (), value)
-    node: Any = _graph.find(CONSTANT, (), key)
-    if node is None:
-        node = _graph.intern(CONSTANT, (), NO_PARAMS, (), INT64, key)
-    if node.value is None:
-        # Made for the node: there is nothing to copy.
-        array = np.array(value, INT64)
-        array.setflags(write=False)
-        node.value = array
-    return node  # type: ignore[no-any-return]
-
-
-_core.bind(scalar=scalar, integer=integer, int64=INT64)
-
-
-def _content_key(value: np.ndarray[Any, Any]) -> object:
-    """Return what identifies a constant's value: the number itself, its bytes, or a digest of them."""
-    if value.ndim == 0 and value.dtype.kind != "c":
+def _number_in(value: np.ndarray[Any, Any]) -> object:
+    """Return what identifies the one element of a constant: the number itself, or its bytes."""
+    if value.dtype.kind != "c":
         number = value.item()
         # -0.0 equals 0.0 and NaN equals nothing: those go by their bits, as complex numbers do, which hold two of them.
         if number == number and (number != 0 or value.dtype.kind == "i"):
             return number
-    return identify(value.tobytes())
+    return value.tobytes()
 
 
 def identify(content: bytes) -> bytes:
-    """Return what stands for bytes in a key: themselves if they are few, else a digest."""
+    """Return what stands for bytes that nobody else keeps: themselves if they are few, else a digest."""
     if len(content) <= 64:
         return content
-    # Imported here: it loads a library for cryptography, and few programs have constants of this size.
+    # Imported here: it loads a library for cryptography, and few programs have literals of this size.
     import hashlib
 
     # Processors have instructions for this one.
     return hashlib.sha256(content, usedforsecurity=False).digest()
-
-
-def _constant(value: np.ndarray[Any, Any], key: tuple[Any, ...]) -> Tensor:
-    node: Any = _graph.find(CONSTANT, (), key)
-    if node is None:
-        node = _graph.intern(CONSTANT, (), NO_PARAMS, value.shape, value.dtype, key)
-    if node.value is None:
-        owned = value.copy()
-        owned.setflags(write=False)
-        node.value = owned
-    return node  # type: ignore[no-any-return]
 
 
 def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]:
@@ -290,6 +263,7 @@ def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
 
 # Stands in the key of a constant where others have their contents.
 _SEED = "seed"
+_core.bind(seed=_SEED)
 
 
 def unit_seed(dtype: np.dtype[Any]) -> Tensor:
@@ -298,7 +272,7 @@ def unit_seed(dtype: np.dtype[Any]) -> Tensor:
     It is a constant that no number of a user's is, so products with it can be left out without looking at a value: what
     a program is must not depend on whether one of its numbers is 1.
     """
-    return _constant(np.ones((), dtype), (dtype, (), _SEED))
+    return _core.constant(dtype, (), _SEED, np.ones((), dtype).tobytes())
 
 
 def is_seed(node: Node) -> bool:

@@ -56,6 +56,8 @@ POSITIONS = "positions"
 STRUCTURE = "structure"
 SIZE = "size"
 
+FOR_ANY, FOR_ITS_OWN, FOR_SEEDS = range(3)
+
 
 class JointRule:
     """A vjp that gives the contributions to all inputs in one go, for ops whose rule would repeat itself for each.
@@ -103,6 +105,9 @@ class Op(OpBase):
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
         ``None``. It follows from structure alone: it never looks at a value.
+    canonical_for : {FOR_ANY, FOR_ITS_OWN, FOR_SEEDS}
+        For which inputs ``canonical`` looks at more than shapes, dtypes and parameters: any; those that the op made
+        itself (a view of a view); the 1 that a backward pass starts from. A loop asks the last two once.
     multi : bool
         Whether the op has several outputs; ``infer`` then returns a sequence of pairs and the kernel a tuple.
     cheap : bool
@@ -127,7 +132,8 @@ class Op(OpBase):
         Whether its kernel is a user's, which may not give the same value each time.
     """
 
-    # `OpBase` has what recording looks at: canonical, commuting, infer, inferred, result_dtypes and sized.
+    # `OpBase` has what recording looks at: canonical, canonical_for, commuting, infer,
+    # inferred, result_dtypes and sized.
     __slots__ = (
         "cheap",
         "code",
@@ -161,6 +167,7 @@ class Op(OpBase):
         params: Mapping[str, str] | None = None,
         needs: tuple[str, ...] = (),
         canonical: Callable[..., Tensor | None] | None = None,
+        canonical_for: int = FOR_ANY,
         multi: bool = False,
         cheap: bool = False,
         renames: bool = False,
@@ -185,6 +192,7 @@ class Op(OpBase):
         self.needs = needs
         self.sized = tuple([parameter for parameter, kind in self.params.items() if kind == SIZE])
         self.canonical = canonical
+        self.canonical_for = canonical_for
         self.multi = multi
         self.cheap = cheap
         self.renames = renames

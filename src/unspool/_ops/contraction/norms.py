@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import INEXACT, inexact_dtype, promote, real_dtype
-from unspool._graph import Node, find, intern
+from unspool._graph import Node
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.contract import contract
 from unspool._ops.leaf import as_tensor
@@ -82,22 +82,10 @@ def _root(total: Tensor, order: float) -> Tensor:
 
 
 def norm2(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Record a 2-norm: `_graph.apply` written out, since it stands in almost every iteration."""
+    """Record a 2-norm."""
     if x.dtype not in INEXACT:
         x = elementwise.astype(x, inexact_dtype(x.dtype))
-    items, params = _norm2_params(axes, bool(keepdims))
-    found = find(NORM2, (x,), items)
-    if found is not None:
-        return found  # type: ignore[return-value]
-    shape, dtype = _infer(x, **params)
-    return intern(NORM2, (x,), params, shape, dtype, items)
-
-
-@lru_cache(maxsize=1024)
-def _norm2_params(axes: tuple[int, ...], keepdims: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the parameters of a 2-norm, as the intern table and as a node take them."""
-    params = {"axis": axes, "keepdims": keepdims}
-    return tuple(params.items()), params
+    return _graph.apply(NORM2, x, axis=axes, keepdims=bool(keepdims))
 
 
 def _infer(x: Node, *, axis: tuple[int, ...], keepdims: bool) -> tuple[Shape, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._dtypes import BOOL, COMPLEX, EXACT, REAL, SUPPORTED, promote
+from unspool._dtypes import BOOL, COMPLEX, EXACT, REAL, SUPPORTED, promote, scalar_dtype
 from unspool._graph import Node
 from unspool._ops.elementwise.absence import absent, mask, no_slope, scale, through_mask, unscale
 from unspool._ops.elementwise.build import binary, unary, unary_inexact
@@ -16,7 +16,7 @@ from unspool._ops.elementwise.conversion import astype
 from unspool._ops.elementwise.declare import Over, elementwise, real_only, ufunc_dtype
 from unspool._ops.late import ops
 from unspool._ops.leaf import CONSTANT, as_operands, as_tensor, is_seed
-from unspool._ops.op import INPUTS, OUTPUT, Op
+from unspool._ops.op import FOR_ITS_OWN, FOR_SEEDS, INPUTS, OUTPUT, Op
 from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ NEGATIVE: Op = elementwise(
     vjp=(_negated,),
     jvp=(_negated,),
     canonical=lambda x: x.inputs[0] if x.op is NEGATIVE else None,
+    canonical_for=FOR_ITS_OWN,
     exact=SUPPORTED,
 )
 
@@ -105,8 +106,6 @@ def positive(x: Any) -> Tensor:
 
 
 def _canonical_multiply(x1: Tensor, x2: Tensor) -> Tensor | None:
-    if x1.op is not CONSTANT and x2.op is not CONSTANT:  # nearly always, in the hot path of recording
-        return None
     # The 1 of a backward pass, and no 1 of a user's: a schedule that comes by 1.0 must not change a step's program. And
     # not for complex numbers: there (1 + 0j) * x makes NaN of an infinite part, and may turn the sign of a zero.
     if is_seed(x2) and x1.dtype not in COMPLEX and promote(x1.dtype, x2.dtype) == x1.dtype:
@@ -125,6 +124,7 @@ MULTIPLY: Op = elementwise(
     commuting=REAL | EXACT,
     exact=REAL | EXACT,
     canonical=_canonical_multiply,
+    canonical_for=FOR_SEEDS,
 )
 DIVIDE: Op = elementwise(
     "divide",
@@ -295,7 +295,7 @@ def power(x1: Any, x2: Any) -> Tensor:
     """
     if type(x2) in (int, float, complex) and x2 in (1, 2):
         base = as_tensor(x1)
-        if base.dtype != BOOL and as_operands(base, x2)[1].dtype == base.dtype:
+        if base.dtype != BOOL and scalar_dtype(base.dtype, type(x2)) == base.dtype:  # type: ignore[arg-type]
             return base if x2 == 1 else square(base)
     x1, x2 = as_operands(x1, x2)
     _refuse_negative_integer_power(x1, x2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
-from unspool._core import are_known, record, record_one
+from unspool._core import are_known, record, record_beside, record_one
 from unspool._dtypes import EXACT, FLOAT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import align
 from unspool._ops.elementwise.conversion import astype
-from unspool._ops.leaf import as_operands, as_tensor, scalar
+from unspool._ops.leaf import as_operands, as_tensor
 from unspool._ops.op import Op
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ def unary(op: Op, x: Any) -> Tensor:
 
 def binary(op: Op, x1: Any, x2: Any) -> Tensor:
     """Return the node for an elementwise op of two operands."""
-    if not (isinstance(x1, Node) and isinstance(x2, Node)):
-        x1, x2 = coerce(x1, x2)
-    return record(op, x1, x2)
+    found = record_beside(op, x1, x2)
+    return record(op, *coerce(x1, x2)) if found is None else found
 
 
 def nary(op: Op, *operands: Any, **params: Any) -> Tensor:
@@ -65,8 +64,4 @@ def as_inexact(x: Any) -> Tensor:
 
 def coerce(x1: Any, x2: Any) -> tuple[Node, Node]:
     """Return tensors for two operands that are not both tensors."""
-    if isinstance(x1, Node) and type(x2) in (float, int):
-        return x1, scalar(x2, x1.dtype)
-    if isinstance(x2, Node) and type(x1) in (float, int):
-        return scalar(x1, x2.dtype), x2
     return as_operands(x1, x2)  # type: ignore[return-value]

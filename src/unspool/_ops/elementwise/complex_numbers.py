@@ -19,7 +19,7 @@ from unspool._ops.elementwise.conversion import to_dtype
 from unspool._ops.elementwise.declare import elementwise
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor, constant
-from unspool._ops.op import Op
+from unspool._ops.op import FOR_ITS_OWN, Op
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -38,6 +38,7 @@ CONJ: Op = elementwise(
     vjp=(_conj_rule,),
     jvp=(_conj_rule,),
     canonical=lambda x: x.inputs[0] if x.op is CONJ else None,
+    canonical_for=FOR_ITS_OWN,
     exact=SUPPORTED,
 )
 

@@ -19,7 +19,7 @@ from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.elementwise.absence import fold_to_shape, scale, unscale
 from unspool._ops.late import ops
-from unspool._ops.op import Op, Rule, register
+from unspool._ops.op import FOR_ANY, Op, Rule, register
 from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def elementwise(
     commuting: frozenset[Any] = frozenset(),
     exact: frozenset[Any] = frozenset(),
     canonical: Callable[..., Any] | None = None,
+    canonical_for: int = FOR_ANY,
     view: bool = False,
     fresh: bool = False,
 ) -> Op:
@@ -73,6 +74,7 @@ def elementwise(
         jvp=None if jvp is None else tuple(None if r is None else _rebroadcast(r) for r in jvp),
         needs=needs,
         canonical=canonical,
+        canonical_for=canonical_for,
         cheap=True,
         view=view,
         fresh=fresh or isinstance(kernel, np.ufunc),

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._core import pick_plain
+from unspool import _core
 from unspool._dims import equal
 from unspool._dtypes import INT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.indexing.parse import ParsedIndex, parse_index
-from unspool._ops.indexing.selection import SLICE, select
+from unspool._ops.indexing.selection import select
 from unspool._ops.indexing.sorting import along
 from unspool._ops.indexing.template import check_range
-from unspool._ops.indexing.updates import IndexedUpdate
+from unspool._ops.indexing.updates import update_of
 from unspool._ops.layout import broadcast_to, normalize_axis, reshape
 from unspool._ops.leaf import CONSTANT, as_tensor, constant
 from unspool.errors import DTypeError, ShapeError
@@ -43,7 +43,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     >>> x[x > 2].eval()
     array([3., 4.])
     """
-    found = pick_plain(SLICE, x, index)
+    found = _core.pick(x, index)
     return select(parse_index(x, index)) if found is None else found
 
 
@@ -117,7 +117,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int) -> Tensor:
            [3., 9.]])
     """
     x = as_tensor(x)
-    return IndexedUpdate(x, _parse_along(x, _as_positions(indices), axis, stretch=False)).set(values)
+    return update_of(x, _parse_along(x, _as_positions(indices), axis, stretch=False)).set(values)
 
 
 def _parse_along(x: Tensor, indices: Tensor, axis: int, *, stretch: bool) -> ParsedIndex:

@@ -32,7 +32,7 @@ from unspool._ops.indexing.template import (
     out_of_range,
     sliced_shape,
 )
-from unspool._ops.leaf import CONSTANT, constant, integer
+from unspool._ops.leaf import CONSTANT, constant, scalar
 from unspool.errors import DTypeError, IndexRangeError, ShapeError
 
 if TYPE_CHECKING:
@@ -126,10 +126,11 @@ class _Part(NamedTuple):
 def parse_index(x: Tensor, index: Any) -> ParsedIndex:
     """Return what an index expression selects from a tensor, or raise what is wrong with it."""
     plain = _core.plain_index(x, index)
-    if plain is not None:
-        return ParsedIndex(x, Where(*plain))
-    if x.shape and _is_array(index):
-        return ParsedIndex(x, Where(("array",), (), (_index_tensor(index, x.shape[0], 0),)))
+    return parse_any(x, index) if plain is None else ParsedIndex(x, Where(*plain))
+
+
+def parse_any(x: Tensor, index: Any) -> ParsedIndex:
+    """Return the same without the short way of the core, which has no symbolic sizes, masks, lists and errors."""
     items = index if type(index) is tuple else (index,)
     template = _Template()
     parts = [_classify(item) for item in items]
@@ -157,13 +158,6 @@ def parse_index(x: Tensor, index: Any) -> ParsedIndex:
         for place, array in zip(arrays, _aligned([template.at[place] for place in arrays]), strict=True):
             template.at[place] = array
     return ParsedIndex(ensure_shape(x, tuple(sizes)), template.finish())
-
-
-def _is_array(index: Any) -> bool:
-    """Whether an index is one array of integers, as an array or as a tensor that stays part of the graph."""
-    if type(index) is np.ndarray:
-        return index.dtype is INT64 and index.ndim > 0
-    return isinstance(index, Node) and index.dtype is INT64 and bool(index.shape) and index.op is not CONSTANT
 
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -289,7 +283,7 @@ def _index_tensor(content: Any, size: Size, axis: int) -> Tensor:
     """Return the input for an index array; constants are checked, and counted from the left, where that is possible."""
     if isinstance(content, Node):
         return content  # type: ignore[return-value]
-    if isinstance(size, int) and not _core.are_positions(content, size):
+    if isinstance(size, int):
         check_range(content, axis, size)
         content = np.where(content < 0, content + size, content)
     return constant(content)
@@ -309,7 +303,7 @@ def _position(content: int | Dim | Tensor, size: Size, axis: int) -> Tensor:
 
 
 def _as_input(position: Size) -> Tensor:
-    return integer(position) if isinstance(position, int) else size_tensor(position, INT64)
+    return scalar(position, INT64) if isinstance(position, int) else size_tensor(position, INT64)
 
 
 def _aligned(arrays: list[Tensor]) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
+from unspool import _core, _graph
 from unspool._dims import Shape
 from unspool._dtypes import BOOL
 from unspool._graph import Node
@@ -186,6 +186,9 @@ GATHER = register(
         params={"index": STRUCTURE, "lengths": SIZE},
     )
 )
+
+
+_core.bind(slice=SLICE, gather=GATHER)
 
 
 def scatter_with(ufunc: Any, base: Any, values: Any, at: tuple[Any, ...], index: Flat, lengths: Lengths) -> Any:

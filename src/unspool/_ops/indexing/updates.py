@@ -8,17 +8,17 @@ was set goes to the value that stayed, that of a minimum or maximum in equal par
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unspool import _graph
+from unspool import _core, _graph
 from unspool._core import are_known
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._ops import elementwise
 from unspool._ops.elementwise import astype
-from unspool._ops.indexing.parse import ParsedIndex, parse_index
+from unspool._ops.indexing.parse import ParsedIndex, Where, parse_any
 from unspool._ops.indexing.repeated import multiply_repeatedly
 from unspool._ops.indexing.selection import select
 from unspool._ops.indexing.update_ops import SCATTER_ADD, SCATTER_MAX, SCATTER_MIN, SCATTER_SET, SLICE_ADD, SLICE_SET
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-class IndexUpdater:
+Rule: TypeAlias = "Callable[[ParsedIndex, Tensor], Tensor]"
+
+
+class IndexUpdater(_core.UpdaterBase):
     """What ``t.at`` is: index it to say which elements to update.
 
     Examples
@@ -41,16 +44,14 @@ class IndexUpdater:
     array([ 1., 20., 30.])
     """
 
-    __slots__ = ("_tensor",)
+    __slots__ = ()
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
+    if TYPE_CHECKING:
 
-    def __getitem__(self, index: Any) -> IndexedUpdate:
-        return IndexedUpdate(self._tensor, parse_index(self._tensor, index))
+        def __getitem__(self, index: Any, /) -> IndexedUpdate: ...
 
 
-class IndexedUpdate:
+class IndexedUpdate(_core.UpdateBase):
     """Updates of the elements that an index selects; every method returns a new tensor.
 
     Values broadcast to the shape of the selection and take the dtype of the tensor; those that do not fit (complex into
@@ -64,11 +65,11 @@ class IndexedUpdate:
     array([31.,  2.,  3.])
     """
 
-    __slots__ = ("_parsed", "_tensor")
+    __slots__ = ()
 
-    def __init__(self, tensor: Tensor, parsed: ParsedIndex) -> None:
-        self._tensor = tensor
-        self._parsed = parsed
+    @property
+    def _parsed(self) -> ParsedIndex:
+        return ParsedIndex(self._base, Where(self._index, self._lengths, self._at))
 
     def get(self) -> Tensor:
         """Return the selected elements: ``t[index]``.
@@ -79,7 +80,8 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[1:].get().eval()
         array([2., 3.])
         """
-        return select(self._parsed)
+        found = _core.selected(self)
+        return select(self._parsed) if found is None else found
 
     def set(self, values: Any) -> Tensor:
         """Replace the selected elements; of values for one element the last stays.
@@ -90,7 +92,8 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[[0, 0]].set([5.0, 6.0]).eval()
         array([6., 2., 3.])
         """
-        return self._update(set_at, values)
+        found = _core.update_at(SLICE_SET, SCATTER_SET, self, values)
+        return self._update(set_at, values) if found is None else found
 
     def add(self, values: Any) -> Tensor:
         """Add to the selected elements; values for one element add up.
@@ -101,7 +104,8 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[[0, 0]].add([5.0, 6.0]).eval()
         array([12.,  2.,  3.])
         """
-        return self._update(add_at, values)
+        found = _core.update_at(SLICE_ADD, SCATTER_ADD, self, values)
+        return self._update(add_at, values) if found is None else found
 
     def subtract(self, values: Any) -> Tensor:
         """Subtract from the selected elements; values for one element add up.
@@ -112,7 +116,7 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[1:].subtract(1.0).eval()
         array([1., 1., 2.])
         """
-        return self._update(lambda parsed, v: add_at(parsed, elementwise.negative(v)), values)
+        return self.add(elementwise.negative(self._fit(values)))
 
     def multiply(self, values: Any) -> Tensor:
         """Multiply the selected elements; values for one element all multiply it.
@@ -123,7 +127,7 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[[1, 1]].multiply([2.0, 3.0]).eval()
         array([ 1., 12.,  3.])
         """
-        return self._update(multiply_at, values)
+        return self._combine(elementwise.MULTIPLY, multiply_at, values)
 
     def divide(self, values: Any) -> Tensor:
         """Divide the selected elements; values for one element all divide it.
@@ -138,7 +142,7 @@ class IndexedUpdate:
         """
         if self._tensor.dtype not in INEXACT:
             raise DTypeError(f"division gives fractions, which do not fit a tensor of dtype {self._tensor.dtype}")
-        return self._update(_divide_at, values)
+        return self._combine(elementwise.DIVIDE, _divide_at, values)
 
     def min(self, values: Any) -> Tensor:
         """Take the smaller of the selected elements and the values.
@@ -149,7 +153,7 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[1:].min(2.5).eval()
         array([1. , 2. , 2.5])
         """
-        return self._extremum(SCATTER_MIN, elementwise.minimum, values)
+        return self._extremum(SCATTER_MIN, elementwise.MINIMUM, values)
 
     def max(self, values: Any) -> Tensor:
         """Take the larger of the selected elements and the values.
@@ -160,20 +164,41 @@ class IndexedUpdate:
         >>> us.tensor([1.0, 2.0, 3.0]).at[:2].max(1.5).eval()
         array([1.5, 2. , 3. ])
         """
-        return self._extremum(SCATTER_MAX, elementwise.maximum, values)
+        return self._extremum(SCATTER_MAX, elementwise.MAXIMUM, values)
 
-    def _extremum(self, op: Op, function: Callable[[Any, Any], Tensor], values: Any) -> Tensor:
+    def _extremum(self, scatter: Op, op: Op, values: Any) -> Tensor:
         if self._tensor.dtype in COMPLEX:
             raise DTypeError(f"there is no smaller or larger among numbers of dtype {self._tensor.dtype}")
-        return self._update(lambda parsed, v: _extremum_at(op, function, parsed, v), values)
+        return self._combine(op, lambda parsed, v: _extremum_at(scatter, op, parsed, v), values)
 
-    def _update(self, rule: Callable[[ParsedIndex, Tensor], Tensor], values: Any) -> Tensor:
+    def _combine(self, op: Op, rule: Rule, values: Any) -> Tensor:
+        """Put an op of elements and values in their place; the rule does that in general."""
+        found = _core.combine_at(op, SLICE_SET, self, values)
+        return self._update(rule, values) if found is None else found
+
+    def _fit(self, values: Any) -> Tensor:
+        found = _core.fitted(self, values)
+        return _fitted(values, self._base.dtype, self._shape) if found is None else found
+
+    def _update(self, rule: Rule, values: Any) -> Tensor:
         parsed = self._parsed
-        updated = rule(parsed, _fitted(values, parsed.base.dtype, parsed.shape))
+        updated = rule(parsed, self._fit(values))
         if parsed.base is self._tensor:
             return updated
         # A mask without axes gave the tensor one (see `parse`).
         return updated if len(updated.shape) == len(self._tensor.shape) else reshape(updated, self._tensor.shape)
+
+
+def update_of(tensor: Tensor, parsed: ParsedIndex) -> IndexedUpdate:
+    """Return the update of what a parsed index selects."""
+    return IndexedUpdate(tensor, parsed.base, *parsed.where, parsed.shape)
+
+
+def _general_update(tensor: Tensor, index: Any) -> IndexedUpdate:
+    return update_of(tensor, parse_any(tensor, index))
+
+
+_core.bind(update_class=IndexedUpdate, general_update=_general_update)
 
 
 def _fitted(values: Any, dtype: Any, shape: Shape) -> Tensor:
@@ -225,7 +250,7 @@ def _divide_at(parsed: ParsedIndex, values: Tensor) -> Tensor:
     return set_at(parsed, elementwise.divide(select(parsed), values))
 
 
-def _extremum_at(op: Op, function: Callable[[Any, Any], Tensor], parsed: ParsedIndex, values: Tensor) -> Tensor:
+def _extremum_at(scatter: Op, op: Op, parsed: ParsedIndex, values: Tensor) -> Tensor:
     if parsed.is_repetitive():
-        return _apply_at(op, parsed, values)
-    return set_at(parsed, function(select(parsed), values))
+        return _apply_at(scatter, parsed, values)
+    return set_at(parsed, elementwise.binary(op, select(parsed), values))

@@ -63,6 +63,7 @@ from unspool._ops.layout.reshaping import (
     rearrange,
     replaced,
     reshape,
+    reverse_axes,
 )
 from unspool._ops.layout.shifting import FLIP, ROLL, flip, fliplr, flipud, roll, rot90
 
@@ -118,6 +119,7 @@ __all__ = [
     "repeat",
     "replaced",
     "reshape",
+    "reverse_axes",
     "roll",
     "rot90",
     "split",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from unspool import _graph
 from unspool._dims import equal, product
 from unspool._ops.broadcasting import align, ensure_shape
 from unspool._ops.layout.reshaping import (
+    PERMUTE,
     Axis,
     broadcast_to,
     normalize_axes,
@@ -15,6 +18,7 @@ from unspool._ops.layout.reshaping import (
     permute_dims,
     replaced,
     reshape,
+    reverse_axes,
 )
 from unspool._ops.leaf import as_operands, as_tensor
 from unspool.errors import ArgumentError, ShapeError
@@ -37,7 +41,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
            [2, 4]])
     """
     x = as_tensor(x)
-    return permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes)
+    return reverse_axes(x) if axes is None else permute_dims(x, axes)
 
 
 def matrix_transpose(x: Any) -> Tensor:
@@ -52,7 +56,12 @@ def matrix_transpose(x: Any) -> Tensor:
     x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"matrix_transpose takes a tensor with at least 2 axes, got shape {x.shape}")
-    return swapaxes(x, -2, -1)
+    return _graph.apply(PERMUTE, x, axes=_last_two_swapped(x.ndim))
+
+
+@lru_cache(maxsize=64)
+def _last_two_swapped(rank: int) -> tuple[int, ...]:
+    return (*range(rank - 2), rank - 1, rank - 2)
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:

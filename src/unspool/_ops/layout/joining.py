@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
-from unspool._core import are_known
+from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size, equal, maximum, minimum
 from unspool._dtypes import promote
 from unspool._graph import Node
@@ -25,7 +24,7 @@ from unspool._ops.layout.axes import atleast_1d, atleast_2d, atleast_3d, ravel, 
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import RESHAPE, broadcast_to, normalize_axis, rearrange, replaced, reshape
 from unspool._ops.leaf import as_operands, as_tensor, constant
-from unspool._ops.op import SIZE, STRUCTURE, JointRule, Op, parts, register
+from unspool._ops.op import FOR_ITS_OWN, SIZE, STRUCTURE, JointRule, Op, parts, register
 from unspool.errors import ArgumentError, ShapeError, SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:
@@ -67,9 +66,13 @@ CONCAT = register(
         jvp=_concat_jvp,
         params={"axis": STRUCTURE},
         canonical=lambda *inputs, axis: inputs[0] if len(inputs) == 1 else None,
+        canonical_for=FOR_ITS_OWN,
         fresh=True,
     )
 )
+
+
+_core.bind(concat=CONCAT)
 
 
 def concat(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
@@ -88,8 +91,9 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
     >>> us.concat([[1, 2], [3]]).eval()
     array([1, 2, 3])
     """
-    if type(arrays) in (list, tuple) and arrays and are_known(*arrays) and axis is not None and arrays[0].shape:
-        return _graph.apply(CONCAT, *arrays, axis=normalize_axis(axis, arrays[0].ndim))
+    found = _core.concat(arrays, axis)
+    if found is not None:
+        return found
     tensors = _operands("concat", arrays)
     if axis is None:
         return _graph.apply(CONCAT, *map(ravel, tensors), axis=0)
@@ -149,14 +153,11 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Tensor:
     array([[1, 3],
            [2, 4]])
     """
-    tensors: Sequence[Tensor]
-    if type(arrays) in (list, tuple) and arrays and are_known(*arrays):
-        shape, tensors = arrays[0].shape, arrays
-        if any(x.shape != shape for x in tensors):
-            _common_shape("stack", [x.shape for x in tensors], None)
-    else:
-        tensors = _agreeing("stack", _operands("stack", arrays))
-        shape = tensors[0].shape
+    found = _core.stack(arrays, axis)
+    if found is not None:
+        return found
+    tensors = _agreeing("stack", _operands("stack", arrays))
+    shape = tensors[0].shape
     position = normalize_axis(axis, len(shape) + 1)
     wider = (*shape[:position], 1, *shape[position:])
     return _graph.apply(CONCAT, *[_graph.apply(RESHAPE, x, shape=wider) for x in tensors], axis=position)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
+from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size, equal, is_concrete, product
 from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.elementwise import MASK, fold_to_shape, mask
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape, as_tensor, constant
-from unspool._ops.op import SIZE, STRUCTURE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
@@ -43,10 +44,16 @@ def normalize_axis(axis: int, rank: int) -> int:
     return index % rank
 
 
+@lru_cache(maxsize=64)
+def all_axes(rank: int) -> tuple[int, ...]:
+    """Return all axes of a tensor."""
+    return tuple(range(rank))
+
+
 def normalize_axes(axis: Axis, rank: int) -> tuple[int, ...]:
     """Return sorted non-negative axes; ``None`` means all; duplicates raise `ShapeError`."""
     if axis is None:
-        return tuple(range(rank))
+        return all_axes(rank)
     if type(axis) is int:
         return (normalize_axis(axis, rank),)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -144,6 +151,7 @@ RESHAPE = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: reshape(inner, shape)),),
         params={"shape": SIZE},
         canonical=_canonical_reshape,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
     )
@@ -160,10 +168,10 @@ def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
     array([[1, 2],
            [3, 4]])
     """
-    if not isinstance(x, Node):
-        x = as_tensor(x)
-    if type(shape) is tuple and all(type(size) is int and size >= 0 for size in shape):
-        return _graph.apply(RESHAPE, x, shape=shape)
+    found = _core.reshape(x, shape)
+    if found is not None:
+        return found
+    x = as_tensor(x)
     sizes: list[Any] = list(shape) if isinstance(shape, (tuple, list)) else [shape]
     unknown = [axis for axis, size in enumerate(sizes) if not isinstance(size, Dim) and size == -1]
     if len(unknown) > 1:
@@ -198,6 +206,7 @@ PERMUTE = register(
         jvp=(lambda t, out, x, *, axes: rearrange(t, lambda inner: permute_dims(inner, axes)),),
         params={"axes": STRUCTURE},
         canonical=_canonical_permute,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
     )
@@ -220,6 +229,11 @@ def permute_dims(x: Any, axes: Sequence[int]) -> Tensor:
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"axes {axes} are not a permutation of the {x.ndim} axes of a tensor of shape {x.shape}")
     return _graph.apply(PERMUTE, x, axes=order)
+
+
+def reverse_axes(x: Tensor) -> Tensor:
+    """Return a tensor with its axes in reverse order."""
+    return _graph.apply(PERMUTE, x, axes=all_axes(len(x.shape))[::-1])
 
 
 def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -254,10 +268,14 @@ BROADCAST_TO = register(
         jvp=(lambda t, out, x, *, shape: rearrange(t, lambda inner: broadcast_to(inner, shape)),),
         params={"shape": SIZE},
         canonical=_canonical_broadcast,
+        canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
     )
 )
+
+
+_core.bind(reshape=RESHAPE, broadcast_to=BROADCAST_TO)
 
 
 def broadcast_to(x: Any, shape: Size | Sequence[Size]) -> Tensor:

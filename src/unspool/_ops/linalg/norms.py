@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from unspool._ops import elementwise, layout, reduction
@@ -58,8 +57,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> 
     array([0.6, 0.8])
     """
     x = as_tensor(x)
-    if axis is None and ord is None:
-        return norm2(x, _all_axes(len(x.shape)), keepdims)
+    if ord is None and (axis is None or type(axis) is int):
+        return norm2(x, layout.normalize_axes(axis, len(x.shape)), keepdims)
     axes = _axes(axis, x.ndim)
     if len(axes) == 1:
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
@@ -75,11 +74,6 @@ def _axes(axis: Axis, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     return tuple(axis) if isinstance(axis, Sequence) else (axis,)
-
-
-@lru_cache(maxsize=64)
-def _all_axes(rank: int) -> tuple[int, ...]:
-    return tuple(range(rank))
 
 
 def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

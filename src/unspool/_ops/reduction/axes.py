@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Axis = int | Sequence[int] | None
 
+_SMALL = frozenset({BOOL, INT32})
+
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     """Return a shape with some axes reduced away, or to size 1."""
@@ -27,7 +29,9 @@ def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
 
 def reduced_size(shape: Shape, axes: tuple[int, ...]) -> Size:
     """Return how many elements are reduced to one."""
-    return product(shape[axis] for axis in axes)
+    if len(axes) == 1:
+        return shape[axes[0]]
+    return product([shape[axis] for axis in axes])
 
 
 def expand_like(x: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -52,7 +56,7 @@ def selection(where: Any, like: Tensor) -> Tensor | None:
 
 def widened(x: Tensor) -> Tensor:
     """Return bools and small integers as int64, the type NumPy adds and multiplies them in."""
-    return elementwise.astype(x, INT64) if x.dtype in (BOOL, INT32) else x
+    return elementwise.astype(x, INT64) if x.dtype in _SMALL else x
 
 
 def refuse_complex(x: Node, function: str) -> None:

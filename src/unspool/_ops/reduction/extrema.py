@@ -16,7 +16,7 @@ from unspool._dtypes import BOOL, INT64, REAL, DType
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor, constant
-from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import (
     Axis,
     expand_like,
@@ -83,6 +83,7 @@ def _extremum_op(name: str, ufunc: np.ufunc, neutral: Any, beaten: Any) -> Op:
             params={"axis": STRUCTURE, "keepdims": STRUCTURE, "or_neutral": STRUCTURE},
             needs=(INPUTS, OUTPUT),
             canonical=lambda x, *, axis, keepdims, or_neutral: None if axis else x,
+            canonical_for=FOR_ITS_OWN,
             fresh=True,
         )
     )

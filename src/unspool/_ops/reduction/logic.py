@@ -10,7 +10,7 @@ from unspool import _graph
 from unspool._dtypes import BOOL
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import STRUCTURE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, reduced_shape, selection
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def _truth_op(name: str, kernel: Any) -> Op:
             kernel=lambda x, *, axis, keepdims: kernel(x, axis=axis, keepdims=keepdims),
             params={"axis": STRUCTURE, "keepdims": STRUCTURE},
             canonical=lambda x, *, axis, keepdims: None if axis or x.dtype != BOOL else x,
+            canonical_for=FOR_ITS_OWN,
             fresh=True,
         )
     )

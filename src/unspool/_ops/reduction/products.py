@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import INPUTS, STRUCTURE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, INPUTS, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, reduced_shape, reduced_size, selection, spread, widened
 from unspool._ops.reduction.recurrence import shift
 from unspool._ops.reduction.scan import cumprod
@@ -56,6 +56,7 @@ PROD = register(
         params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         needs=(INPUTS,),
         canonical=lambda x, *, axis, keepdims: None if axis else x,
+        canonical_for=FOR_ITS_OWN,
         fresh=True,
     )
 )

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from unspool import _graph
 from unspool._dims import Dim
-from unspool._dtypes import COMPLEX, INEXACT, DType, inexact_dtype, real_dtype
+from unspool._dtypes import COMPLEX, INEXACT, REAL, DType, inexact_dtype, real_dtype
 from unspool._ops import elementwise, layout
 from unspool._ops.creation import size_tensor
 from unspool._ops.leaf import as_tensor, scalar
 from unspool._ops.reduction.axes import Axis, reduced_size, selection
-from unspool._ops.reduction.sums import sum
+from unspool._ops.reduction.sums import SUM, sum
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ def mean(
     x = as_tensor(x)
     if dtype is not None or x.dtype not in INEXACT:
         x = elementwise.astype(x, inexact_dtype(x.dtype) if dtype is None else dtype)
+    if where is None and x.dtype in REAL:
+        axes = layout.normalize_axes(axis, len(x.shape))
+        size = reduced_size(x.shape, axes)
+        if type(size) is int:
+            return _graph.apply(SUM, x, axis=axes, keepdims=bool(keepdims)) / size
     total = sum(x, axis=axis, keepdims=keepdims, where=where)
     # An integer dtype that was asked for averages in float64, as division of integers does.
     return total / _count(x, axis, keepdims, where, real_dtype(inexact_dtype(total.dtype)))
@@ -144,8 +150,8 @@ def _squared_modulus(x: Tensor) -> Tensor:
 
 def _count(x: Tensor, axis: Axis, keepdims: bool, where: Any, dtype: DType, removed: float = 0) -> Tensor:
     """Return how many elements are reduced to one, minus the correction but at least 0, as a number to divide by."""
-    axes = layout.normalize_axes(axis, x.ndim)
-    keep = selection(where, x)
+    axes = layout.normalize_axes(axis, len(x.shape))
+    keep = None if where is None else selection(where, x)
     if keep is not None:
         count = elementwise.astype(sum(keep, axis=axes, keepdims=keepdims), dtype)
     else:

@@ -12,7 +12,7 @@ from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor
-from unspool._ops.op import STRUCTURE, Op, register
+from unspool._ops.op import FOR_ITS_OWN, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, reduced_shape, selection, spread, widened
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ SUM = register(
         jvp=(lambda t, out, x, *, axis, keepdims: sum(t, axis=axis, keepdims=keepdims),),
         params={"axis": STRUCTURE, "keepdims": STRUCTURE},
         canonical=lambda x, *, axis, keepdims: None if axis else x,
+        canonical_for=FOR_ITS_OWN,
         fresh=True,
     )
 )
