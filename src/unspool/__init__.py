@@ -261,7 +261,7 @@ from unspool._tensor import (
 )
 
 if TYPE_CHECKING:
-    from unspool import checkpoint, debug, linalg, networks, random, testing
+    from unspool import checkpoint, debug, fft, linalg, networks, random, testing
     from unspool._autodiff.check import (
         check_grad,
     )
@@ -454,6 +454,7 @@ __all__ = [
     "expm1",
     "extract",
     "eye",
+    "fft",
     "fixed_point",
     "flatnonzero",
     "flatten",
@@ -618,7 +619,7 @@ __all__ = [
 
 # Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
 # is asked for: what stands above for type checkers stands here for Python.
-_NAMESPACES = ("checkpoint", "debug", "linalg", "networks", "random", "testing")
+_NAMESPACES = ("checkpoint", "debug", "fft", "linalg", "networks", "random", "testing")
 _HOMES = {
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",

@@ -16,12 +16,10 @@ from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, expand_like, reduced_shape, spread
-from unspool._ops.reduction.logic import any
+from unspool._ops.reduction.rows import through_rows
 from unspool._ops.reduction.sums import sum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from unspool._tensor import Tensor
 
 
@@ -98,15 +96,6 @@ def _log_softmax_kernel(x: Any, *, axis: tuple[int, ...]) -> Any:
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
-def _through_rows(ct: Tensor, axis: tuple[int, ...], function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a linear function that mixes each row to a cotangent; a row is absent if all its elements are."""
-    result = function(ct)
-    if ct.op is not elementwise.MASK:
-        return result
-    keep = layout.broadcast_to(ct.inputs[1], ct.shape)
-    return elementwise.mask(result, layout.broadcast_to(any(keep, axis=axis, keepdims=True), ct.shape))
-
-
 def _softmax_vjp(ct: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...]) -> Tensor:
     shares = elementwise.conj(out)
 
@@ -114,7 +103,7 @@ def _softmax_vjp(ct: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...]) -
         weighted = elementwise.scale(inner, shares)
         return weighted - shares * sum(weighted, axis=axis, keepdims=True)
 
-    return _through_rows(ct, axis, function)
+    return through_rows(ct, axis, function)
 
 
 def _softmax_jvp(t: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...]) -> Tensor:
@@ -153,7 +142,7 @@ def softmax(x: Any, axis: Axis = None) -> Tensor:
 
 def _log_softmax_vjp(ct: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...]) -> Tensor:
     shares = elementwise.conj(elementwise.exp(out))
-    return _through_rows(ct, axis, lambda inner: inner - shares * sum(inner, axis=axis, keepdims=True))
+    return through_rows(ct, axis, lambda inner: inner - shares * sum(inner, axis=axis, keepdims=True))
 
 
 LOG_SOFTMAX = register(

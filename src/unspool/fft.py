@@ -1,0 +1,457 @@
+"""Discrete Fourier transforms, under the names of ``numpy.fft`` and of the array API's extension.
+
+Every transform has derivatives of every order in both modes, by its own adjoint. Sizes may be symbolic. Single
+precision stays single.
+
+Examples
+--------
+>>> import numpy as np
+>>> import unspool as us
+>>> x = us.tensor([1.0, 0.0, 0.0, 0.0])
+>>> us.fft.rfft(x).eval()
+array([1.+0.j, 1.+0.j, 1.+0.j])
+>>> power = us.sum(us.abs(us.fft.fft(x)) ** 2)
+>>> np.round(power.grad(x).eval(), 12)  # by Parseval's theorem, the derivative of 4 * sum(x ** 2)
+array([8., 0., 0., 0.])
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import DTypeLike
+
+from unspool._dims import Dim, Size, equal, minimum
+from unspool._dtypes import COMPLEX, REAL, as_dtype, complex_dtype, inexact_dtype
+from unspool._ops import elementwise, fourier, layout
+from unspool._ops.layout.cropping import crop_axis, zero_pad
+from unspool._ops.layout.reshaping import Axis, normalize_axes, normalize_axis, replaced
+from unspool._ops.leaf import as_tensor
+from unspool.errors import ArgumentError, DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+Sizes = Sequence[Size] | None
+
+
+# --- along one axis --------------------------------------------------------------------------------------------------
+
+
+def fft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Transform along one axis: ``sum(x[j] * exp(-2j * pi * j * k / n))`` for each k.
+
+    Parameters
+    ----------
+    x : array_like
+        Real or complex numbers.
+    n : int or Dim, optional
+        How many numbers to transform: the axis is cut, or padded with zeros. By default all.
+    axis : int
+        Along which axis.
+    norm : {"backward", "ortho", "forward"}, optional
+        Which direction is divided by n: the way back, which is the default, or this one. ``"ortho"`` divides both by
+        the root of n.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.fft([1.0, 0.0, 0.0]).eval()
+    array([1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    return _complex(x, n, axis, norm, inverse=False)
+
+
+def ifft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Undo `fft`, with the same arguments.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.ifft([3.0, 0.0, 0.0]).eval()
+    array([1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    return _complex(x, n, axis, norm, inverse=True)
+
+
+def rfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Transform real numbers along one axis: the first n//2 + 1 terms of `fft`, which determine the others.
+
+    Parameters
+    ----------
+    x : array_like
+        Real numbers.
+    n, axis, norm
+        As in `fft`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.rfft([1.0, 2.0, 3.0, 2.0]).eval()
+    array([ 8.+0.j, -2.+0.j,  0.+0.j])
+    """
+    x, along = _operand(x, axis)
+    if x.dtype in COMPLEX:
+        raise DTypeError(f"rfft takes real numbers, got {x.dtype}; fft takes complex ones")
+    return fourier.half_spectrum(_resized(x, along, n), along, _norm(norm))
+
+
+def irfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Undo `rfft`: the n real numbers whose transform begins with these terms.
+
+    Parameters
+    ----------
+    x : array_like
+        The terms of non-negative frequency. The imaginary part of the first is not looked at, and neither is that of
+        the last if n is even.
+    n : int or Dim, optional
+        How many numbers there were, by default ``2 * (m - 1)`` for m terms. An odd n has to be given.
+    axis, norm
+        As in `fft`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.irfft([8.0, -2.0, 0.0]).eval()
+    array([1., 2., 3., 2.])
+    """
+    x, along = _operand(x, axis)
+    size = 2 * (x.shape[along] - 1) if n is None else _positive(n)
+    if equal(size, 0) is True:
+        raise ShapeError("one term stands for no numbers or for one; irfft(x, n=1) says that one is meant")
+    x = elementwise.astype(x, complex_dtype(x.dtype))
+    return fourier.from_half_spectrum(_resized(x, along, size // 2 + 1), along, size, _norm(norm))
+
+
+def hfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Transform numbers whose other half is their conjugate, and of which the first half is given; the result is real.
+
+    Parameters
+    ----------
+    x : array_like
+        The first half, with both ends.
+    n : int or Dim, optional
+        How many numbers there are, by default ``2 * (m - 1)`` for m given ones.
+    axis, norm
+        As in `fft`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.hfft([1.0, 2.0, 3.0]).eval()
+    array([ 8., -2.,  0., -2.])
+    """
+    return irfft(elementwise.conj(x), n, axis, fourier.SAME_SCALE[_norm(norm)])
+
+
+def ihfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Undo `hfft`, with the arguments of `rfft`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.ihfft([8.0, -2.0, 0.0, -2.0]).eval()
+    array([1.-0.j, 2.-0.j, 3.-0.j])
+    """
+    return elementwise.conj(rfft(x, n, axis, fourier.SAME_SCALE[_norm(norm)]))
+
+
+# --- along several axes ----------------------------------------------------------------------------------------------
+
+
+def fftn(x: Any, s: Sizes = None, axes: Axis = None, norm: str | None = None) -> Tensor:
+    """Transform along several axes.
+
+    Parameters
+    ----------
+    x : array_like
+        Real or complex numbers.
+    s : sequence of int or Dim, optional
+        How many numbers to transform along each axis, -1 for all there are. By default all.
+    axes : sequence of int, optional
+        Along which axes: by default the last ``len(s)``, or all. One that is named twice is transformed twice.
+    norm : {"backward", "ortho", "forward"}, optional
+        As in `fft`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.fftn([[1.0, 0.0], [0.0, 0.0]]).eval()
+    array([[1.+0.j, 1.+0.j],
+           [1.+0.j, 1.+0.j]])
+    """
+    return _each(fft, x, s, axes, norm)
+
+
+def ifftn(x: Any, s: Sizes = None, axes: Axis = None, norm: str | None = None) -> Tensor:
+    """Undo `fftn`, with the same arguments.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.ifftn([[4.0, 0.0], [0.0, 0.0]]).eval()
+    array([[1.+0.j, 1.+0.j],
+           [1.+0.j, 1.+0.j]])
+    """
+    return _each(ifft, x, s, axes, norm)
+
+
+def rfftn(x: Any, s: Sizes = None, axes: Axis = None, norm: str | None = None) -> Tensor:
+    """Transform real numbers along several axes; the last of these has only the terms of non-negative frequency.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.rfftn([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]).eval()
+    array([[1.+0.j, 1.+0.j],
+           [1.+0.j, 1.+0.j]])
+    """
+    x = as_tensor(x)
+    sizes, along = _sizes_and_axes(x, s, axes, "rfftn")
+    return _each(fft, rfft(x, sizes[-1], along[-1], norm), sizes[:-1], along[:-1], norm)
+
+
+def irfftn(x: Any, s: Sizes = None, axes: Axis = None, norm: str | None = None) -> Tensor:
+    """Undo `rfftn`; if the last size was odd, it has to be given.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.irfftn([[6.0, 0.0], [0.0, 0.0]], (2, 3)).eval()
+    array([[1., 1., 1.],
+           [1., 1., 1.]])
+    """
+    x = as_tensor(x)
+    sizes, along = _sizes_and_axes(x, s, axes, "irfftn")
+    return irfft(_each(ifft, x, sizes[:-1], along[:-1], norm), sizes[-1], along[-1], norm)
+
+
+def fft2(x: Any, s: Sizes = None, axes: Axis = (-2, -1), norm: str | None = None) -> Tensor:
+    """Transform along two axes, by default the last; see `fftn`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.fft2([[1.0, 0.0], [0.0, 0.0]]).eval()
+    array([[1.+0.j, 1.+0.j],
+           [1.+0.j, 1.+0.j]])
+    """
+    return fftn(x, s, axes, norm)
+
+
+def ifft2(x: Any, s: Sizes = None, axes: Axis = (-2, -1), norm: str | None = None) -> Tensor:
+    """Undo `fft2`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.ifft2([[4.0, 0.0], [0.0, 0.0]]).eval()
+    array([[1.+0.j, 1.+0.j],
+           [1.+0.j, 1.+0.j]])
+    """
+    return ifftn(x, s, axes, norm)
+
+
+def rfft2(x: Any, s: Sizes = None, axes: Axis = (-2, -1), norm: str | None = None) -> Tensor:
+    """Transform real numbers along two axes, by default the last; see `rfftn`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.rfft2([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]).shape
+    (2, 2)
+    """
+    return rfftn(x, s, axes, norm)
+
+
+def irfft2(x: Any, s: Sizes = None, axes: Axis = (-2, -1), norm: str | None = None) -> Tensor:
+    """Undo `rfft2`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.irfft2([[4.0, 0.0], [0.0, 0.0]]).eval()
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    return irfftn(x, s, axes, norm)
+
+
+# --- frequencies -----------------------------------------------------------------------------------------------------
+
+
+def fftfreq(n: Size, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Tensor:
+    """Return the frequencies that the terms of `fft` belong to.
+
+    Parameters
+    ----------
+    n : int or Dim
+        How many numbers are transformed.
+    d : array_like
+        The distance of two samples. The result is differentiable in it.
+    dtype : dtype_like, optional
+        A floating-point data type, by default that of ``d``.
+    device : {"cpu"}, optional
+        There is one.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.fftfreq(4, 0.5).eval()
+    array([ 0. ,  0.5, -1. , -0.5])
+    """
+    return _frequencies(n, d, dtype, device, half=False)
+
+
+def rfftfreq(n: Size, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Tensor:
+    """Return the frequencies that the terms of `rfft` belong to, with the arguments of `fftfreq`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.rfftfreq(4, 0.5).eval()
+    array([0. , 0.5, 1. ])
+    """
+    return _frequencies(n, d, dtype, device, half=True)
+
+
+def fftshift(x: Any, axes: Axis = None) -> Tensor:
+    """Move the term of frequency 0 to the middle, along axes (all by default).
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.fftshift(us.fft.fftfreq(4)).eval()
+    array([-0.5 , -0.25,  0.  ,  0.25])
+    """
+    return _rotated(x, axes, lambda size: size // 2)
+
+
+def ifftshift(x: Any, axes: Axis = None) -> Tensor:
+    """Undo `fftshift`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.ifftshift([-1, 0, 1]).eval()
+    array([ 0,  1, -1])
+    """
+    return _rotated(x, axes, lambda size: size - size // 2)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _complex(x: Any, n: Size | None, axis: int, norm: str | None, *, inverse: bool) -> Tensor:
+    x, along = _operand(x, axis)
+    return fourier.transform(_resized(x, along, n), along, _norm(norm), inverse=inverse)
+
+
+def _operand(x: Any, axis: int) -> tuple[Tensor, int]:
+    x = as_tensor(x)
+    return elementwise.astype(x, inexact_dtype(x.dtype)), normalize_axis(axis, x.ndim)
+
+
+def _norm(norm: str | None) -> str:
+    if norm is None:
+        return fourier.BACKWARD
+    if norm not in fourier.SAME_SCALE:
+        raise ArgumentError(f"norm is one of {', '.join(fourier.SAME_SCALE)}; got {norm!r}")
+    return norm
+
+
+def _positive(n: Size) -> Size:
+    try:
+        size = n if isinstance(n, Dim) else operator.index(n)
+    except TypeError:
+        raise ShapeError(f"the number of elements to transform is an integer, got {n!r}") from None
+    if isinstance(size, int) and size < 1:
+        raise ShapeError(f"a transform is of at least one number, got n={size}")
+    return size
+
+
+def _resized(x: Tensor, axis: int, n: Size | None) -> Tensor:
+    """Return the first n elements along an axis, with zeros after them where there are fewer."""
+    size = x.shape[axis]
+    wanted = size if n is None else _positive(n)
+    if equal(wanted, 0) is True:
+        raise ShapeError(f"a transform is of at least one number, but axis {axis} of shape {x.shape} has none")
+    kept = minimum(size, wanted)
+    nothing = (0,) * x.ndim
+    return zero_pad(crop_axis(x, axis, 0, kept), nothing, replaced(nothing, axis, wanted - kept))
+
+
+def _sizes_and_axes(x: Tensor, s: Sizes, axes: Axis, function: str) -> tuple[list[Size], list[int]]:
+    """Return one size and one axis for each transform to make; all sizes are those before the first one."""
+    if axes is None:
+        count = x.ndim if s is None else len(s)
+        if count > x.ndim:
+            raise ShapeError(f"{function} of a tensor with {x.ndim} axes got {count} sizes")
+        along = list(range(x.ndim - count, x.ndim))
+    else:
+        along = [normalize_axis(axis, x.ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+    given = [-1] * len(along) if s is None else list(s)
+    if len(given) != len(along):
+        raise ShapeError(f"{function} takes one size for each axis, got s={s} and axes={axes}")
+    if not along and function != "fftn":
+        raise ShapeError(f"{function} needs at least one axis")
+    is_whole = [not isinstance(n, Dim) and n == -1 for n in given]
+    sizes = [x.shape[axis] if whole else n for n, axis, whole in zip(given, along, is_whole, strict=True)]
+    if s is None and function == "irfftn":
+        sizes[-1] = 2 * (sizes[-1] - 1)
+    return sizes, along
+
+
+def _each(function: Callable[..., Tensor], x: Any, s: Any, axes: Any, norm: str | None) -> Tensor:
+    """Apply a transform of one axis to several, the last first."""
+    result = as_tensor(x)
+    _norm(norm)
+    for n, axis in reversed(list(zip(*_sizes_and_axes(result, s, axes, "fftn"), strict=True))):
+        result = function(result, n, axis, norm)
+    return result
+
+
+def _frequencies(n: Size, d: Any, dtype: DTypeLike | None, device: Any, *, half: bool) -> Tensor:
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"tensors are on the device 'cpu', got device={device!r}")
+    spacing = as_tensor(d)
+    wanted = inexact_dtype(spacing.dtype) if dtype is None else as_dtype(dtype)
+    if wanted not in REAL or spacing.shape:
+        raise DTypeError(f"frequencies are real numbers over one spacing, got d of shape {spacing.shape} and {wanted}")
+    return fourier.frequencies(elementwise.astype(spacing, wanted), _positive(n), half=half)
+
+
+def _rotated(x: Any, axes: Axis, shift: Callable[[Size], Size]) -> Tensor:
+    result = as_tensor(x)
+    for axis in normalize_axes(axes, result.ndim):
+        size = result.shape[axis]
+        moved = shift(size)
+        if isinstance(moved, int):
+            result = layout.roll(result, moved, axis)
+        else:
+            ends = crop_axis(result, axis, size - moved, moved), crop_axis(result, axis, 0, size - moved)
+            result = layout.concat(ends, axis=axis)
+    return result
