@@ -128,7 +128,8 @@ def _call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 @lru_cache(maxsize=256)
 def _function_for(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return unspool's function for a ufunc."""
-    function = _counterpart("numpy", ufunc.__name__)
+    # SciPy's special functions are ufuncs too, and do not say where they are from.
+    function = _counterpart("numpy", ufunc.__name__) or _counterpart("scipy.special", ufunc.__name__)
     if function is None or ufunc.nout > 1:
         raise _unsupported(f"np.{ufunc.__name__}")
     return function
@@ -243,7 +244,7 @@ def _bound(
 def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     """Return unspool's function for one of NumPy's, ``None`` if there is none."""
     package = above.namespace
-    namespace = package if module == "numpy" else getattr(package, module.removeprefix("numpy."), None)
+    namespace = package if module == "numpy" else getattr(package, module.partition(".")[2], None)
     for candidate in (_NAMES.get(name, name), name):
         function = getattr(namespace, candidate, None)
         if callable(function) and not isinstance(function, type):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def _scipy(name: str) -> Callable[..., Any]:
+def scipy_function(name: str) -> Callable[..., Any]:
     """Return the kernel that is a function of ``scipy.special``."""
 
     def kernel(*arrays: Any) -> Any:
@@ -38,9 +38,11 @@ def _bell(x: Tensor) -> Tensor:
     return multiply(exp(negative(square(x))), 2.0 / math.sqrt(math.pi))
 
 
-ERF = elementwise("erf", _scipy("erf"), (lambda out, x: _bell(x),), needs=(INPUTS,), dtype=real_only(lambda x: x))
+ERF = elementwise(
+    "erf", scipy_function("erf"), (lambda out, x: _bell(x),), needs=(INPUTS,), dtype=real_only(lambda x: x)
+)
 ERFC = elementwise(
-    "erfc", _scipy("erfc"), (lambda out, x: negative(_bell(x)),), needs=(INPUTS,), dtype=real_only(lambda x: x)
+    "erfc", scipy_function("erfc"), (lambda out, x: negative(_bell(x)),), needs=(INPUTS,), dtype=real_only(lambda x: x)
 )
 
 
@@ -78,10 +80,14 @@ def _polygamma_kernel(x: Any, *, n: int) -> Any:
 
 
 GAMMALN = elementwise(
-    "gammaln", _scipy("gammaln"), (lambda out, x: digamma(x),), needs=(INPUTS,), dtype=real_only(lambda x: x)
+    "gammaln", scipy_function("gammaln"), (lambda out, x: digamma(x),), needs=(INPUTS,), dtype=real_only(lambda x: x)
 )
 DIGAMMA = elementwise(
-    "digamma", _scipy("digamma"), (lambda out, x: polygamma(1, x),), needs=(INPUTS,), dtype=real_only(lambda x: x)
+    "digamma",
+    scipy_function("digamma"),
+    (lambda out, x: polygamma(1, x),),
+    needs=(INPUTS,),
+    dtype=real_only(lambda x: x),
 )
 POLYGAMMA = elementwise(
     "polygamma",
@@ -152,7 +158,7 @@ def _xlogy_by_argument(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor) -> Tenso
 
 _XLOGY_RULES = (_xlogy_by_factor, _xlogy_by_argument)
 XLOGY = elementwise(
-    "xlogy", _scipy("xlogy"), vjp=_XLOGY_RULES, jvp=_XLOGY_RULES, needs=(INPUTS,), dtype=real_only(promote)
+    "xlogy", scipy_function("xlogy"), vjp=_XLOGY_RULES, jvp=_XLOGY_RULES, needs=(INPUTS,), dtype=real_only(promote)
 )
 
 

@@ -1,0 +1,64 @@
+"""Declaring special functions of real numbers: SciPy's function of that name, and its partial derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from unspool._dtypes import EXACT, promote
+from unspool._graph import source_of
+from unspool._ops.elementwise.declare import Partial, elementwise, real_only
+from unspool._ops.elementwise.special import scipy_function
+from unspool._ops.op import INPUTS, Op, Rule
+from unspool.errors import MissingRuleError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+def special_function(
+    name: str,
+    partials: Sequence[Partial | None] | None = None,
+    *,
+    rules: tuple[Rule, ...] | None = None,
+    kernel: Callable[..., Any] | None = None,
+    needs: tuple[str, ...] = (INPUTS,),
+    params: Mapping[str, str] | None = None,
+) -> Op:
+    """Declare an elementwise function of real numbers; ``rules`` serve cotangents and tangents alike."""
+    return elementwise(
+        name,
+        kernel or scipy_function(name),
+        partials,
+        vjp=rules,
+        jvp=rules,
+        needs=needs,
+        dtype=real_only(_result_dtype),
+        params=params,
+    )
+
+
+def _result_dtype(*dtypes: Any) -> Any:
+    # An integer, such as the order of a Bessel function, does not widen the others.
+    return promote(*([dtype for dtype in dtypes if dtype not in EXACT] or dtypes))
+
+
+def cast_result(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that computes in the precision of SciPy and returns that of its floating-point operands."""
+
+    def kernel(*arrays: Any, **params: Any) -> Any:
+        return function(*arrays, **params).astype(_result_dtype(*[a.dtype for a in arrays]))
+
+    return kernel
+
+
+def no_derivative(function: str, argument: str) -> Callable[..., NoReturn]:
+    """Return the partial derivative of a function by an argument for which there is no closed form."""
+
+    def partial(out: Tensor, *inputs: Tensor, **params: Any) -> NoReturn:
+        raise MissingRuleError(
+            f"{function} has no derivative with respect to {argument}, for which there is no closed form; us.constant "
+            f"or us.stop_gradient say that it is held fixed. It was used at {source_of(out)}"
+        )
+
+    return partial

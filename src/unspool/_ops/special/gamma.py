@@ -1,0 +1,173 @@
+"""The gamma function and what is made of it: beta functions, Pochhammer's symbol, Hurwitz' zeta function."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+from unspool._ops.elementwise import add, digamma, gammaln, multiply, negative, no_slope, subtract, where
+from unspool._ops.elementwise.build import as_inexact, binary_inexact, unary_inexact
+from unspool._ops.elementwise.special import scipy_function
+from unspool._ops.op import INPUTS, OUTPUT
+from unspool._ops.special.declare import cast_result, no_derivative, special_function
+from unspool.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+# --- the gamma function ----------------------------------------------------------------------------------------------
+
+GAMMA = special_function("gamma", (lambda out, x: multiply(out, digamma(x)),), needs=(INPUTS, OUTPUT))
+GAMMASGN = special_function("gammasgn", rules=(no_slope,), needs=())
+
+
+def gamma(x: Any) -> Tensor:
+    """The gamma function, of which ``gamma(n + 1)`` is ``n!``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.gamma([1.0, 5.0]).eval()
+    array([ 1., 24.])
+    """
+    return unary_inexact(GAMMA, x)
+
+
+def gammasgn(x: Any) -> Tensor:
+    """The sign of the gamma function; `gammaln` is the logarithm of its absolute value.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.gammasgn([-0.5, 0.5]).eval()
+    array([-1.,  1.])
+    """
+    return unary_inexact(GAMMASGN, x)
+
+
+def factorial(n: Any) -> Tensor:
+    """``gamma(n + 1)`` for any real ``n``, and 0 for negative ones, as SciPy's with ``exact=False``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.factorial([0, 3, -2]).eval()
+    array([1., 6., 0.])
+    """
+    n = as_inexact(n)
+    return where(n < 0, 0.0, gamma(add(n, 1)))
+
+
+def multigammaln(a: Any, d: int) -> Tensor:
+    """The logarithm of the gamma function of ``d`` dimensions, which normalises the Wishart distribution.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.multigammaln(3.0, 2).eval()
+    array(1.54929503)
+    """
+    try:
+        dimension = operator.index(d)
+    except TypeError:
+        raise ArgumentError(f"multigammaln takes a whole number of dimensions, got {d!r}") from None
+    if dimension < 1:
+        raise ArgumentError(f"multigammaln takes at least one dimension, got {d}")
+    a = as_inexact(a)
+    total = add(gammaln(a), dimension * (dimension - 1) / 4 * math.log(math.pi))
+    for j in range(1, dimension):
+        total = add(total, gammaln(subtract(a, j / 2)))
+    return total
+
+
+# --- quotients -------------------------------------------------------------------------------------------------------
+
+
+def _by_argument(x: Tensor, total: Tensor) -> Tensor:
+    return subtract(digamma(x), digamma(total))
+
+
+BETALN = special_function(
+    "betaln",
+    (lambda out, a, b: _by_argument(a, add(a, b)), lambda out, a, b: _by_argument(b, add(a, b))),
+)
+BETA = special_function(
+    "beta",
+    (
+        lambda out, a, b: multiply(out, _by_argument(a, add(a, b))),
+        lambda out, a, b: multiply(out, _by_argument(b, add(a, b))),
+    ),
+    needs=(INPUTS, OUTPUT),
+)
+POCH = special_function(
+    "poch",
+    (
+        lambda out, z, m: multiply(out, subtract(digamma(add(z, m)), digamma(z))),
+        lambda out, z, m: multiply(out, digamma(add(z, m))),
+    ),
+    needs=(INPUTS, OUTPUT),
+)
+
+
+def beta(a: Any, b: Any) -> Tensor:
+    """``gamma(a) * gamma(b) / gamma(a + b)``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.beta(1.0, 4.0).eval()
+    array(0.25)
+    """
+    return binary_inexact(BETA, a, b)
+
+
+def betaln(a: Any, b: Any) -> Tensor:
+    """The logarithm of the absolute value of `beta`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.betaln(1.0, 4.0).eval()
+    array(-1.38629436)
+    """
+    return binary_inexact(BETALN, a, b)
+
+
+def poch(z: Any, m: Any) -> Tensor:
+    """Pochhammer's symbol, ``gamma(z + m) / gamma(z)``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.poch(2.0, 3).eval()
+    array(24.)
+    """
+    return binary_inexact(POCH, z, m)
+
+
+# --- the zeta function -----------------------------------------------------------------------------------------------
+
+ZETA = special_function(
+    "zeta",
+    (
+        no_derivative("zeta", "its exponent x"),
+        lambda out, x, q: negative(multiply(x, zeta(add(x, 1), q))),
+    ),
+    kernel=cast_result(scipy_function("zeta")),
+)
+
+
+def zeta(x: Any, q: Any = 1.0) -> Tensor:
+    """Hurwitz' zeta function, ``sum(1 / (k + q) ** x)`` over all k from 0 on; for q = 1 it is Riemann's.
+
+    It is differentiable in ``q``; a derivative by ``x`` raises `MissingRuleError`.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.zeta([2.0, 4.0]).eval()
+    array([1.64493407, 1.08232323])
+    """
+    return binary_inexact(ZETA, x, q)
