@@ -1,4 +1,4 @@
-"""Special functions: values at special points as SciPy's, and derivatives held against closed forms, in the tails too."""
+"""Special functions: SciPy's values at special points, and derivatives held against closed forms, in the tails too."""
 
 from __future__ import annotations
 

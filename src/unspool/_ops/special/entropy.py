@@ -109,8 +109,8 @@ def entr(x: Any) -> Tensor:
     Examples
     --------
     >>> import unspool as us
-    >>> us.special.entr([-1.0, 0.0, 1.0]).eval()
-    array([-inf,   0.,   0.])
+    >>> us.special.entr([-1.0, 0.0, 0.5]).eval()
+    array([      -inf, 0.        , 0.34657359])
     """
     return unary_inexact(ENTR, x)
 

@@ -67,7 +67,7 @@ def multigammaln(a: Any, d: int) -> Tensor:
     --------
     >>> import unspool as us
     >>> us.special.multigammaln(3.0, 2).eval()
-    array(1.54929503)
+    array(1.55019499)
     """
     try:
         dimension = operator.index(d)

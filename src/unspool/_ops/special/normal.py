@@ -57,8 +57,8 @@ def erfcinv(y: Any) -> Tensor:
     Examples
     --------
     >>> import unspool as us
-    >>> us.special.erfcinv([1.0, 0.0]).eval()
-    array([ 0., inf])
+    >>> us.special.erfcinv([0.0, 2.0]).eval()
+    array([ inf, -inf])
     """
     return unary_inexact(ERFCINV, y)
 
