@@ -75,4 +75,18 @@ SAMPLES = [
         lambda x: (x * x)[numpy_generator().permutation(4)],
         label="rows",
     ),
+    Sample(
+        "random_poisson",
+        lambda: us.random.poisson(KEY, [0.5, 30.0], (3, 2)),
+        (),
+        lambda: numpy_generator().poisson([0.5, 30.0], (3, 2)),
+        0,
+    ),
+    Sample(
+        "random_binomial",
+        lambda: us.random.binomial(KEY, [3, 40], 0.4, (3, 2)),
+        (),
+        lambda: numpy_generator().binomial([3, 40], 0.4, (3, 2)),
+        0,
+    ),
 ]

@@ -149,6 +149,24 @@ PERMUTATION = register(
         draws=True,
     )
 )
+POISSON = register(
+    Op(
+        "random_poisson",
+        infer=lambda key, mean, *, shape: (shape, INT64),
+        kernel=lambda key, mean, *, shape: np.asarray(_generator(key).poisson(mean, shape), INT64),
+        params={"shape": SIZE},
+        draws=True,
+    )
+)
+BINOMIAL = register(
+    Op(
+        "random_binomial",
+        infer=lambda key, trials, chance, *, shape: (shape, INT64),
+        kernel=lambda key, trials, chance, *, shape: np.asarray(_generator(key).binomial(trials, chance, shape), INT64),
+        params={"shape": SIZE},
+        draws=True,
+    )
+)
 
 
 def draw_normal(key: Key, shape: Shape, dtype: DType) -> Tensor:
@@ -169,3 +187,13 @@ def draw_integers(key: Key, shape: Shape, low: int, high: int, dtype: DType) -> 
 def draw_permutation(key: Key, size: Size) -> Tensor:
     """Return the node for the numbers from 0 to size - 1 in random order."""
     return _graph.apply(PERMUTATION, key.as_input(), size=size)
+
+
+def draw_poisson(key: Key, mean: Tensor, shape: Shape) -> Tensor:
+    """Return the node for counts with a Poisson distribution; the mean has the shape of the draw."""
+    return _graph.apply(POISSON, key.as_input(), mean, shape=shape)
+
+
+def draw_binomial(key: Key, trials: Tensor, chance: Tensor, shape: Shape) -> Tensor:
+    """Return the node for numbers of successes; both parameters have the shape of the draw."""
+    return _graph.apply(BINOMIAL, key.as_input(), trials, chance, shape=shape)

@@ -1,51 +1,22 @@
-"""Random tensors from explicit keys.
-
-A key stands for a stream of random numbers. A function given the same key and shape returns the same tensor, with the
-same numbers at every evaluation, in every process. For different numbers use different keys: `split` makes several from
-one, `fold_in` makes one from a key and a counter, such as the step of a loop.
-
->>> import unspool as us
->>> key = us.random.key(0)
->>> first, second = us.random.split(key)
->>> noise = us.random.normal(first, (3,))
->>> noise is us.random.normal(first, (3,))
-True
->>> noise is us.random.normal(second, (3,))
-False
-
-Use a key for one draw only: two draws from one key are made from the same random bits and are not independent.
-"""
+"""Keys, and draws that are one op each: normal and uniform numbers, integers, orders, bools and signs."""
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool._dims import Dim, Size
-from unspool._dtypes import BOOL, INEXACT, REAL, DType, as_dtype
+from unspool._dtypes import BOOL, INEXACT, REAL, as_dtype
 from unspool._ops import elementwise, indexing, layout
 from unspool._ops.leaf import as_operands, as_shape, as_tensor
 from unspool._ops.random import Key, draw_integers, draw_normal, draw_permutation, draw_uniform
 from unspool.errors import ArgumentError, DTypeError, ShapeError
+from unspool.random._arguments import as_integer, as_key, dtype_among, is_number
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-__all__ = [
-    "Key",
-    "bernoulli",
-    "fold_in",
-    "key",
-    "normal",
-    "permutation",
-    "rademacher",
-    "randint",
-    "split",
-    "uniform",
-]
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -60,7 +31,7 @@ def key(seed: int) -> Key:
     >>> us.random.normal(us.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    return Key.from_seed(_integer(seed, "a seed"))
+    return Key.from_seed(as_integer(seed, "a seed"))
 
 
 def split(key: Key, num: int = 2) -> tuple[Key, ...]:
@@ -71,8 +42,8 @@ def split(key: Key, num: int = 2) -> tuple[Key, ...]:
     >>> import unspool as us
     >>> first, second, third = us.random.split(us.random.key(0), 3)
     """
-    parent = _key(key)
-    count = _integer(num, "the number of keys")
+    parent = as_key(key)
+    count = as_integer(num, "the number of keys")
     if count < 0:
         raise ArgumentError(f"the number of keys is at least 0, got {num}")
     return tuple(parent.derive("split", i) for i in range(count))
@@ -88,7 +59,7 @@ def fold_in(key: Key, data: int) -> Key:
     >>> [us.random.fold_in(key, step) == key for step in range(2)]
     [False, False]
     """
-    return _key(key).derive("fold in", _integer(data, "what is folded into a key"))
+    return as_key(key).derive("fold in", as_integer(data, "what is folded into a key"))
 
 
 # --- draws -----------------------------------------------------------------------------------------------------------
@@ -116,7 +87,7 @@ def normal(key: Key, shape: Size | tuple[Size, ...] = (), dtype: DTypeLike = "fl
     >>> us.sum(noisy).grad(x).eval()
     array([1., 1.])
     """
-    return draw_normal(_key(key), as_shape(shape), _one_of(dtype, INEXACT, "normal"))
+    return draw_normal(as_key(key), as_shape(shape), dtype_among(dtype, INEXACT, "normal"))
 
 
 def uniform(
@@ -147,8 +118,8 @@ def uniform(
     True
     """
     sizes = as_shape(shape)
-    unit = draw_uniform(_key(key), sizes, _one_of(dtype, REAL, "uniform"))
-    if _is_number(low, 0) and _is_number(high, 1):
+    unit = draw_uniform(as_key(key), sizes, dtype_among(dtype, REAL, "uniform"))
+    if is_number(low, 0) and is_number(high, 1):
         return unit
     _, first, last = as_operands(unit, low, high)
     return layout.broadcast_to(first, sizes) + layout.broadcast_to(last - first, sizes) * unit
@@ -167,15 +138,15 @@ def randint(key: Key, shape: Size | tuple[Size, ...], low: int, high: int, dtype
     wanted = as_dtype(dtype)
     if wanted.kind != "i":
         raise DTypeError(f"randint draws integers, it cannot make {wanted}")
-    first, end = _integer(low, "low"), _integer(high, "high")
+    first, end = as_integer(low, "low"), as_integer(high, "high")
     limits = np.iinfo(wanted)
     if not limits.min <= first < end <= limits.max + 1:
         raise ArgumentError(f"randint needs low < high within the range of {wanted}, got low={low} and high={high}")
-    return draw_integers(_key(key), as_shape(shape), first, end, wanted)
+    return draw_integers(as_key(key), as_shape(shape), first, end, wanted)
 
 
-def permutation(key: Key, x: Any) -> Tensor:
-    """Put things in random order: the numbers 0 … n-1 for a size n, else the entries along the first axis.
+def permutation(key: Key, x: Any, axis: int = 0) -> Tensor:
+    """Put things in random order: the numbers 0 … n-1 for a size n, else the entries along an axis.
 
     Examples
     --------
@@ -186,11 +157,24 @@ def permutation(key: Key, x: Any) -> Tensor:
     """
     if isinstance(x, (int, np.integer, Dim)):
         (size,) = as_shape(x)  # type: ignore[arg-type]
-        return draw_permutation(_key(key), size)
+        return draw_permutation(as_key(key), size)
     x = as_tensor(x)
     if not x.shape:
         raise ShapeError("permutation takes a size or a tensor with at least one axis, got a tensor with none")
-    return indexing.take(x, draw_permutation(_key(key), x.shape[0]), axis=0)
+    along = layout.normalize_axis(axis, x.ndim)
+    return indexing.take(x, draw_permutation(as_key(key), x.shape[along]), axis=along)
+
+
+def shuffle(key: Key, x: Any, axis: int = 0) -> Tensor:
+    """Put the entries of a tensor along an axis in random order: `permutation` of a tensor, under its other name.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> sorted(us.random.shuffle(us.random.key(0), [3.0, 1.0, 2.0]).tolist())
+    [1.0, 2.0, 3.0]
+    """
+    return permutation(key, as_tensor(x), axis)
 
 
 def bernoulli(key: Key, p: Any = 0.5, shape: Size | tuple[Size, ...] = ()) -> Tensor:
@@ -203,7 +187,7 @@ def bernoulli(key: Key, p: Any = 0.5, shape: Size | tuple[Size, ...] = ()) -> Te
     dtype('bool')
     """
     sizes = as_shape(shape)
-    unit = draw_uniform(_key(key), sizes, as_dtype("float64"))
+    unit = draw_uniform(as_key(key), sizes, as_dtype("float64"))
     return elementwise.less(unit, layout.broadcast_to(as_tensor(p), sizes))
 
 
@@ -220,34 +204,5 @@ def rademacher(key: Key, shape: Size | tuple[Size, ...] = (), dtype: DTypeLike =
     wanted = as_dtype(dtype)
     if wanted == BOOL:
         raise DTypeError("rademacher draws +1 and -1, which bools do not have")
-    bits = draw_integers(_key(key), as_shape(shape), 0, 2, as_dtype("int64"))
+    bits = draw_integers(as_key(key), as_shape(shape), 0, 2, as_dtype("int64"))
     return elementwise.astype(2 * bits - 1, wanted)
-
-
-# --- arguments -------------------------------------------------------------------------------------------------------
-
-
-def _key(value: Any) -> Key:
-    if isinstance(value, Key):
-        return value
-    hint = int(value) if isinstance(value, (int, np.integer)) else 0
-    raise DTypeError(f"expected a random key, got {value!r}; make one with us.random.key({hint})")
-
-
-def _integer(value: Any, what: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise DTypeError(f"{what} is an integer, got {value!r}") from None
-
-
-def _one_of(dtype: DTypeLike, allowed: frozenset[DType], function: str) -> DType:
-    wanted = as_dtype(dtype)
-    if wanted not in allowed:
-        names = ", ".join(sorted(str(d) for d in allowed))
-        raise DTypeError(f"{function} draws numbers of dtype {names}; got {wanted}")
-    return wanted
-
-
-def _is_number(value: Any, number: float) -> bool:
-    return type(value) in (int, float) and value == number
