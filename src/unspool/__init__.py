@@ -261,7 +261,7 @@ from unspool._tensor import (
 )
 
 if TYPE_CHECKING:
-    from unspool import checkpoint, debug, fft, linalg, networks, random, special, testing
+    from unspool import checkpoint, debug, fft, linalg, networks, random, special, stats, testing
     from unspool._autodiff.check import (
         check_grad,
     )
@@ -585,6 +585,7 @@ __all__ = [
     "square",
     "squeeze",
     "stack",
+    "stats",
     "std",
     "stop_gradient",
     "subtract",
@@ -620,7 +621,7 @@ __all__ = [
 
 # Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
 # is asked for: what stands above for type checkers stands here for Python.
-_NAMESPACES = ("checkpoint", "debug", "fft", "linalg", "networks", "random", "special", "testing")
+_NAMESPACES = ("checkpoint", "debug", "fft", "linalg", "networks", "random", "special", "stats", "testing")
 _HOMES = {
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",

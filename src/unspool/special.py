@@ -41,9 +41,18 @@ from unspool._ops.special.bessel import (
 )
 from unspool._ops.special.entropy import entr, expit, kl_div, log_expit, logit, rel_entr, xlog1py
 from unspool._ops.special.gamma import beta, betaln, factorial, gamma, gammasgn, multigammaln, poch, zeta
-from unspool._ops.special.incomplete import betainc, betaincc, betaincinv, gammainc, gammaincc, gammaincinv
+from unspool._ops.special.incomplete import (
+    betainc,
+    betaincc,
+    betaincinv,
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+)
 from unspool._ops.special.integrals import exp1, expi, expn, fresnel, hyp1f1, hyp2f1, sici, spence
 from unspool._ops.special.normal import erfcinv, erfcx, erfinv, log_ndtr, ndtr, ndtri
+from unspool._ops.special.student import stdtr, stdtrit
 
 psi = digamma
 
@@ -72,6 +81,7 @@ __all__ = [
     "gamma",
     "gammainc",
     "gammaincc",
+    "gammainccinv",
     "gammaincinv",
     "gammaln",
     "gammasgn",
@@ -111,6 +121,8 @@ __all__ = [
     "sinc",
     "softmax",
     "spence",
+    "stdtr",
+    "stdtrit",
     "xlog1py",
     "xlogy",
     "y0",

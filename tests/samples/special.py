@@ -48,6 +48,8 @@ BINARY: list[tuple[str, tuple[float, float], tuple[float, float]]] = [
     ("poch", (0.6, 3.0), (0.6, 3.0)),
     ("gammainc", (0.4, 4.0), (0.4, 4.0)),
     ("gammaincc", (0.4, 4.0), (0.4, 4.0)),
+    ("stdtr", (0.8, 5.0), (-3.0, 3.0)),
+    ("stdtrit", (0.8, 5.0), (0.1, 0.9)),
 ]
 for name, first, second in BINARY:
     for left, right in (((3,), (3,)), ((2, 1), (2,)), ((), (1, 0))):
@@ -70,6 +72,13 @@ SAMPLES += [
         (PARAMETERS[0], LEVELS),
         in_double(lambda a, p: np.log(special.gammaincinv(a, p))),
     ),
+    Sample(
+        "log_gamma_quantile",
+        lambda a, p: incomplete.log_gamma_quantile(a, p, upper=True),
+        (PARAMETERS[0], LEVELS),
+        in_double(lambda a, p: np.log(special.gammainccinv(a, p))),
+        label="upper",
+    ),
     # At a = 1, and at b = 1, the functions are elementary: so are their derivatives by the parameter.
     Sample(
         "gamma_ratio",
@@ -81,7 +90,7 @@ SAMPLES += [
     ),
     Sample(
         "gamma_ratio",
-        lambda a, w: incomplete._gamma_ratio(a, w, 2),
+        lambda a, w: incomplete.gamma_ratio(a, w, 2),
         (PARAMETERS[0], real(2, 1, seed=5)),
         in_double(lambda a, w: quadrature.gamma_ratio(a, w, 2)),
         order=1,
@@ -89,7 +98,7 @@ SAMPLES += [
     ),
     Sample(
         "beta_ratio",
-        lambda a, b, w: incomplete._beta_ratio(a, b, w, (1, 1)),
+        lambda a, b, w: incomplete.beta_ratio(a, b, w, (1, 1)),
         (*PARAMETERS, real(3, seed=5)),
         in_double(lambda a, b, w: quadrature.beta_ratio(a, b, w, (1, 1))),
         order=1,

@@ -35,12 +35,14 @@ from unspool._ops.elementwise import (
     subtract,
     xlogy,
 )
-from unspool._ops.elementwise.build import binary_inexact, nary
+from unspool._ops.elementwise.build import as_inexact, binary_inexact, nary
+from unspool._ops.leaf import as_operands
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Rule
+from unspool._ops.special import quadrature
 from unspool._ops.special.declare import cast_result, special_function
 from unspool._ops.special.entropy import log_expit, logit, xlog1py
 from unspool._ops.special.gamma import betaln
-from unspool._ops.special.quadrature import bell_polynomial, beta_ratio, gamma_ratio
+from unspool._ops.special.quadrature import bell_polynomial
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -55,7 +57,7 @@ def _gamma_score(k: int, a: Tensor, w: Tensor) -> Tensor:
 
 
 def _gamma_ratio_by_a(out: Tensor, a: Tensor, w: Tensor, *, order: int) -> Tensor:
-    return subtract(_gamma_ratio(a, w, order + 1), multiply(out, _gamma_score(1, a, w)))
+    return subtract(gamma_ratio(a, w, order + 1), multiply(out, _gamma_score(1, a, w)))
 
 
 def _gamma_ratio_by_w(out: Tensor, a: Tensor, w: Tensor, *, order: int) -> Tensor:
@@ -66,13 +68,14 @@ def _gamma_ratio_by_w(out: Tensor, a: Tensor, w: Tensor, *, order: int) -> Tenso
 GAMMA_RATIO = special_function(
     "gamma_ratio",
     (_gamma_ratio_by_a, _gamma_ratio_by_w),
-    kernel=cast_result(lambda a, w, *, order: gamma_ratio(a, w, order)),
+    kernel=cast_result(lambda a, w, *, order: quadrature.gamma_ratio(a, w, order)),
     needs=(INPUTS, OUTPUT),
     params={"order": STRUCTURE},
 )
 
 
-def _gamma_ratio(a: Tensor, w: Tensor, order: int) -> Tensor:
+def gamma_ratio(a: Tensor, w: Tensor, order: int) -> Tensor:
+    """Return a derivative of P(a, eʷ) by a, over its derivative by w."""
     return nary(GAMMA_RATIO, a, w, order=order)
 
 
@@ -88,7 +91,7 @@ def _gamma_rules(sign: int) -> tuple[Rule, Rule]:
     def by_parameter(ct: Tensor, out: Tensor, a: Tensor, x: Tensor) -> Tensor:
         w = log(x)
         density = exp(subtract(subtract(multiply(a, w), x), gammaln(a)))
-        return mask(scale(ct, signed(multiply(density, _gamma_ratio(a, w, 1)))), _between(x, 0, np.inf))
+        return mask(scale(ct, signed(multiply(density, gamma_ratio(a, w, 1)))), _between(x, 0, np.inf))
 
     def by_argument(ct: Tensor, out: Tensor, a: Tensor, x: Tensor) -> Tensor:
         density = exp(subtract(subtract(xlogy(subtract(a, 1), x), x), gammaln(a)))
@@ -135,29 +138,37 @@ def gammaincc(a: Any, x: Any) -> Tensor:
 _TINY = 1e-280
 
 
-def _log_gamma_quantile_kernel(a: Any, p: Any) -> Any:
+def _log_gamma_quantile_kernel(a: Any, p: Any, *, upper: bool) -> Any:
     from scipy import special
 
     a, p = a.astype(float), p.astype(float)
     with np.errstate(divide="ignore", invalid="ignore"):
-        x = special.gammaincinv(a, p)
-        return np.where(x < _TINY, (np.log(p) + special.gammaln(a + 1)) / a, np.log(x))
+        x = (special.gammainccinv if upper else special.gammaincinv)(a, p)
+        lowest = np.log1p(-p) if upper else np.log(p)
+        return np.where(x < _TINY, (lowest + special.gammaln(a + 1)) / a, np.log(x))
+
+
+def _log_gamma_quantile_by_level(out: Tensor, a: Tensor, p: Tensor, *, upper: bool) -> Tensor:
+    slope = exp(add(subtract(exp(out), multiply(a, out)), gammaln(a)))
+    return negative(slope) if upper else slope
 
 
 LOG_GAMMA_QUANTILE = special_function(
     "log_gamma_quantile",
-    (
-        lambda out, a, p: negative(_gamma_ratio(a, out, 1)),
-        lambda out, a, p: exp(add(subtract(exp(out), multiply(a, out)), gammaln(a))),
-    ),
+    (lambda out, a, p, *, upper: negative(gamma_ratio(a, out, 1)), _log_gamma_quantile_by_level),
     kernel=cast_result(_log_gamma_quantile_kernel),
     needs=(INPUTS, OUTPUT),
+    params={"upper": STRUCTURE},
 )
 
 
-def log_gamma_quantile(a: Any, p: Any) -> Tensor:
-    """Return the logarithm of the inverse of `gammainc`, in range also where that underflows because ``a`` is small."""
-    return binary_inexact(LOG_GAMMA_QUANTILE, a, p)
+def log_gamma_quantile(a: Any, p: Any, *, upper: bool = False) -> Tensor:
+    """Return the logarithm of the inverse of `gammainc`, or of `gammaincc`, in its second argument.
+
+    It is in range also where the inverse underflows because ``a`` is small.
+    """
+    a, p = (as_inexact(operand) for operand in as_operands(a, p))
+    return nary(LOG_GAMMA_QUANTILE, a, p, upper=upper)
 
 
 def gammaincinv(a: Any, y: Any) -> Tensor:
@@ -170,6 +181,18 @@ def gammaincinv(a: Any, y: Any) -> Tensor:
     array(1.)
     """
     return exp(log_gamma_quantile(a, y))
+
+
+def gammainccinv(a: Any, y: Any) -> Tensor:
+    """The inverse of `gammaincc` in its second argument, accurate for small ``y``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.gammainccinv(1.0, [1.0, 1e-100]).eval()
+    array([  0.       , 230.2585093])
+    """
+    return exp(log_gamma_quantile(a, y, upper=True))
 
 
 # --- beta: the ratio -------------------------------------------------------------------------------------------------
@@ -192,7 +215,7 @@ def _beta_ratio_by(position: int) -> Callable[..., Tensor]:
 
     def partial(out: Tensor, a: Tensor, b: Tensor, w: Tensor, *, order: tuple[int, int]) -> Tensor:
         higher = order[0] + step[0], order[1] + step[1]
-        return subtract(_beta_ratio(a, b, w, higher), multiply(out, _beta_score(step, a, b, w)))
+        return subtract(beta_ratio(a, b, w, higher), multiply(out, _beta_score(step, a, b, w)))
 
     return partial
 
@@ -206,13 +229,14 @@ def _beta_ratio_by_w(out: Tensor, a: Tensor, b: Tensor, w: Tensor, *, order: tup
 BETA_RATIO = special_function(
     "beta_ratio",
     (_beta_ratio_by(0), _beta_ratio_by(1), _beta_ratio_by_w),
-    kernel=cast_result(lambda a, b, w, *, order: beta_ratio(a, b, w, order)),
+    kernel=cast_result(lambda a, b, w, *, order: quadrature.beta_ratio(a, b, w, order)),
     needs=(INPUTS, OUTPUT),
     params={"order": STRUCTURE},
 )
 
 
-def _beta_ratio(a: Tensor, b: Tensor, w: Tensor, order: tuple[int, int]) -> Tensor:
+def beta_ratio(a: Any, b: Any, w: Tensor, order: tuple[int, int]) -> Tensor:
+    """Return a derivative of I(a, b, sigmoid(w)) by a and b, over its derivative by w."""
     return nary(BETA_RATIO, a, b, w, order=order)
 
 
@@ -222,7 +246,7 @@ def _beta_ratio(a: Tensor, b: Tensor, w: Tensor, order: tuple[int, int]) -> Tens
 def _betainc_by_parameter(order: tuple[int, int]) -> Rule:
     def rule(ct: Tensor, out: Tensor, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
         density = exp(subtract(add(xlogy(a, x), xlog1py(b, negative(x))), betaln(a, b)))
-        return mask(scale(ct, multiply(density, _beta_ratio(a, b, logit(x), order))), _between(x, 0, 1))
+        return mask(scale(ct, multiply(density, beta_ratio(a, b, logit(x), order))), _between(x, 0, 1))
 
     return rule
 
@@ -264,8 +288,8 @@ def betaincc(a: Any, b: Any, x: Any) -> Tensor:
 BETAINCINV = special_function(
     "betaincinv",
     (
-        lambda out, a, b, y: negative(multiply(_odds_step(out), _beta_ratio(a, b, logit(out), (1, 0)))),
-        lambda out, a, b, y: negative(multiply(_odds_step(out), _beta_ratio(a, b, logit(out), (0, 1)))),
+        lambda out, a, b, y: negative(multiply(_odds_step(out), beta_ratio(a, b, logit(out), (1, 0)))),
+        lambda out, a, b, y: negative(multiply(_odds_step(out), beta_ratio(a, b, logit(out), (0, 1)))),
         lambda out, a, b, y: exp(
             subtract(betaln(a, b), add(xlogy(subtract(a, 1), out), xlog1py(subtract(b, 1), negative(out))))
         ),
