@@ -26,9 +26,13 @@ LATER = {
     "unspool._inspect.summary",
     "unspool.checkpoint",
     "unspool.debug",
+    "unspool.fft",
     "unspool.linalg",
     "unspool.networks",
     "unspool.random",
+    "unspool.signal",
+    "unspool.special",
+    "unspool.stats",
     "unspool.testing",
 }
 NAMESPACES = [unspool, *filter(inspect.ismodule, (getattr(unspool, name) for name in unspool.__all__))]

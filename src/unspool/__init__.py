@@ -261,7 +261,7 @@ from unspool._tensor import (
 )
 
 if TYPE_CHECKING:
-    from unspool import checkpoint, debug, fft, linalg, networks, random, special, stats, testing
+    from unspool import checkpoint, debug, fft, linalg, networks, random, signal, special, stats, testing
     from unspool._autodiff.check import (
         check_grad,
     )
@@ -572,6 +572,7 @@ __all__ = [
     "set_memory",
     "sigmoid",
     "sign",
+    "signal",
     "signbit",
     "sin",
     "sinc",
@@ -621,7 +622,7 @@ __all__ = [
 
 # Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
 # is asked for: what stands above for type checkers stands here for Python.
-_NAMESPACES = ("checkpoint", "debug", "fft", "linalg", "networks", "random", "special", "stats", "testing")
+_NAMESPACES = ("checkpoint", "debug", "fft", "linalg", "networks", "random", "signal", "special", "stats", "testing")
 _HOMES = {
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",

@@ -1,4 +1,4 @@
-"""Linear algebra, under the names of ``numpy.linalg`` and the array API standard.
+"""Linear algebra, under the names of ``numpy.linalg``, ``scipy.linalg`` and the array API standard.
 
 Everything works on stacks of matrices, real and complex, on symbolic sizes, and has derivatives of every order in both
 modes. At repeated eigenvalues and singular values, and where rank is lost, a derivative is right, or is refused with a
@@ -37,6 +37,9 @@ from unspool._ops.layout import (
     matrix_transpose,
     trace,
 )
+from unspool._ops.linalg.banded import (
+    solve_banded,
+)
 from unspool._ops.linalg.cholesky import (
     cholesky,
 )
@@ -55,7 +58,15 @@ from unspool._ops.linalg.eigh import (
     eigh,
     eigvalsh,
 )
+from unspool._ops.linalg.factored import (
+    cho_factor,
+    cho_solve,
+    lu_factor,
+    lu_solve,
+)
 from unspool._ops.linalg.functions import (
+    expm,
+    expm_frechet,
     logm,
     matrix_exp,
     matrix_power,
@@ -107,10 +118,20 @@ from unspool._ops.linalg.spaces import (
 from unspool._ops.linalg.spectral_norms import (
     matrix_rank,
 )
+from unspool._ops.linalg.structured import (
+    block_diag,
+    circulant,
+    hankel,
+    hilbert,
+    toeplitz,
+)
 from unspool._ops.linalg.svd import (
     SVDResult,
     svd,
     svdvals,
+)
+from unspool._ops.linalg.sylvester import (
+    solve_sylvester,
 )
 from unspool._ops.linalg.triangular import (
     solve_triangular,
@@ -130,8 +151,12 @@ __all__ = [
     "QRResult",
     "SVDResult",
     "SlogdetResult",
+    "block_diag",
     "cg",
+    "cho_factor",
+    "cho_solve",
     "cholesky",
+    "circulant",
     "cond",
     "cross",
     "det",
@@ -141,7 +166,11 @@ __all__ = [
     "eigsh",
     "eigvals",
     "eigvalsh",
+    "expm",
+    "expm_frechet",
     "gmres",
+    "hankel",
+    "hilbert",
     "inv",
     "kron",
     "leading_space",
@@ -150,6 +179,8 @@ __all__ = [
     "lq",
     "lstsq",
     "lu",
+    "lu_factor",
+    "lu_solve",
     "matmul",
     "matrix_exp",
     "matrix_norm",
@@ -164,6 +195,8 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_banded",
+    "solve_sylvester",
     "solve_triangular",
     "space_factors",
     "sqrtm",
@@ -172,6 +205,7 @@ __all__ = [
     "tensordot",
     "tensorinv",
     "tensorsolve",
+    "toeplitz",
     "tolerances",
     "trace",
     "truncated_svd",

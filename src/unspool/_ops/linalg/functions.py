@@ -19,7 +19,7 @@ from unspool._dims import Shape
 from unspool._dtypes import promote, real_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.broadcasting import ensure_shape
+from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.contraction import matmul
 from unspool._ops.indexing import getitem
 from unspool._ops.leaf import as_tensor, constant
@@ -28,7 +28,7 @@ from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import adjoint, as_square
 from unspool._ops.linalg.solving import inv
 from unspool._ops.linalg.sylvester import sylvester
-from unspool._ops.op import INPUTS, OUTPUT, Op, register
+from unspool._ops.op import INPUTS, OUTPUT, Op, lookup, register
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -210,6 +210,32 @@ def _exp_frechet_kernel(x: Any, e: Any) -> Any:
 
 
 MATRIX_EXP = _analytic("matrix_exp", _exp_kernel, _exp_frechet_kernel)
+
+
+def expm_frechet(a: Any, e: Any, compute_expm: bool = True) -> Any:
+    """Return the exponential of square matrices, and its derivative in the direction ``e``.
+
+    Parameters
+    ----------
+    a, e : array_like, shape (..., n, n)
+        Where, and in which direction.
+    compute_expm : bool
+        Whether to return both, or the derivative alone.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> exponential, slope = us.linalg.expm_frechet([[0.0, 1.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]])
+    >>> slope.eval()
+    array([[0., 1.],
+           [0., 0.]])
+    """
+    x, direction = as_square(a, "expm_frechet"), as_square(e, "expm_frechet")
+    shape = broadcast_shapes(x.shape, direction.shape)
+    slope = _graph.apply(
+        lookup("matrix_exp_frechet"), layout.broadcast_to(x, shape), layout.broadcast_to(direction, shape)
+    )
+    return (matrix_exp(x), slope) if compute_expm else slope
 
 
 # --- the logarithm ---------------------------------------------------------------------------------------------------

@@ -58,9 +58,9 @@ def sylvester(a: Any, b: Any, c: Any, rtol: float) -> Any:
     i, j = np.unravel_index(np.argmin(sums), sums.shape)
     if not sums[i, j] > rtol * (np.abs(first).max() + np.abs(second).max()):
         raise RankError(
-            "the Sylvester equation A·Z + Z·B = C, which this derivative solves, has no unique solution: A has the "
-            f"eigenvalue {first[i]:.6g} and B has {second[j]:.6g}, its negative to working precision; for a matrix "
-            "square root this means that the matrix is singular"
+            f"the Sylvester equation A·Z + Z·B = C has no unique solution: A has the eigenvalue {first[i]:.6g} and B "
+            f"has {second[j]:.6g}, its negative to working precision; where this is for the derivative of a matrix "
+            "square root, the matrix is singular"
         )
     return q @ _triangular_sylvester(t, s, q.conj().T @ c @ p) @ p.conj().T
 
