@@ -59,6 +59,29 @@ def test_functions_made_of_others_have_scipys_values() -> None:
     np.testing.assert_allclose(us.special.yn(3, x).eval(), special.yn(3, x))
 
 
+def test_integers_become_doubles_and_singles_stay_singles() -> None:
+    single = us.tensor(np.array([0.25, 0.5], np.float32))
+    for name, args, dtype in (
+        ("gammainc", (2, single), np.float32),
+        ("gammainc", (np.array([2, 3]), single), np.float64),
+        ("betainc", (2, 3, single), np.float32),
+        ("betainc", (1, 2, 0), np.float64),
+        ("betaincinv", (2, 3, single), np.float32),
+        ("gammaincinv", (2, single), np.float32),
+        ("gamma", (3,), np.float64),
+        ("xlog1py", (1, 2), np.float64),
+        ("jv", (1, 2), np.float64),
+        ("jv", (1, single), np.float32),
+        ("stdtr", (3, single), np.float32),
+        ("zeta", (2, 3), np.float64),
+        ("hyp2f1", (1, 2, 3, single), np.float32),
+    ):
+        out = getattr(us.special, name)(*args)
+        expected = getattr(special, name)(*[a.eval() if isinstance(a, us.Tensor) else a for a in args])
+        assert out.eval().dtype == out.dtype == dtype, (name, args)
+        np.testing.assert_allclose(out.eval(), expected, rtol=1e-5)
+
+
 def test_scipys_own_functions_take_tensors() -> None:
     t, x = us.tensor([0.3, 1.2]), np.array([0.3, 1.2])
     for call in (special.gammainc, special.xlogy, special.kl_div, special.betaln):

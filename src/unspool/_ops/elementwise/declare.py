@@ -51,6 +51,7 @@ def elementwise(
     exact: frozenset[Any] = frozenset(),
     canonical: Callable[..., Any] | None = None,
     canonical_for: int = FOR_ANY,
+    cheap: bool = True,
     view: bool = False,
     fresh: bool = False,
 ) -> Op:
@@ -75,7 +76,7 @@ def elementwise(
         needs=needs,
         canonical=canonical,
         canonical_for=canonical_for,
-        cheap=True,
+        cheap=cheap,
         view=view,
         fresh=fresh or isinstance(kernel, np.ufunc),
         exact=exact,

@@ -15,7 +15,7 @@ from unspool._ops.elementwise.build import nary, unary_inexact
 from unspool._ops.elementwise.special import scipy_function
 from unspool._ops.leaf import as_operands, as_tensor, integer
 from unspool._ops.op import INPUTS, OUTPUT, Op
-from unspool._ops.special.declare import cast_result, no_derivative, special_function
+from unspool._ops.special.declare import beside_integers, cast_result, no_derivative, special_function
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 def _of_order(name: str, by_argument: Callable[..., Any], needs: tuple[str, ...] = (INPUTS,)) -> Op:
     return special_function(
-        name, (no_derivative(name, "its order v"), by_argument), kernel=cast_result(scipy_function(name)), needs=needs
+        name,
+        (no_derivative(name, "its order v"), by_argument),
+        kernel=cast_result(scipy_function(name)),
+        needs=needs,
+        dtype=beside_integers,
     )
 
 

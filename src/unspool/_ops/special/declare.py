@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from unspool._dtypes import EXACT, promote
+from unspool._dtypes import EXACT, FLOAT64, promote
 from unspool._graph import source_of
-from unspool._ops.elementwise.declare import Partial, elementwise, real_only
+from unspool._ops.elementwise.build import nary
+from unspool._ops.elementwise.conversion import astype
+from unspool._ops.elementwise.declare import DTypeRule, Partial, elementwise, real_only
 from unspool._ops.elementwise.special import scipy_function
+from unspool._ops.leaf import as_operands
 from unspool._ops.op import INPUTS, Op, Rule
 from unspool.errors import MissingRuleError
 
@@ -23,7 +26,9 @@ def special_function(
     rules: tuple[Rule, ...] | None = None,
     kernel: Callable[..., Any] | None = None,
     needs: tuple[str, ...] = (INPUTS,),
+    dtype: DTypeRule = promote,
     params: Mapping[str, str] | None = None,
+    cheap: bool = True,
 ) -> Op:
     """Declare an elementwise function of real numbers; ``rules`` serve cotangents and tangents alike."""
     return elementwise(
@@ -33,13 +38,14 @@ def special_function(
         vjp=rules,
         jvp=rules,
         needs=needs,
-        dtype=real_only(_result_dtype),
+        dtype=real_only(dtype),
         params=params,
+        cheap=cheap,
     )
 
 
-def _result_dtype(*dtypes: Any) -> Any:
-    # An integer, such as the order of a Bessel function, does not widen the others.
+def beside_integers(*dtypes: Any) -> Any:
+    """Return the dtype of a result that integers, such as the order of a Bessel function, do not widen."""
     return promote(*([dtype for dtype in dtypes if dtype not in EXACT] or dtypes))
 
 
@@ -47,9 +53,17 @@ def cast_result(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel that computes in the precision of SciPy and returns that of its floating-point operands."""
 
     def kernel(*arrays: Any, **params: Any) -> Any:
-        return function(*arrays, **params).astype(_result_dtype(*[a.dtype for a in arrays]))
+        return function(*arrays, **params).astype(beside_integers(*[a.dtype for a in arrays]))
 
     return kernel
+
+
+def nary_inexact(op: Op, *operands: Any, **params: Any) -> Tensor:
+    """Return the node for a function of several operands whose result always has a fractional part."""
+    tensors = as_operands(*operands)
+    if all(t.dtype in EXACT for t in tensors):
+        tensors = tuple(astype(t, FLOAT64) for t in tensors)
+    return nary(op, *tensors, **params)
 
 
 def no_derivative(function: str, argument: str) -> Callable[..., NoReturn]:

@@ -10,7 +10,7 @@ from unspool._ops.elementwise import add, digamma, gammaln, multiply, negative, 
 from unspool._ops.elementwise.build import as_inexact, binary_inexact, unary_inexact
 from unspool._ops.elementwise.special import scipy_function
 from unspool._ops.op import INPUTS, OUTPUT
-from unspool._ops.special.declare import cast_result, no_derivative, special_function
+from unspool._ops.special.declare import beside_integers, cast_result, no_derivative, special_function
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ ZETA = special_function(
         lambda out, x, q: negative(multiply(x, zeta(add(x, 1), q))),
     ),
     kernel=cast_result(scipy_function("zeta")),
+    dtype=beside_integers,
 )
 
 

@@ -35,11 +35,10 @@ from unspool._ops.elementwise import (
     subtract,
     xlogy,
 )
-from unspool._ops.elementwise.build import as_inexact, binary_inexact, nary
-from unspool._ops.leaf import as_operands
+from unspool._ops.elementwise.build import binary_inexact, nary
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Rule
 from unspool._ops.special import quadrature
-from unspool._ops.special.declare import cast_result, special_function
+from unspool._ops.special.declare import cast_result, nary_inexact, special_function
 from unspool._ops.special.entropy import log_expit, logit, xlog1py
 from unspool._ops.special.gamma import betaln
 from unspool._ops.special.quadrature import bell_polynomial
@@ -71,6 +70,7 @@ GAMMA_RATIO = special_function(
     kernel=cast_result(lambda a, w, *, order: quadrature.gamma_ratio(a, w, order)),
     needs=(INPUTS, OUTPUT),
     params={"order": STRUCTURE},
+    cheap=False,
 )
 
 
@@ -159,6 +159,7 @@ LOG_GAMMA_QUANTILE = special_function(
     kernel=cast_result(_log_gamma_quantile_kernel),
     needs=(INPUTS, OUTPUT),
     params={"upper": STRUCTURE},
+    cheap=False,
 )
 
 
@@ -167,8 +168,7 @@ def log_gamma_quantile(a: Any, p: Any, *, upper: bool = False) -> Tensor:
 
     It is in range also where the inverse underflows because ``a`` is small.
     """
-    a, p = (as_inexact(operand) for operand in as_operands(a, p))
-    return nary(LOG_GAMMA_QUANTILE, a, p, upper=upper)
+    return nary_inexact(LOG_GAMMA_QUANTILE, a, p, upper=upper)
 
 
 def gammaincinv(a: Any, y: Any) -> Tensor:
@@ -232,6 +232,7 @@ BETA_RATIO = special_function(
     kernel=cast_result(lambda a, b, w, *, order: quadrature.beta_ratio(a, b, w, order)),
     needs=(INPUTS, OUTPUT),
     params={"order": STRUCTURE},
+    cheap=False,
 )
 
 
@@ -270,7 +271,7 @@ def betainc(a: Any, b: Any, x: Any) -> Tensor:
     >>> us.special.betainc(2.0, 1.0, [0.0, 0.5, 1.0]).eval()
     array([0.  , 0.25, 1.  ])
     """
-    return nary(BETAINC, a, b, x)
+    return nary_inexact(BETAINC, a, b, x)
 
 
 def betaincc(a: Any, b: Any, x: Any) -> Tensor:
@@ -295,6 +296,7 @@ BETAINCINV = special_function(
         ),
     ),
     needs=(INPUTS, OUTPUT),
+    cheap=False,
 )
 
 
@@ -312,4 +314,4 @@ def betaincinv(a: Any, b: Any, y: Any) -> Tensor:
     >>> us.special.betaincinv(2.0, 1.0, 0.25).eval()
     array(0.5)
     """
-    return nary(BETAINCINV, a, b, y)
+    return nary_inexact(BETAINCINV, a, b, y)

@@ -26,7 +26,7 @@ from unspool._ops.elementwise import (
 from unspool._ops.elementwise.build import as_inexact, nary, unary_inexact
 from unspool._ops.elementwise.special import scipy_function
 from unspool._ops.op import STRUCTURE
-from unspool._ops.special.declare import cast_result, no_derivative, special_function
+from unspool._ops.special.declare import beside_integers, cast_result, nary_inexact, no_derivative, special_function
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ HYP1F1 = special_function(
         lambda out, a, b, x: _raised(hyp1f1, (a,), b, x),
     ),
     kernel=cast_result(scipy_function("hyp1f1")),
+    dtype=beside_integers,
 )
 HYP2F1 = special_function(
     "hyp2f1",
@@ -213,6 +214,7 @@ HYP2F1 = special_function(
         lambda out, a, b, c, x: _raised(hyp2f1, (a, b), c, x),
     ),
     kernel=cast_result(scipy_function("hyp2f1")),
+    dtype=beside_integers,
 )
 
 
@@ -225,7 +227,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Tensor:
     >>> us.special.hyp1f1(1.0, 1.0, 1.0).eval()
     array(2.71828183)
     """
-    return nary(HYP1F1, a, b, x)
+    return nary_inexact(HYP1F1, a, b, x)
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Tensor:
@@ -237,4 +239,4 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Tensor:
     >>> us.special.hyp2f1(1.0, 2.0, 2.0, 0.5).eval()
     array(2.)
     """
-    return nary(HYP2F1, a, b, c, x)
+    return nary_inexact(HYP2F1, a, b, c, x)
