@@ -32,7 +32,13 @@ CONTINUOUS: list[tuple[str, list[tuple[float, ...]]]] = [
     ("pareto", [(2.5,)]),
     ("lognorm", [(0.6,)]),
     ("vonmises", [(0.0,), (3.0,)]),
+    ("gumbel_r", [()]),
+    ("gumbel_l", [()]),
+    ("wrapcauchy", [(0.3,)]),
+    ("truncnorm", [(-1.0, 2.0), (0.2, 1.5)]),
 ]
+WITHOUT_QUANTILES = ("vonmises", "gennorm", "wrapcauchy")
+WITHOUT_TAILS = ("vonmises", "wrapcauchy")
 CASES = [(name, shapes) for name, all_shapes in CONTINUOUS for shapes in all_shapes]
 
 
@@ -40,7 +46,7 @@ CASES = [(name, shapes) for name, all_shapes in CONTINUOUS for shapes in all_sha
 @pytest.mark.parametrize("method", [*DENSITIES, *TAILS, *QUANTILES])
 def test_continuous_families_have_scipys_values(name: str, shapes: Any, method: str) -> None:
     ours, theirs = getattr(us.stats, name), getattr(stats, name)
-    if (name == "vonmises" and method not in DENSITIES) or (name == "gennorm" and method in QUANTILES):
+    if (name in WITHOUT_TAILS and method in TAILS) or (name in WITHOUT_QUANTILES and method in QUANTILES):
         with pytest.raises(UnsupportedError, match=f"{name} has no"):
             getattr(ours, method)(0.5, *shapes)
         return
@@ -50,7 +56,7 @@ def test_continuous_families_have_scipys_values(name: str, shapes: Any, method: 
             expected = getattr(theirs, method)(x, *shapes, *place)
         if method in DENSITIES:
             # Where SciPy has infinity less infinity, the density is 0.
-            expected = np.where(x == INF, -INF if method == "logpdf" else 0.0, expected)
+            expected = np.where(np.isinf(x), -INF if method == "logpdf" else 0.0, expected)
         found = getattr(ours, method)(x, *shapes, *place).eval()
         np.testing.assert_allclose(found, expected, rtol=2e-12, atol=1e-15, err_msg=str(place))
 
@@ -91,10 +97,10 @@ def test_methods_are_differentiable_in_the_variable_and_all_parameters(name: str
     family, theirs = getattr(us.stats, name), getattr(stats, name)
     args = tuple(np.array(p) for p in (*shapes, 0.3, 1.7))
     x = theirs.ppf(np.array([0.2, 0.7]), *args)
-    methods = ["logpdf"] if name == "vonmises" else ["logpdf", "cdf", "logsf"]
+    methods = ["logpdf"] if name in WITHOUT_TAILS else ["logpdf", "cdf", "logsf"]
     for method in methods:
         us.check_grad(getattr(family, method), x, *args, order=1 if method == "logsf" else 2)
-    if name not in ("vonmises", "gennorm"):
+    if name not in WITHOUT_QUANTILES:
         us.check_grad(family.ppf, np.array([0.2, 0.7]), *args, order=1)
 
 
@@ -214,6 +220,26 @@ def test_the_dirichlet_density_is_scipys() -> None:
     us.check_grad(lambda y: us.stats.dirichlet.logpdf(y, alpha), x[:2])
 
 
+def test_probabilities_of_counts_of_outcomes_are_scipys() -> None:
+    x, p = np.array([[1, 2, 0], [0, 0, 3], [1, 1, 0], [4, -1, 0]]), np.array([0.2, 0.5, 0.3])
+    np.testing.assert_allclose(us.stats.multinomial.logpmf(x, 3, p).eval(), stats.multinomial.logpmf(x, 3, p))
+    us.check_grad(lambda z: us.stats.multinomial.logpmf(x[:2], 3, us.softmax(z)), np.log(p))
+    assert np.isnan(us.stats.multinomial.pmf([1, 1], 2, [0.5, 0.6]).eval())
+
+
+def test_a_truncated_normal_variable_is_accurate_far_from_its_mean() -> None:
+    """Between 30 and infinity the density falls like that of an exponential variable of rate 30."""
+    x = np.array([30.01, 30.5])
+    expected = stats.norm.logpdf(x) - stats.norm.logsf(30.0)
+    np.testing.assert_allclose(us.stats.truncnorm.logpdf(x, 30.0, INF).eval(), expected, rtol=1e-12)
+    logsf = stats.norm.logsf(x) - stats.norm.logsf(30.0)
+    np.testing.assert_allclose(us.stats.truncnorm.logsf(x, 30.0, INF).eval(), logsf, rtol=1e-11)
+    a = us.tensor(30.0)
+    slope = us.stats.truncnorm.logpdf(30.5, a, INF).grad(a).eval()
+    # The hazard of a normal variable, x + 1/x - 2/x³ + …
+    np.testing.assert_allclose(slope, 30 + 1 / 30 - 2 / 30**3 + 10 / 30**5 - 74 / 30**7, rtol=1e-9)
+
+
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
@@ -251,13 +277,15 @@ def test_mistakes_are_typed() -> None:
         us.stats.dirichlet.logpdf(0.5, [1.0, 1.0])
     with pytest.raises(ShapeError, match="takes 3 probabilities"):
         us.stats.dirichlet.logpdf(np.ones(5) / 5, np.ones(3))
+    with pytest.raises(ShapeError, match="in the last axis, got"):
+        us.stats.multinomial.logpmf(1, 1, [1.0])
     with pytest.raises(ShapeError, match="vectors in the last axis"):
         us.stats.multivariate_normal.logpdf(1.0, MEAN, COV)
 
 
 def test_the_density_is_the_slope_of_the_distribution_function() -> None:
     for name, shapes in CASES:
-        if name != "vonmises":
+        if name not in WITHOUT_TAILS:
             x = us.tensor(getattr(stats, name).ppf(np.array([0.1, 0.6]), *shapes))
             family = getattr(us.stats, name)
             slope = us.sum(family.cdf(x, *shapes)).grad(x).eval()

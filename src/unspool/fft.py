@@ -17,17 +17,18 @@ array([8., 0., 0., 0.])
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
-from unspool._dims import Dim, Size, equal, minimum
+from unspool._dims import Size, equal
 from unspool._dtypes import COMPLEX, REAL, as_dtype, complex_dtype, inexact_dtype
-from unspool._ops import elementwise, fourier, layout
-from unspool._ops.layout.cropping import crop_axis, zero_pad
-from unspool._ops.layout.reshaping import Axis, normalize_axes, normalize_axis, replaced
+from unspool._ops import elementwise, layout
+from unspool._ops.fourier import transforms
+from unspool._ops.fourier.arguments import Sizes, operand, positive, resized, scale_of, sizes_and_axes
+from unspool._ops.layout.cropping import crop_axis
+from unspool._ops.layout.reshaping import Axis, normalize_axes
 from unspool._ops.leaf import as_tensor
 from unspool.errors import ArgumentError, DTypeError, ShapeError
 
@@ -54,9 +55,6 @@ __all__ = [
     "rfftfreq",
     "rfftn",
 ]
-
-Sizes = Sequence[Size] | None
-
 
 # --- along one axis --------------------------------------------------------------------------------------------------
 
@@ -113,10 +111,10 @@ def rfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None)
     >>> us.fft.rfft([1.0, 2.0, 3.0, 2.0]).eval()
     array([ 8.+0.j, -2.+0.j,  0.+0.j])
     """
-    x, along = _operand(x, axis)
+    x, along = operand(x, axis)
     if x.dtype in COMPLEX:
         raise DTypeError(f"rfft takes real numbers, got {x.dtype}; fft takes complex ones")
-    return fourier.half_spectrum(_resized(x, along, n), along, _norm(norm))
+    return transforms.half_spectrum(resized(x, along, n), along, scale_of(norm))
 
 
 def irfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
@@ -138,12 +136,12 @@ def irfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None
     >>> us.fft.irfft([8.0, -2.0, 0.0]).eval()
     array([1., 2., 3., 2.])
     """
-    x, along = _operand(x, axis)
-    size = 2 * (x.shape[along] - 1) if n is None else _positive(n)
+    x, along = operand(x, axis)
+    size = 2 * (x.shape[along] - 1) if n is None else positive(n)
     if equal(size, 0) is True:
         raise ShapeError("one term stands for no numbers or for one; irfft(x, n=1) says that one is meant")
     x = elementwise.astype(x, complex_dtype(x.dtype))
-    return fourier.from_half_spectrum(_resized(x, along, size // 2 + 1), along, size, _norm(norm))
+    return transforms.from_half_spectrum(resized(x, along, size // 2 + 1), along, size, scale_of(norm))
 
 
 def hfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
@@ -164,7 +162,7 @@ def hfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None)
     >>> us.fft.hfft([1.0, 2.0, 3.0]).eval()
     array([ 8., -2.,  0., -2.])
     """
-    return irfft(elementwise.conj(x), n, axis, fourier.SAME_SCALE[_norm(norm)])
+    return irfft(elementwise.conj(x), n, axis, transforms.SAME_SCALE[scale_of(norm)])
 
 
 def ihfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
@@ -176,7 +174,7 @@ def ihfft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None
     >>> us.fft.ihfft([8.0, -2.0, 0.0, -2.0]).eval()
     array([1.-0.j, 2.-0.j, 3.-0.j])
     """
-    return elementwise.conj(rfft(x, n, axis, fourier.SAME_SCALE[_norm(norm)]))
+    return elementwise.conj(rfft(x, n, axis, transforms.SAME_SCALE[scale_of(norm)]))
 
 
 # --- along several axes ----------------------------------------------------------------------------------------------
@@ -230,7 +228,7 @@ def rfftn(x: Any, s: Sizes = None, axes: Axis = None, norm: str | None = None) -
            [1.+0.j, 1.+0.j]])
     """
     x = as_tensor(x)
-    sizes, along = _sizes_and_axes(x, s, axes, "rfftn")
+    sizes, along = sizes_and_axes(x, s, axes, "rfftn")
     return _each(fft, rfft(x, sizes[-1], along[-1], norm), sizes[:-1], along[:-1], norm)
 
 
@@ -245,7 +243,7 @@ def irfftn(x: Any, s: Sizes = None, axes: Axis = None, norm: str | None = None) 
            [1., 1., 1.]])
     """
     x = as_tensor(x)
-    sizes, along = _sizes_and_axes(x, s, axes, "irfftn")
+    sizes, along = sizes_and_axes(x, s, axes, "irfftn")
     return irfft(_each(ifft, x, sizes[:-1], along[:-1], norm), sizes[-1], along[-1], norm)
 
 
@@ -362,74 +360,19 @@ def ifftshift(x: Any, axes: Axis = None) -> Tensor:
     return _rotated(x, axes, lambda size: size - size // 2)
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
+# --- what these are made of -------------------------------------------------------------------------------------------
 
 
 def _complex(x: Any, n: Size | None, axis: int, norm: str | None, *, inverse: bool) -> Tensor:
-    x, along = _operand(x, axis)
-    return fourier.transform(_resized(x, along, n), along, _norm(norm), inverse=inverse)
-
-
-def _operand(x: Any, axis: int) -> tuple[Tensor, int]:
-    x = as_tensor(x)
-    return elementwise.astype(x, inexact_dtype(x.dtype)), normalize_axis(axis, x.ndim)
-
-
-def _norm(norm: str | None) -> str:
-    if norm is None:
-        return fourier.BACKWARD
-    if norm not in fourier.SAME_SCALE:
-        raise ArgumentError(f"norm is one of {', '.join(fourier.SAME_SCALE)}; got {norm!r}")
-    return norm
-
-
-def _positive(n: Size) -> Size:
-    try:
-        size = n if isinstance(n, Dim) else operator.index(n)
-    except TypeError:
-        raise ShapeError(f"the number of elements to transform is an integer, got {n!r}") from None
-    if isinstance(size, int) and size < 1:
-        raise ShapeError(f"a transform is of at least one number, got n={size}")
-    return size
-
-
-def _resized(x: Tensor, axis: int, n: Size | None) -> Tensor:
-    """Return the first n elements along an axis, with zeros after them where there are fewer."""
-    size = x.shape[axis]
-    wanted = size if n is None else _positive(n)
-    if equal(wanted, 0) is True:
-        raise ShapeError(f"a transform is of at least one number, but axis {axis} of shape {x.shape} has none")
-    kept = minimum(size, wanted)
-    nothing = (0,) * x.ndim
-    return zero_pad(crop_axis(x, axis, 0, kept), nothing, replaced(nothing, axis, wanted - kept))
-
-
-def _sizes_and_axes(x: Tensor, s: Sizes, axes: Axis, function: str) -> tuple[list[Size], list[int]]:
-    """Return one size and one axis for each transform to make; all sizes are those before the first one."""
-    if axes is None:
-        count = x.ndim if s is None else len(s)
-        if count > x.ndim:
-            raise ShapeError(f"{function} of a tensor with {x.ndim} axes got {count} sizes")
-        along = list(range(x.ndim - count, x.ndim))
-    else:
-        along = [normalize_axis(axis, x.ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))]
-    given = [-1] * len(along) if s is None else list(s)
-    if len(given) != len(along):
-        raise ShapeError(f"{function} takes one size for each axis, got s={s} and axes={axes}")
-    if not along and function != "fftn":
-        raise ShapeError(f"{function} needs at least one axis")
-    is_whole = [not isinstance(n, Dim) and n == -1 for n in given]
-    sizes = [x.shape[axis] if whole else n for n, axis, whole in zip(given, along, is_whole, strict=True)]
-    if s is None and function == "irfftn":
-        sizes[-1] = 2 * (sizes[-1] - 1)
-    return sizes, along
+    x, along = operand(x, axis)
+    return transforms.transform(resized(x, along, n), along, scale_of(norm), inverse=inverse)
 
 
 def _each(function: Callable[..., Tensor], x: Any, s: Any, axes: Any, norm: str | None) -> Tensor:
     """Apply a transform of one axis to several, the last first."""
     result = as_tensor(x)
-    _norm(norm)
-    for n, axis in reversed(list(zip(*_sizes_and_axes(result, s, axes, "fftn"), strict=True))):
+    scale_of(norm)
+    for n, axis in reversed(list(zip(*sizes_and_axes(result, s, axes, "fftn"), strict=True))):
         result = function(result, n, axis, norm)
     return result
 
@@ -441,7 +384,7 @@ def _frequencies(n: Size, d: Any, dtype: DTypeLike | None, device: Any, *, half:
     wanted = inexact_dtype(spacing.dtype) if dtype is None else as_dtype(dtype)
     if wanted not in REAL or spacing.shape:
         raise DTypeError(f"frequencies are real numbers over one spacing, got d of shape {spacing.shape} and {wanted}")
-    return fourier.frequencies(elementwise.astype(spacing, wanted), _positive(n), half=half)
+    return transforms.frequencies(elementwise.astype(spacing, wanted), positive(n), half=half)
 
 
 def _rotated(x: Any, axes: Axis, shift: Callable[[Size], Size]) -> Tensor:

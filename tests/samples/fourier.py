@@ -6,7 +6,7 @@ import numpy as np
 
 import unspool as us
 from tests.samples import Sample, complex_, real
-from unspool._ops import fourier
+from unspool._ops.fourier import transforms
 
 SAMPLES: list[Sample] = []
 for norm in ("backward", "ortho", "forward"):
@@ -71,7 +71,7 @@ for n, weights in ((4, [1, 0.5, 1]), (5, [1, 0.5, 0.5]), (1, [1])):
     SAMPLES.append(
         Sample(
             "weigh_half_spectrum",
-            lambda x, n=n: fourier.weigh(x, 1, n, 0.5),
+            lambda x, n=n: transforms.weigh(x, 1, n, 0.5),
             (complex_(2, len(weights)),),
             lambda x, w=weights: x * np.array(w, x.real.dtype),
             label=f"of{n}",

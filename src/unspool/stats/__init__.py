@@ -13,25 +13,11 @@ Examples
 [array(-5.), array(-8.54)]
 """
 
-from unspool.stats import dirichlet, multivariate_normal
-from unspool.stats._continuous import (
-    beta,
-    cauchy,
-    chi2,
-    expon,
-    gamma,
-    gennorm,
-    laplace,
-    logistic,
-    lognorm,
-    norm,
-    pareto,
-    t,
-    uniform,
-    vonmises,
-)
+from unspool.stats import dirichlet, multinomial, multivariate_normal
 from unspool.stats._discrete import bernoulli, betabinom, binom, geom, nbinom, poisson
 from unspool.stats._family import Continuous, Discrete
+from unspool.stats._interval import beta, chi2, expon, gamma, lognorm, pareto, truncnorm, uniform, wrapcauchy
+from unspool.stats._line import cauchy, gennorm, gumbel_l, gumbel_r, laplace, logistic, norm, t, vonmises
 
 __all__ = [
     "Continuous",
@@ -47,15 +33,20 @@ __all__ = [
     "gamma",
     "gennorm",
     "geom",
+    "gumbel_l",
+    "gumbel_r",
     "laplace",
     "logistic",
     "lognorm",
+    "multinomial",
     "multivariate_normal",
     "nbinom",
     "norm",
     "pareto",
     "poisson",
     "t",
+    "truncnorm",
     "uniform",
     "vonmises",
+    "wrapcauchy",
 ]

@@ -152,4 +152,5 @@ betabinom = Discrete(
     logpmf=lambda k, n, a, b: add(_log_choose(n, k), subtract(betaln(add(k, a), add(subtract(n, k), b)), betaln(a, b))),
 )
 
-__test__ = {family.name: family.__doc__ for family in (poisson, bernoulli, binom, geom, nbinom, betabinom)}
+FAMILIES = (poisson, bernoulli, binom, geom, nbinom, betabinom)
+__test__ = {family.name: family.__doc__ for family in FAMILIES}

@@ -100,6 +100,14 @@ class _Family:
         return value
 
 
+def positive(*parameters: Any) -> Any:
+    """Return whether all parameters are positive, for families that exist only then."""
+    condition = parameters[0] > 0
+    for parameter in parameters[1:]:
+        condition = logical_and(condition, parameter > 0)
+    return condition
+
+
 def _is_default(value: Any, default: float) -> bool:
     return type(value) in (int, float) and value == default
 
@@ -135,7 +143,7 @@ class Continuous(_Family):
         value = self._functions["logpdf"](z, *shapes)
         if "scale" in parameters:
             value = subtract(value, log(parameters["scale"]))
-        return self._checked(self._outside(z, value, -np.inf, -np.inf), parameters)
+        return self._checked(self._outside(z, shapes, value, -np.inf, -np.inf), parameters)
 
     def pdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """Return the density."""
@@ -175,7 +183,11 @@ class Continuous(_Family):
             variable = divide(variable, parameters["scale"])
         return variable, [parameters[name] for name in self.shapes], parameters
 
-    def _outside(self, z: Tensor, value: Tensor, below: float, above: float) -> Tensor:
+    def _outside(self, z: Tensor, shapes: list[Tensor], value: Tensor, below: float, above: float) -> Tensor:
+        """Return a value with what it is below and above the support, whose ends may depend on shape parameters."""
+        if "low" in self._functions:
+            value = where(z < self._functions["low"](*shapes), below, value)
+            return where(z > self._functions["high"](*shapes), above, value)
         low, high = self._support
         if np.isfinite(low):
             value = where(z <= low if self._open else z < low, below, value)
@@ -199,7 +211,7 @@ class Continuous(_Family):
             value = log(subtract(1, other(z, *shapes)))
         else:
             raise UnsupportedError(f"{self.name} has no {name} here")
-        return self._checked(self._outside(z, value, below, above), parameters)
+        return self._checked(self._outside(z, shapes, value, below, above), parameters)
 
     def _quantile(self, name: str, q: Any, args: Any, kwargs: Any) -> Tensor:
         function = self._function(name)
