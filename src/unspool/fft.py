@@ -313,7 +313,6 @@ def fftfreq(n: Size, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: An
     dtype : dtype_like, optional
         A floating-point data type, by default that of ``d``.
     device : {"cpu"}, optional
-        There is one.
 
     Examples
     --------
