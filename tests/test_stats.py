@@ -150,6 +150,19 @@ def test_far_tails_keep_their_slopes() -> None:
     np.testing.assert_allclose(us.stats.t.logpdf(t, 3.0).grad(t).eval(), -4e-200, rtol=1e-13)
 
 
+def test_no_direction_on_the_circle_is_preferred_without_concentration_but_one_would_be() -> None:
+    """At kappa = 0 the log density grows with kappa like the cosine of the angle."""
+    angle, kappa = np.array([0.0, 1.0, 3.0]), us.tensor(np.zeros(3))
+    slope = us.sum(us.stats.vonmises.logpdf(angle, kappa)).grad(kappa).eval()
+    np.testing.assert_allclose(slope, np.cos(angle), atol=1e-15)
+
+
+def test_a_generalised_normal_density_moves_with_its_exponent_at_its_mode() -> None:
+    beta = us.tensor(2.5)
+    expected = 1 / 2.5 + special.digamma(1 / 2.5) / 2.5**2
+    np.testing.assert_allclose(us.stats.gennorm.logpdf(0.0, beta).grad(beta).eval(), expected, rtol=1e-14)
+
+
 def test_parameters_that_make_no_distribution_give_nan() -> None:
     for value in (
         us.stats.norm.logpdf(0.0, 0.0, -1.0),

@@ -103,6 +103,10 @@ from unspool._ops.linalg.qr import (
     lq,
     qr,
 )
+from unspool._ops.linalg.schur_form import (
+    SchurResult,
+    schur,
+)
 from unspool._ops.linalg.solving import (
     inv,
     solve,
@@ -150,6 +154,7 @@ __all__ = [
     "PolarResult",
     "QRResult",
     "SVDResult",
+    "SchurResult",
     "SlogdetResult",
     "block_diag",
     "cg",
@@ -193,6 +198,7 @@ __all__ = [
     "pinv",
     "polar",
     "qr",
+    "schur",
     "slogdet",
     "solve",
     "solve_banded",

@@ -10,7 +10,7 @@ from scipy import linalg
 
 import unspool as us
 from tests.samples import complex_, real
-from unspool.errors import ArgumentError, RankError, ShapeError
+from unspool.errors import ArgumentError, MissingRuleError, RankError, ShapeError
 
 POSITIVE = real(4, 4) @ real(4, 4).T + np.eye(4)
 
@@ -149,6 +149,20 @@ def test_the_exponential_and_its_derivative_in_a_direction() -> None:
     np.testing.assert_allclose(us.linalg.expm(a).eval(), linalg.expm(a), rtol=1e-12)
     alone = us.linalg.expm_frechet(a, e, compute_expm=False)
     np.testing.assert_allclose(alone.eval(), linalg.expm_frechet(a, e, compute_expm=False), rtol=1e-12, atol=1e-13)
+
+
+def test_the_schur_form_has_values_and_refuses_derivatives() -> None:
+    stack = real(2, 4, 4)
+    for output in ("real", "complex"):
+        t, z = us.linalg.schur(stack, output)
+        for k in range(2):
+            np.testing.assert_allclose(t.eval()[k], linalg.schur(stack[k], output)[0], atol=1e-12)
+        np.testing.assert_allclose((z @ t @ us.conj(us.matrix_transpose(z))).eval(), stack, atol=1e-12)
+    leaf = us.tensor(stack[0])
+    with pytest.raises(MissingRuleError, match="schur"):
+        us.sum(us.linalg.schur(leaf).T).grad(leaf)
+    with pytest.raises(ArgumentError, match="'real' or 'complex'"):
+        us.linalg.schur(leaf, "both")
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------

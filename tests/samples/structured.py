@@ -72,3 +72,14 @@ SAMPLES += [
         linalg.solve,
     ),
 ]
+SAMPLES += [
+    Sample("schur", lambda: us.linalg.schur(MATRIX).T, (), lambda: linalg.schur(MATRIX)[0], 0, label="triangle"),
+    Sample(
+        "schur",
+        lambda: us.linalg.schur(MATRIX, "complex").Z,
+        (),
+        lambda: linalg.schur(MATRIX, "complex")[1],
+        0,
+        label="basis",
+    ),
+]

@@ -27,7 +27,7 @@ from unspool._ops.elementwise import (
     subtract,
     where,
 )
-from unspool._ops.special.bessel import i0e
+from unspool._ops.special.bessel import i0, i0e
 from unspool._ops.special.entropy import log_expit, logit
 from unspool._ops.special.incomplete import (
     gammaincc,
@@ -71,6 +71,11 @@ def _cauchy_above(q: Tensor) -> Tensor:
 def _gumbel_logpdf(z: Tensor) -> Tensor:
     # Where the exponential is infinite the density is 0, whatever is added to it.
     return where(equal(z, _INF), -_INF, subtract(z, exp(z)))
+
+
+def _log_i0(kappa: Tensor) -> Tensor:
+    # Scaled where it is large; the scaled one has a kink at 0.
+    return where(kappa < 1, log(i0(kappa)), add(log(i0e(kappa)), kappa))
 
 
 norm = Continuous(
@@ -226,9 +231,7 @@ vonmises = Continuous(
     """,
     shapes=("kappa",),
     valid=lambda kappa: kappa >= 0,
-    logpdf=lambda z, kappa: subtract(
-        multiply(kappa, subtract(cos(z), 1.0)), add(log(i0e(kappa)), math.log(2 * math.pi))
-    ),
+    logpdf=lambda z, kappa: subtract(multiply(kappa, cos(z)), add(_log_i0(kappa), math.log(2 * math.pi))),
 )
 
 FAMILIES = (norm, t, cauchy, laplace, logistic, gumbel_r, gumbel_l, gennorm, vonmises)
