@@ -112,6 +112,13 @@ def test_erfcx_keeps_its_digits_where_it_is_almost_a_power() -> None:
     np.testing.assert_allclose(second(us.special.erfcx, x), 2 * leading / x * (1 - 3 / x**2 + 11.25 / x**4), rtol=1e-13)
 
 
+def test_erfcx_is_flat_at_infinity() -> None:
+    for x in (INF, 1e200, 1e300):
+        assert abs(slope(us.special.erfcx, x)) < 1e-300
+    assert slope(us.special.erfcx, -INF) == -INF
+    assert np.isnan(slope(us.special.erfcx, NAN))
+
+
 def test_entropies_have_their_one_sided_slopes_at_zero() -> None:
     assert slope(us.special.entr, 0.0) == INF
     assert slope(us.special.rel_entr, 0.0, 1.0, by=0) == -INF

@@ -84,7 +84,8 @@ def _erfcx_kernel(x: Any, *, n: int) -> Any:
     first = special.erfcx(x)
     if not n:
         return first
-    below, above = _by_forward_recurrence(np.minimum(x, _FAR), n), _by_backward_recurrence(np.maximum(x, _FAR), n)
+    below = _by_forward_recurrence(np.minimum(x, _FAR), n)
+    above = _by_backward_recurrence(np.clip(x, _FAR, np.finfo(x.dtype).max / 4), n)
     return np.where(x < _FAR, below, above).astype(x.dtype)
 
 
