@@ -27,8 +27,14 @@ SENSELESS: list[Any] = [5, -1, 2.5, None, "nonsense", object(), [], {}, np.array
 MADE = {"Dim", "Key", "Tensor"}
 NAMESPACES: dict[str, ModuleType] = {
     "us": us,
+    "us.fft": us.fft,
     "us.linalg": us.linalg,
     "us.random": us.random,
+    "us.signal": us.signal,
+    "us.special": us.special,
+    "us.stats.dirichlet": us.stats.dirichlet,
+    "us.stats.multinomial": us.stats.multinomial,
+    "us.stats.multivariate_normal": us.stats.multivariate_normal,
     "us.debug": us.debug,
     "us.checkpoint": us.checkpoint,
 }

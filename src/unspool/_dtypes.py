@@ -63,7 +63,7 @@ def scalar_dtype(dtype: DType, scalar_type: type) -> DType:
     if scalar_type is bool:
         # A Python bool is weaker than any number, and a bool beside a bool.
         return dtype
-    return as_dtype(np.result_type(dtype, scalar_type(1)))
+    return as_dtype(np.result_type(as_dtype(dtype), scalar_type(1)))
 
 
 def real_dtype(dtype: DType) -> DType:

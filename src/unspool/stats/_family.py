@@ -59,13 +59,14 @@ class _Family:
         **functions: Function,
     ) -> None:
         self.name, self.shapes, self.__doc__ = name, shapes, doc
+        self.__module__ = "unspool.stats"  # where pickle finds it by its name
         self._support, self._open, self._valid, self._functions = support, is_open, valid, functions
 
     def __repr__(self) -> str:
         return f"<distribution {self.name}({', '.join([*self.shapes, *self._parameters])})>"
 
-    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
-        return _by_name, (self.name,)
+    def __reduce__(self) -> str:
+        return self.name
 
     def _function(self, *names: str) -> Function | None:
         return next((self._functions[name] for name in names if name in self._functions), None)
@@ -110,12 +111,6 @@ def positive(*parameters: Any) -> Any:
 
 def _is_default(value: Any, default: float) -> bool:
     return type(value) in (int, float) and value == default
-
-
-def _by_name(name: str) -> Any:
-    import unspool.stats
-
-    return getattr(unspool.stats, name)
 
 
 # --- continuous ------------------------------------------------------------------------------------------------------

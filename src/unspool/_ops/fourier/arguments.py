@@ -31,7 +31,7 @@ def scale_of(norm: str | None) -> str:
     """Return the name of a scale, or raise `ArgumentError` that has all of them."""
     if norm is None:
         return BACKWARD
-    if norm not in SAME_SCALE:
+    if norm not in (*SAME_SCALE,):
         raise ArgumentError(f"norm is one of {', '.join(SAME_SCALE)}; got {norm!r}")
     return norm
 
@@ -60,6 +60,8 @@ def resized(x: Tensor, axis: int, n: Size | None) -> Tensor:
 
 def sizes_and_axes(x: Tensor, s: Sizes, axes: Axis, function: str) -> tuple[list[Size], list[int]]:
     """Return one size and one axis for each transform to make; all sizes are those before the first one."""
+    if s is not None and not isinstance(s, (tuple, list)):
+        raise ShapeError(f"{function} takes a sequence of sizes, one for each axis, got s={s!r}")
     if axes is None:
         count = x.ndim if s is None else len(s)
         if count > x.ndim:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _dims, _graph
-from unspool._dtypes import INT64
+from unspool._dtypes import EXACT, INT64
 from unspool._ops import layout
 from unspool._ops.elementwise import add, conj
 from unspool._ops.indexing import argsort, take_along_axis
@@ -55,7 +55,7 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Tensor:
     >>> us.linalg.cho_solve(us.linalg.cho_factor([[4.0, 2.0], [2.0, 5.0]]), [6.0, 7.0]).eval()
     array([1., 1.])
     """
-    factor, lower = c_and_lower
+    factor, lower = _pair(c_and_lower, "cho_solve", "the factor and whether it is the lower one")
     first = solve_triangular(factor, b, lower=lower, adjoint=not lower)
     return solve_triangular(factor, first, lower=lower, adjoint=lower)
 
@@ -98,7 +98,13 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Tensor:
     >>> us.linalg.lu_solve(us.linalg.lu_factor([[1.0, 2.0], [2.0, 6.0]]), [3.0, 8.0]).eval()
     array([1., 1.])
     """
-    factors, pivots, right = as_square(lu_and_piv[0], "lu_solve"), as_tensor(lu_and_piv[1]), as_tensor(b)
+    triangles, exchanges = _pair(lu_and_piv, "lu_solve", "the factors and the row exchanges")
+    factors, pivots, right = as_square(triangles, "lu_solve"), as_tensor(exchanges), as_tensor(b)
+    if pivots.dtype not in EXACT or not pivots.ndim or _dims.equal(pivots.shape[-1], factors.shape[-1]) is False:
+        raise ShapeError(
+            f"lu_solve takes as many row exchanges, which are integers, as there are rows, got {pivots.dtype} of shape "
+            f"{pivots.shape} beside factors of shape {factors.shape}"
+        )
     if trans not in (0, 1, 2):
         raise ArgumentError(f"trans is 0, 1 or 2, got {trans!r}")
     if not right.ndim or _dims.equal(right.shape[0 if right.ndim == 1 else -2], factors.shape[-1]) is False:
@@ -111,6 +117,12 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Tensor:
         return _rows_of(solve_triangular(factors, first, lower=True, adjoint=True, unit_diagonal=True), argsort(order))
     first = solve_triangular(factors, _rows_of(right, order), lower=True, unit_diagonal=True)
     return solve_triangular(factors, first)
+
+
+def _pair(value: Any, function: str, what: str) -> tuple[Any, Any]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ArgumentError(f"{function} takes a pair, {what}; got {value!r}")
+    return value[0], value[1]
 
 
 def _rows_of(x: Tensor, order: Tensor) -> Tensor:

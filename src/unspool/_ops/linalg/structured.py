@@ -121,6 +121,8 @@ def hilbert(n: Size) -> Tensor:
     array([[1.        , 0.5       ],
            [0.5       , 0.33333333]])
     """
+    if isinstance(n, (tuple, list)):
+        raise ShapeError(f"hilbert takes one size, got {n!r}")
     (size,) = as_shape(n)
     numbers = astype(arange(size), "float64")
     return divide(1.0, add(add(layout.expand_dims(numbers, 1), numbers), 1.0))
