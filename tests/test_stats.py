@@ -223,6 +223,28 @@ def test_the_normal_density_of_vectors_works_on_symbolic_sizes() -> None:
     np.testing.assert_allclose(us.stats.multivariate_normal.logpdf(x, mean, cov).eval(values), expected, rtol=1e-12)
 
 
+def test_a_singular_matrix_of_covariances_has_a_density_on_its_space() -> None:
+    root = np.array([[1.0, 0.0], [0.5, 1.2], [2.0, 0.3]])
+    cov, z = root @ root.T, np.array([[0.3, -0.7], [1.0, 0.2]])
+    x = MEAN + z @ root.T
+    expected = stats.multivariate_normal.logpdf(x, MEAN, cov, allow_singular=True)
+    found = us.stats.multivariate_normal.logpdf(x, MEAN, cov, allow_singular=True)
+    np.testing.assert_allclose(found.eval(), expected, rtol=1e-10)
+    # Along matrices of rank 2: in the factor, and in vectors of its space.
+    us.check_grad(
+        lambda z, r: us.stats.multivariate_normal.logpdf(z @ r.T, None, r @ r.T, allow_singular=True), z, root, order=1
+    )
+    whole = us.stats.multivariate_normal.logpdf(x, MEAN, COV, allow_singular=True).eval()
+    np.testing.assert_allclose(whole, stats.multivariate_normal.logpdf(x, MEAN, COV), rtol=1e-11)
+
+
+@pytest.mark.parametrize(("mean", "cov"), [(MEAN, COV), (None, COV), (MEAN, 2.0), (None, 3.0)])
+def test_the_entropy_of_normal_vectors_is_scipys(mean: Any, cov: Any) -> None:
+    expected = stats.multivariate_normal.entropy(mean, cov)
+    np.testing.assert_allclose(us.stats.multivariate_normal.entropy(mean, cov).eval(), expected, rtol=1e-13)
+    us.check_grad(lambda r: us.stats.multivariate_normal.entropy(None, r @ r.T), np.linalg.cholesky(COV))
+
+
 def test_the_dirichlet_density_is_scipys() -> None:
     alpha, x = np.array([0.5, 1.0, 3.0]), np.array([[0.2, 0.1], [0.3, 0.4], [0.5, 0.5]])
     expected = stats.dirichlet.logpdf(x, alpha)
