@@ -105,6 +105,15 @@ def test_solving_with_a_cholesky_factor(lower: bool, b: Any) -> None:
     us.check_grad(lambda r, b: us.linalg.cho_solve(us.linalg.cho_factor(r @ r.T + us.eye(4), lower), b), real(4, 4), b)
 
 
+@pytest.mark.parametrize("trans", [0, 1, 2, "N", "T", "C"])
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_triangle_is_solved_with_as_scipy_names_it(trans: Any, lower: bool) -> None:
+    a, b = complex_(3, 3) + 3 * np.eye(3), complex_(3, 2)
+    expected = linalg.solve_triangular(a, b, trans, lower)
+    np.testing.assert_allclose(us.linalg.solve_triangular(a, b, trans, lower=lower).eval(), expected, rtol=1e-12)
+    us.check_grad(lambda a, b: us.linalg.solve_triangular(a, b, trans, lower=lower), a, b, order=1)
+
+
 @pytest.mark.parametrize("trans", [0, 1, 2])
 @pytest.mark.parametrize("b", [complex_(4), complex_(4, 2)], ids=["vector", "columns"])
 def test_solving_with_an_lu_decomposition(trans: int, b: Any) -> None:
@@ -182,6 +191,8 @@ def test_mistakes_are_typed() -> None:
         us.linalg.solve_banded((1, 1), np.ones((3, 4)), np.ones(5))
     with pytest.raises(ArgumentError, match="trans is 0, 1 or 2"):
         us.linalg.lu_solve(us.linalg.lu_factor(np.eye(2)), np.ones(2), 3)
+    with pytest.raises(ArgumentError, match="trans is 0, 1 or 2, or one of"):
+        us.linalg.solve_triangular(np.eye(2), np.ones(2), "H")
     with pytest.raises(ShapeError, match="right sides of shape \\(3,\\)"):
         us.linalg.lu_solve(us.linalg.lu_factor(np.eye(2)), np.ones(3))
     with pytest.raises(ShapeError, match="right side of shape \\(3, 2\\)"):

@@ -31,7 +31,7 @@ def scale_of(norm: str | None) -> str:
     """Return the name of a scale, or raise `ArgumentError` that has all of them."""
     if norm is None:
         return BACKWARD
-    if norm not in (*SAME_SCALE,):
+    if norm not in tuple(SAME_SCALE):
         raise ArgumentError(f"norm is one of {', '.join(SAME_SCALE)}; got {norm!r}")
     return norm
 

@@ -18,16 +18,18 @@ from unspool._graph import Node
 from unspool._ops import layout
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.contraction import matmul
-from unspool._ops.elementwise import astype, mask, negative
+from unspool._ops.elementwise import astype, conj, mask, negative
 from unspool._ops.layout.diagonals import TRI_MASK
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.matrices import adjoint as adjoint_of
 from unspool._ops.linalg.matrices import as_square
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
-from unspool.errors import RankError, ShapeError
+from unspool.errors import ArgumentError, RankError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
+
+_NOT_TRANSPOSED, _TRANSPOSED, _ADJOINT = (0, "N"), (1, "T"), (2, "C")
 
 # A stack with at least this many matrices per row is solved row by row for all matrices at once.
 _TALL_STACK = 4
@@ -37,7 +39,7 @@ _TALL_STACK = 4
 
 
 def solve_triangular(
-    a: Any, b: Any, *, lower: bool = False, adjoint: bool = False, unit_diagonal: bool = False
+    a: Any, b: Any, trans: int | str = 0, *, lower: bool = False, adjoint: bool = False, unit_diagonal: bool = False
 ) -> Tensor:
     """Solve ``a @ x = b`` for a triangular matrix; the other triangle is neither read nor differentiated.
 
@@ -47,10 +49,12 @@ def solve_triangular(
         Square matrices, in the last two axes. Leading axes broadcast against those of ``b``.
     b : array_like
         A vector, if it has one axis, else matrices of right sides in the last two axes.
+    trans : {0, 1, 2, "N", "T", "C"}
+        Solve with the triangle, its transpose or its conjugate transpose, as in SciPy.
     lower : bool
         Which triangle of ``a`` is meant: the lower one, or, by default, the upper one.
     adjoint : bool
-        Solve with the conjugate transpose of the triangle.
+        Another name for ``trans=2``.
     unit_diagonal : bool
         Take the diagonal to be ones, and do not read it.
 
@@ -65,6 +69,12 @@ def solve_triangular(
     >>> us.linalg.solve_triangular([[2.0, 1.0], [0.0, 4.0]], [4.0, 8.0]).eval()
     array([1., 2.])
     """
+    if trans not in (*_NOT_TRANSPOSED, *_TRANSPOSED, *_ADJOINT):
+        raise ArgumentError(f"trans is 0, 1 or 2, or one of 'N', 'T' and 'C'; got {trans!r}")
+    if trans in _TRANSPOSED:
+        # xᵀ of the conjugate equation: the triangle of a is only ever read as it is, or as its adjoint.
+        return conj(solve_triangular(a, conj(b), lower=lower, adjoint=True, unit_diagonal=unit_diagonal))
+    adjoint = bool(adjoint) or trans in _ADJOINT
     a, b = as_square(a, "solve_triangular"), as_tensor(b)
     size = a.shape[-1]
     if b.ndim == 0 or _dims.equal(b.shape[-2 if b.ndim > 1 else 0], size) is False:
