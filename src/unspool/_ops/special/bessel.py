@@ -13,7 +13,7 @@ from unspool._dtypes import EXACT, FLOAT64
 from unspool._ops.elementwise import add, astype, multiply, negative, sign, subtract
 from unspool._ops.elementwise.build import nary, unary_inexact
 from unspool._ops.elementwise.special import scipy_function
-from unspool._ops.leaf import as_operands, as_tensor, integer
+from unspool._ops.leaf import as_operands, as_tensor, constant
 from unspool._ops.op import INPUTS, OUTPUT, Op
 from unspool._ops.special.declare import beside_integers, cast_result, no_derivative, special_function
 
@@ -59,7 +59,7 @@ KVE = _of_order("kve", lambda out, v, x: subtract(out, _half_sum(kve, v, x)), (I
 def _apply(op: Op, v: Any, x: Any) -> Tensor:
     if isinstance(v, int):
         # A whole order stays one, beside whatever precision.
-        order, argument = integer(v), as_tensor(x)
+        order, argument = constant(v), as_tensor(x)
     else:
         order, argument = as_operands(v, x)
     if argument.dtype in EXACT:
