@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from unspool._fragments.fragment import Fragment
 
 # How deep a row is that is a loop, and how much of it is left waiting when it is folded while it goes on.
-MOST_WAITING = 32
+MOST_WAITING = 64
 FOLD_AFTER = 10
 
 # Pieces that may wait, in rows that are not deep.
