@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -363,3 +364,41 @@ def test_a_program_says_what_is_wrong_with_its_tables() -> None:
 def _forget() -> Iterator[None]:
     yield
     us.clear_caches()
+
+
+def test_a_loop_is_interrupted_while_it_runs() -> None:
+    """Within a signal's time, although no Python runs between its steps; what was there is still there."""
+    x = us.tensor(np.linspace(0.0, 1.0, 64))
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.1, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            us.iterate(lambda s: us.tanh(us.sin(s)) + 0.5, x, until=lambda new: us.max(new) > 1e9, max_steps=10**7)
+    finally:
+        timer.cancel()
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    y, made = us.iterate(lambda s: us.tanh(us.sin(s)) + 0.5, x, max_steps=3)
+    assert made == 3 and np.isfinite(np.asarray(y)).all()
+
+
+def test_other_threads_run_while_a_loop_does() -> None:
+    x = us.tensor(np.linspace(0.0, 1.0, 64))
+    finished = threading.Event()
+    turns = 0
+
+    def work() -> None:
+        us.iterate(lambda s: us.tanh(us.sin(s)) + 0.5, x, max_steps=200_000)[0].eval()
+        finished.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not finished.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 3
