@@ -174,10 +174,10 @@ def test_a_sweep_multiplies_the_data_twice_however_many_modes_there_are(
     large = 0
     count = us.debug.KernelCounts.after
 
-    def after(self: Any, node: Any, arguments: Any, value: Any) -> None:
+    def after(self: Any, node: Any, arguments: Any, value: Any, call: Any = None) -> None:
         nonlocal large
         large += node.op.name == "contract" and any(np.size(argument) == data.size for argument in arguments)
-        count(self, node, arguments, value)
+        count(self, node, arguments, value, call)
 
     def contractions(sweeps: int) -> tuple[int, int]:
         nonlocal large
