@@ -44,7 +44,6 @@ from unspool._ops.contraction import (
 )
 from unspool._ops.creation import (
     arange,
-    asarray,
     empty,
     empty_like,
     eye,
@@ -56,6 +55,11 @@ from unspool._ops.creation import (
     ones_like,
     zeros,
     zeros_like,
+)
+from unspool._ops.data import (
+    array,
+    asarray,
+    from_dlpack,
 )
 from unspool._ops.elementwise import (
     abs,
@@ -326,6 +330,24 @@ if TYPE_CHECKING:
         graph_size,
         summary,
     )
+    from unspool._namespace_info import (
+        __array_namespace_info__,
+    )
+    from unspool._questions import (
+        can_cast,
+        finfo,
+        iinfo,
+        iscomplexobj,
+        isdtype,
+        isrealobj,
+        isscalar,
+        issubdtype,
+        ndim,
+        promote_types,
+        result_type,
+        shape,
+        size,
+    )
     from unspool._traced.function import (
         fragment,
     )
@@ -335,9 +357,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# The version of the array API standard that this namespace follows.
+__array_api_version__ = "2025.12"
+
 bool = _dtypes.BOOL
+int8 = _dtypes.INT8
+int16 = _dtypes.INT16
 int32 = _dtypes.INT32
 int64 = _dtypes.INT64
+uint8 = _dtypes.UINT8
+uint16 = _dtypes.UINT16
+uint32 = _dtypes.UINT32
+uint64 = _dtypes.UINT64
 float32 = _dtypes.FLOAT32
 float64 = _dtypes.FLOAT64
 complex64 = _dtypes.COMPLEX64
@@ -355,6 +386,7 @@ __all__ = [
     "Tape",
     "Tensor",
     "Unrolled",
+    "__array_namespace_info__",
     "abs",
     "absolute",
     "acos",
@@ -378,6 +410,7 @@ __all__ = [
     "argmin",
     "argsort",
     "argwhere",
+    "array",
     "array_split",
     "asarray",
     "asin",
@@ -400,6 +433,7 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_shapes",
     "broadcast_to",
+    "can_cast",
     "cbrt",
     "ceil",
     "cheap",
@@ -455,6 +489,7 @@ __all__ = [
     "extract",
     "eye",
     "fft",
+    "finfo",
     "fixed_point",
     "flatnonzero",
     "flatten",
@@ -468,6 +503,7 @@ __all__ = [
     "fmax",
     "fmin",
     "fragment",
+    "from_dlpack",
     "full",
     "full_like",
     "gammaln",
@@ -480,18 +516,26 @@ __all__ = [
     "hvp",
     "hypot",
     "identity",
+    "iinfo",
     "imag",
     "inf",
     "inner",
+    "int8",
+    "int16",
     "int32",
     "int64",
     "invert",
     "isclose",
     "iscomplex",
+    "iscomplexobj",
+    "isdtype",
     "isfinite",
     "isinf",
     "isnan",
     "isreal",
+    "isrealobj",
+    "isscalar",
+    "issubdtype",
     "iterate",
     "jacfwd",
     "jacobian",
@@ -531,6 +575,7 @@ __all__ = [
     "multiply",
     "nan",
     "nan_to_num",
+    "ndim",
     "negative",
     "networks",
     "newaxis",
@@ -550,6 +595,7 @@ __all__ = [
     "pow",
     "power",
     "prod",
+    "promote_types",
     "ptp",
     "put_along_axis",
     "rad2deg",
@@ -563,6 +609,7 @@ __all__ = [
     "remat",
     "repeat",
     "reshape",
+    "result_type",
     "right_shift",
     "roll",
     "rot90",
@@ -570,6 +617,7 @@ __all__ = [
     "rsqrt",
     "searchsorted",
     "set_memory",
+    "shape",
     "sigmoid",
     "sign",
     "signal",
@@ -577,6 +625,7 @@ __all__ = [
     "sin",
     "sinc",
     "sinh",
+    "size",
     "softmax",
     "softplus",
     "sort",
@@ -606,6 +655,10 @@ __all__ = [
     "tril",
     "triu",
     "trunc",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
     "unstack",
     "value_and_grad",
     "var",
@@ -639,8 +692,8 @@ _HOMES = {
     "value_and_grad": "_autodiff.functional",
     "vjp": "_autodiff.functional",
     "Implicit": "_autodiff.implicit",
-    "Unrolled": "_autodiff.iterate",
     "iterate": "_autodiff.iterate",
+    "Unrolled": "_autodiff.iterate",
     "hessian": "_autodiff.jacobians",
     "jacfwd": "_autodiff.jacobians",
     "jacobian": "_autodiff.jacobians",
@@ -650,12 +703,26 @@ _HOMES = {
     "set_memory": "_engine.budget",
     "eval": "_engine.evaluate",
     "Engine": "_engine.public_engine",
-    "EngineStats": "_engine.stats",
     "clear_caches": "_engine.stats",
     "engine_stats": "_engine.stats",
+    "EngineStats": "_engine.stats",
     "plan_memory": "_inspect.memory",
     "graph_size": "_inspect.summary",
     "summary": "_inspect.summary",
+    "__array_namespace_info__": "_namespace_info",
+    "can_cast": "_questions",
+    "finfo": "_questions",
+    "iinfo": "_questions",
+    "iscomplexobj": "_questions",
+    "isdtype": "_questions",
+    "isrealobj": "_questions",
+    "isscalar": "_questions",
+    "issubdtype": "_questions",
+    "ndim": "_questions",
+    "promote_types": "_questions",
+    "result_type": "_questions",
+    "shape": "_questions",
+    "size": "_questions",
     "fragment": "_traced.function",
     "remat": "_traced.remat",
 }

@@ -17,18 +17,21 @@ from numpy.typing import DTypeLike
 from unspool import _core
 from unspool._above import above
 from unspool._core import TensorBase
+from unspool._devices import CPU, DLPACK_CPU, check_device
 from unspool._dims import Size, product
 from unspool._graph import Node
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
+from unspool._ops.data import export_dlpack
 from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
-from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError
 
 if TYPE_CHECKING:
     from unspool.checkpoint.segments import CheckpointConfig
 
 Array = np.ndarray[Any, Any]
+_STANDARDS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 Axis = int | Sequence[int] | None
 
 
@@ -50,7 +53,7 @@ def _any_operands(op: Op, left: Any, right: Any) -> Tensor:
         return elementwise.binary(op, left, right)
     for tensor, other in ((left, right), (right, left)):
         # Python would ask the text to repeat itself so many times.
-        if isinstance(other, (str, bytes, bytearray)) and tensor.dtype.kind != "i":
+        if isinstance(other, (str, bytes, bytearray)) and tensor.dtype.kind not in "iu":
             raise DTypeError(f"{op.name} of a tensor of dtype {tensor.dtype} and {type(other).__name__} {other!r}")
     return NotImplemented  # type: ignore[no-any-return]
 
@@ -107,7 +110,14 @@ class Tensor(TensorBase):
     @property
     def device(self) -> str:
         """Where values live: always ``"cpu"``."""
-        return "cpu"
+        return CPU
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        """Return the tensor itself: there is one device, ``"cpu"``."""
+        check_device(device)
+        if stream is not None:
+            raise ArgumentError(f"the processor has no streams, got stream={stream!r}")
+        return self
 
     def __len__(self) -> int:
         if not self.shape:
@@ -214,7 +224,7 @@ class Tensor(TensorBase):
         return bool(self._scalar("bool"))
 
     def __index__(self) -> int:
-        if self.dtype.kind != "i":
+        if self.dtype.kind not in "iu":
             raise DTypeError(f"only integer tensors can be used as an index, not {self.dtype}")
         return int(self._scalar("index"))
 
@@ -254,7 +264,22 @@ class Tensor(TensorBase):
         return above.call_function(func, args, kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in _STANDARDS:
+            raise ArgumentError(f"versions of the array API standard are {', '.join(_STANDARDS)}, got {api_version!r}")
         return above.namespace
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return export_dlpack(self.eval(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return DLPACK_CPU
 
     # -- derivatives --
 
@@ -436,9 +461,9 @@ class Tensor(TensorBase):
 
     # -- elementwise --
 
-    def astype(self, dtype: DTypeLike) -> Tensor:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Tensor:
         """Return the tensor in another data type; see `unspool.astype`."""
-        return elementwise.astype(self, dtype)
+        return elementwise.astype(self, dtype, copy=copy)
 
     def conj(self) -> Tensor:
         """Return the complex conjugate."""

@@ -11,9 +11,10 @@ import numpy as np
 
 from unspool import _core
 from unspool._dims import equal
-from unspool._dtypes import INT64
+from unspool._dtypes import INT64, INTEGERS, UNSIGNED
 from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes
+from unspool._ops.elementwise import astype
 from unspool._ops.indexing.parse import ParsedIndex, parse_index
 from unspool._ops.indexing.selection import select
 from unspool._ops.indexing.sorting import along
@@ -145,9 +146,9 @@ def _as_positions(indices: Any) -> Tensor:
         array = np.asarray(indices)
         indices = constant(array.astype(INT64) if array.size == 0 or array.dtype.kind in "iu" else array)
     positions = as_tensor(indices)
-    if positions.dtype.kind != "i":
+    if positions.dtype not in INTEGERS:
         raise DTypeError(f"positions are integers, got dtype {positions.dtype}")
-    return positions
+    return astype(positions, INT64) if positions.dtype in UNSIGNED else positions
 
 
 # --- where elements are true -----------------------------------------------------------------------------------------

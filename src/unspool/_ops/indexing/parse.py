@@ -15,11 +15,12 @@ import numpy as np
 
 from unspool import _core
 from unspool._dims import Dim, Shape, Size, equal
-from unspool._dtypes import INT64
+from unspool._dtypes import INT64, INTEGERS, UNSIGNED
 from unspool._graph import Node
 from unspool._ops import layout
 from unspool._ops.broadcasting import align, ensure_shape
 from unspool._ops.creation import size_tensor
+from unspool._ops.elementwise import astype
 from unspool._ops.indexing.slices import normalize_slice
 from unspool._ops.indexing.template import (
     Flat,
@@ -184,10 +185,12 @@ def _classify(item: Any) -> _Part:
 def _classify_tensor(x: Node) -> _Part:
     if x.dtype.kind == "b":
         return _classify_array(x.eval())  # type: ignore[attr-defined]
-    if x.dtype.kind != "i":
+    if x.dtype not in INTEGERS:
         raise DTypeError(f"an index has integers or bools, got a tensor of dtype {x.dtype}")
     if x.op is CONSTANT:
         return _classify_array(x.value)
+    if x.dtype in UNSIGNED:
+        x = astype(x, INT64)
     return _Part("array" if x.shape else "int", x, 1)
 
 

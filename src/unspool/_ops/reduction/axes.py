@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._dims import Shape, Size, equal, product
-from unspool._dtypes import BOOL, COMPLEX, INT32, INT64
+from unspool._dtypes import BOOL, COMPLEX, EXACT, INT64, UINT64, UNSIGNED
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Axis = int | Sequence[int] | None
 
-_SMALL = frozenset({BOOL, INT32})
+_SMALL = EXACT - {INT64, UINT64}
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -55,8 +55,8 @@ def selection(where: Any, like: Tensor) -> Tensor | None:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Return bools and small integers as int64, the type NumPy adds and multiplies them in."""
-    return elementwise.astype(x, INT64) if x.dtype in _SMALL else x
+    """Return bools and small integers as the 64-bit ones that NumPy adds and multiplies them in."""
+    return elementwise.astype(x, UINT64 if x.dtype in UNSIGNED else INT64) if x.dtype in _SMALL else x
 
 
 def refuse_complex(x: Node, function: str) -> None:
