@@ -43,8 +43,8 @@ _REAL_OF: Final = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 _COMPLEX_OF: Final = {FLOAT32: COMPLEX64, FLOAT64: COMPLEX128}
 
 
-def as_dtype(dtype: DTypeLike) -> DType:
-    """Return the NumPy dtype meant, or raise `DTypeError` if unspool does not have it."""
+def as_dtype(dtype: DTypeLike | None) -> DType:
+    """Return the NumPy dtype meant, float64 for ``None``, or raise `DTypeError` if unspool does not have it."""
     if isinstance(dtype, np.dtype) and dtype in SUPPORTED:
         return dtype
     if type(dtype) is str and dtype in _BY_NAME:

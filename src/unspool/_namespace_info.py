@@ -30,9 +30,9 @@ class NamespaceInfo:
         """Return the name of the device that values live on."""
         return CPU
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """Return the names of all devices."""
-        return [CPU]
+        return (CPU,)
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """Return the data types that values have if none is asked for."""
@@ -52,6 +52,6 @@ def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's 
     --------
     >>> import unspool as us
     >>> us.__array_namespace_info__().devices()
-    ['cpu']
+    ('cpu',)
     """
     return NamespaceInfo()

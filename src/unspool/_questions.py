@@ -27,6 +27,18 @@ _KINDS = {
     "complex floating": COMPLEX,
     "numeric": INTEGERS | REAL | COMPLEX,
 }
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+# NumPy's name for a data type, and its abstract types, for `issubdtype`.
+dtype = np.dtype
+complexfloating = np.complexfloating
+floating = np.floating
+generic = np.generic
+inexact = np.inexact
+integer = np.integer
+number = np.number
+signedinteger = np.signedinteger
+unsignedinteger = np.unsignedinteger
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -182,7 +194,10 @@ def issubdtype(dtype: Any, kind: Any) -> bool:
     >>> us.issubdtype(us.float32, np.floating)
     True
     """
-    return bool(np.issubdtype(dtype, kind))
+    try:
+        return bool(np.issubdtype(dtype, kind))
+    except TypeError as error:
+        raise DTypeError(f"issubdtype of {dtype!r} and {kind!r}: {error}") from None
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
@@ -230,6 +245,8 @@ def can_cast(from_: Any, to: DTypeLike, casting: Any = "safe") -> bool:
     >>> us.can_cast(us.float64, us.int64)
     False
     """
+    if casting not in _CASTINGS:
+        raise ArgumentError(f"casting is one of {', '.join(map(repr, _CASTINGS))}, got {casting!r}")
     return bool(np.can_cast(_dtype_of(from_), as_dtype(to), casting))
 
 

@@ -65,6 +65,10 @@ class ShapeError(UnspoolError, ValueError):
     """Shapes or axes that an operation cannot accept."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that a tensor does not have. An `IndexError` too, as NumPy's is."""
+
+
 class NoAxesError(ShapeError, TypeError):
     """A tensor without axes where a sequence is needed. A `TypeError` too, as NumPy's is: libraries ask by trying."""
 

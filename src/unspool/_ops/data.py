@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from unspool._dtypes import as_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor, holds_tensors, stacked, tensor
-from unspool.errors import ArgumentError
+from unspool.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -69,7 +68,9 @@ def array(x: Any, dtype: DTypeLike | None = None, *, copy: bool = True, ndmin: i
     (1, 2)
     """
     made = asarray(x, dtype, copy=None if copy else False)
-    missing = max(operator.index(ndmin) - made.ndim, 0)
+    if not isinstance(ndmin, (int, np.integer)):
+        raise ArgumentError(f"ndmin is a number of axes, got {ndmin!r}")
+    missing = max(int(ndmin) - made.ndim, 0)
     return layout.reshape(made, (1,) * missing + made.shape) if missing else made
 
 
@@ -105,14 +106,17 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
     check_device(device)
     if isinstance(x, Node):
         return as_tensor(x)
-    if not hasattr(x, "__dlpack__"):
+    if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
         raise ArgumentError(
             f"from_dlpack takes an array with __dlpack__, got {type(x).__name__}; us.asarray takes others"
         )
     place = tuple(int(part) for part in x.__dlpack_device__())
     if place[0] != DLPACK_CPU[0]:
         raise ArgumentError(f"from_dlpack takes arrays in the memory of the processor, got DLPack device {place}")
-    return tensor(np.from_dlpack(x), copy=bool(copy))
+    try:
+        return tensor(np.from_dlpack(x), copy=bool(copy))
+    except BufferError as error:
+        raise DTypeError(f"from_dlpack of {type(x).__name__}: {error}") from None
 
 
 def export_dlpack(

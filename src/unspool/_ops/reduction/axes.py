@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import DTypeLike
+
 from unspool._dims import Shape, Size, equal, product
-from unspool._dtypes import BOOL, COMPLEX, EXACT, INT64, UINT64, UNSIGNED
+from unspool._dtypes import BOOL, COMPLEX, EXACT, INT64, UINT64, UNSIGNED, DType
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
@@ -52,6 +54,17 @@ def selection(where: Any, like: Tensor) -> Tensor | None:
     if keep.dtype != BOOL:
         raise DTypeError(f"where= takes a mask of bools, got {keep.dtype}")
     return layout.broadcast_to(keep, like.shape)
+
+
+def accumulated(x: Tensor, dtype: DTypeLike | None) -> tuple[Tensor, DType]:
+    """Return an operand as it is added up or multiplied, and the data type of the result.
+
+    Integers are accumulated in 64 bits whatever is asked for, as NumPy's kernels do by themselves, and converted after.
+    """
+    if dtype is not None:
+        x = elementwise.astype(x, dtype)
+    wide = widened(x)
+    return wide, wide.dtype if dtype is None else x.dtype
 
 
 def widened(x: Tensor) -> Tensor:
