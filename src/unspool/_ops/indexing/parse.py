@@ -34,7 +34,7 @@ from unspool._ops.indexing.template import (
     sliced_shape,
 )
 from unspool._ops.leaf import CONSTANT, constant, scalar
-from unspool.errors import DTypeError, IndexRangeError, ShapeError
+from unspool.errors import DTypeError, IndexRangeError, MaskShapeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -146,7 +146,8 @@ def parse_any(x: Tensor, index: Any) -> ParsedIndex:
         elif kind in ("array", "mask"):
             if kind == "mask":
                 given = [constant(positions) for positions in _mask_positions(content, sizes, axis)]
-                sizes[axis : axis + axes] = content.shape
+                known = zip(content.shape, sizes[axis : axis + axes], strict=True)
+                sizes[axis : axis + axes] = [length or size for length, size in known]
             else:
                 given = [_index_tensor(content, sizes[axis], axis)]
             template.index += ["array"] * len(given)
@@ -273,8 +274,9 @@ def _without_scalar_masks(x: Tensor, parts: list[_Part]) -> tuple[Tensor, list[_
 
 def _mask_positions(mask: Any, sizes: list[Size], axis: int) -> tuple[Any, ...]:
     for offset, length in enumerate(mask.shape):
-        if equal(sizes[axis + offset], length) is False:
-            raise ShapeError(
+        # As in NumPy, what has no elements selects none, wherever.
+        if length and equal(sizes[axis + offset], length) is False:
+            raise MaskShapeError(
                 f"a mask of shape {mask.shape} does not fit: axis {axis + offset} has size {sizes[axis + offset]}, "
                 f"not {length}"
             )
