@@ -152,7 +152,7 @@ def _slope(f: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
     if isinstance(size, int) and size < order + 1:
         raise ShapeError(f"gradient needs at least {order + 1} samples along axis {axis}, got {size}")
     before, middle, after = _part(f, axis, None, -2), _part(f, axis, 1, -1), _part(f, axis, 2, None)
-    gaps = as_tensor(spacing)
+    gaps = as_operands(spacing, f)[0]
     if not gaps.ndim:
         inside = elementwise.divide(elementwise.subtract(after, before), elementwise.multiply(gaps, 2))
         left = right = gaps
@@ -219,7 +219,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
         raise ShapeError("trapezoid takes a tensor with at least one axis")
     place = layout.normalize_axis(axis, y.ndim)
     if x is None:
-        widths = as_tensor(dx)
+        widths = as_operands(dx, y)[0]
     else:
         x = as_tensor(x)
         if not x.ndim:

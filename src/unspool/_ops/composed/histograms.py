@@ -153,7 +153,8 @@ def histogram(
     array([0, 2, 1])
     """
     counts, edges = histogramdd([layout.ravel(_real(x))], [bins], [range], density, _flat(weights, x))
-    return counts if density or weights is not None else elementwise.astype(counts, INT64), edges[0]
+    wanted = INT64 if weights is None else as_tensor(weights).dtype
+    return counts if density else elementwise.astype(counts, wanted), edges[0]
 
 
 def histogram2d(

@@ -122,7 +122,8 @@ def logspace(
     >>> us.logspace(0.0, 2.0, 3).eval()
     array([  1.,  10., 100.])
     """
-    powers = elementwise.power(as_operands(base, 1.0)[0], linspace(start, stop, num, endpoint, axis=axis))
+    exponents = linspace(start, stop, num, endpoint, axis=axis)
+    powers = elementwise.power(as_operands(base, exponents)[0], exponents)
     return powers if dtype is None else elementwise.astype(powers, dtype)
 
 
