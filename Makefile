@@ -10,6 +10,7 @@
 #   make test-array-api  the test suite of the array API standard, from a copy of it: ARRAY_API_TESTS=path
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
+#   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
@@ -38,7 +39,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kernels test-nightly test-sanitizers test-array-api bench performance-page bench-parts fix clean
+.PHONY: help demo test test-kernels test-nightly test-sanitizers test-array-api bench performance-page names-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -86,6 +87,9 @@ bench: $(VENV)/.bench
 
 performance-page: $(VENV)/.bench
 	@$(BIN)/python bench/suite/page.py
+
+names-page: $(VENV)/.core
+	@$(BIN)/python docs/names.py
 
 bench-parts: $(VENV)/.bench
 	@missed=0; for script in $(PARTS); do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed
