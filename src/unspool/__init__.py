@@ -211,7 +211,6 @@ from unspool._ops.layout import (
     matrix_transpose,
     meshgrid,
     moveaxis,
-    pad,
     permute_dims,
     ravel,
     repeat,
@@ -248,14 +247,11 @@ from unspool._ops.reduction import (
     cumsum,
     cumulative_prod,
     cumulative_sum,
-    log_softmax,
-    logsumexp,
     max,
     mean,
     min,
     prod,
     ptp,
-    softmax,
     std,
     sum,
     var,
@@ -501,6 +497,14 @@ if TYPE_CHECKING:
         lexsort,
         partition,
         sort_complex,
+    )
+    from unspool._ops.layout.padding import (
+        pad,
+    )
+    from unspool._ops.reduction.exponentials import (
+        log_softmax,
+        logsumexp,
+        softmax,
     )
     from unspool._ops.special.bessel import (
         i0,
@@ -1182,6 +1186,10 @@ _HOMES = {
     "lexsort": "_ops.indexing.partitioning",
     "partition": "_ops.indexing.partitioning",
     "sort_complex": "_ops.indexing.partitioning",
+    "pad": "_ops.layout.padding",
+    "log_softmax": "_ops.reduction.exponentials",
+    "logsumexp": "_ops.reduction.exponentials",
+    "softmax": "_ops.reduction.exponentials",
     "i0": "_ops.special.bessel",
     "can_cast": "_questions",
     "complexfloating": "_questions",

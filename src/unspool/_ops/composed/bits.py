@@ -10,6 +10,7 @@ from unspool._dtypes import EXACT, UINT8
 from unspool._ops import elementwise, layout, reduction
 from unspool._ops.checks import as_integer, one_of
 from unspool._ops.indexing.access import getitem
+from unspool._ops.layout.padding import pad
 from unspool._ops.leaf import as_tensor, constant
 from unspool.errors import DTypeError
 
@@ -32,7 +33,7 @@ def packbits(x: Any, axis: int | None = None, bitorder: str = "big") -> Tensor:
     rows = _axis_last(x, axis)
     size = rows.shape[-1]
     count = (size + 7) // 8
-    padded = layout.pad(elementwise.not_equal(rows, 0), [(0, 0)] * (rows.ndim - 1) + [(0, count * 8 - size)])
+    padded = pad(elementwise.not_equal(rows, 0), [(0, 0)] * (rows.ndim - 1) + [(0, count * 8 - size)])
     bits = elementwise.astype(layout.reshape(padded, (*rows.shape[:-1], count, 8)), UINT8)
     packed = reduction.sum(elementwise.bitwise_left_shift(bits, _shifts(bitorder)), axis=-1, dtype=UINT8)
     return packed if axis is None else layout.moveaxis(packed, -1, axis)
@@ -69,7 +70,7 @@ def unpackbits(x: Any, axis: int | None = None, count: int | None = None, bitord
         wanted = as_integer(count, "count")
         missing = wanted - flat.shape[-1] if wanted > 0 else 0
         if isinstance(missing, int) and missing > 0:
-            flat = layout.pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, missing)])
+            flat = pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, missing)])
         flat = getitem(flat, (..., slice(None, wanted)))
     return flat if axis is None else layout.moveaxis(flat, -1, axis)
 

@@ -15,6 +15,7 @@ from unspool._ops.contraction import matmul, outer
 from unspool._ops.creation import arange
 from unspool._ops.indexing.access import getitem
 from unspool._ops.layout import concat, reshape
+from unspool._ops.layout.padding import pad
 from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant
 from unspool._ops.linalg.eig import eigvals
 from unspool._ops.linalg.least_squares import lstsq
@@ -146,7 +147,7 @@ def _same_degree(name: str, a1: Any, a2: Any) -> tuple[Tensor, Tensor]:
     first, second = (_coefficients(name, x) for x in as_operands(a1, a2))
     sizes = _known(first), _known(second)
     longest = max(sizes)
-    return tuple(layout.pad(x, (longest - size, 0)) for x, size in zip((first, second), sizes, strict=True))  # type: ignore[return-value]
+    return tuple(pad(x, (longest - size, 0)) for x, size in zip((first, second), sizes, strict=True))  # type: ignore[return-value]
 
 
 def _coefficients(name: str, p: Any) -> Tensor:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._ops import elementwise, layout
 from unspool._ops.indexing.access import getitem
+from unspool._ops.layout.padding import pad
 from unspool._ops.leaf import as_operands
 from unspool.errors import ShapeError
 
@@ -56,7 +57,7 @@ def _vectors(x: Tensor, axis: int) -> Tensor:
 
 
 def _in_space(x: Tensor) -> Tensor:
-    return x if x.shape[-1] == 3 else layout.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)])
+    return x if x.shape[-1] == 3 else pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)])
 
 
 def _at(x: Tensor, component: int) -> Tensor:

@@ -102,5 +102,6 @@ def prod(
     if keep is not None:
         x = elementwise.where(keep, x, 1)
     total = _graph.apply(PROD, x, axis=layout.normalize_axes(axis, x.ndim), keepdims=bool(keepdims))
-    total = elementwise.astype(total, result)
+    if result is not x.dtype:
+        total = elementwise.astype(total, result)
     return total if initial is None else elementwise.multiply(total, initial)

@@ -55,7 +55,8 @@ def cumsum(x: Any, axis: int | None = None, dtype: DTypeLike | None = None) -> T
     array([1., 3., 6.])
     """
     x, along, result = _prepare(x, axis, dtype)
-    return elementwise.astype(_graph.apply(CUMSUM, x, axis=along), result)
+    sums = _graph.apply(CUMSUM, x, axis=along)
+    return sums if result is x.dtype else elementwise.astype(sums, result)
 
 
 # --- running products ------------------------------------------------------------------------------------------------
@@ -101,7 +102,8 @@ def cumprod(x: Any, axis: int | None = None, dtype: DTypeLike | None = None) -> 
     array([1., 2., 6.])
     """
     x, along, result = _prepare(x, axis, dtype)
-    return elementwise.astype(_graph.apply(CUMPROD, x, axis=along), result)
+    products = _graph.apply(CUMPROD, x, axis=along)
+    return products if result is x.dtype else elementwise.astype(products, result)
 
 
 # --- the array API's names -------------------------------------------------------------------------------------------
