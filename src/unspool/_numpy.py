@@ -188,7 +188,7 @@ def _translated(
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional.extend(value)
             continue
-        option = _KEYWORDS.get(parameter.name, parameter.name)
+        option = parameter.name if parameter.name in ours else _KEYWORDS.get(parameter.name, parameter.name)
         if parameter.default is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(value)
         elif option in ours:

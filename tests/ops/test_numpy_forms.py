@@ -86,7 +86,9 @@ xp.nanprod(holes, axis=0, keepdims=True); xp.nansum(i); xp.nansum(holes + 1j); x
 xp.nanvar(holes, axis=1, ddof=1); xp.nanstd(holes, axis=0); xp.nanmax(holes, axis=1); xp.nanmin(holes); xp.nanmax(i)
 xp.nanargmax(holes); xp.nanargmin(holes, axis=0); xp.nancumsum(holes, axis=1); xp.nancumprod(holes)
 xp.nanmedian(holes, axis=1); xp.nanquantile(holes, [0.3, 0.8], axis=1); xp.nanpercentile(holes, 30)
-xp.nanquantile(holes, 0.4, axis=0, method="weibull")
+xp.nanquantile(holes, 0.4, axis=0, method="weibull"); xp.nansum(holes, axis=1, initial=2.0, where=holes > 0)
+xp.nanmax(holes, axis=1, initial=0.0, where=holes < 9); xp.nanmin(holes, axis=1, initial=5.0, where=holes > 0.7)
+xp.nanmean(holes, axis=1, where=holes > 0); xp.nanstd(holes, axis=1, where=holes > 0); xp.nanmax(i, initial=99)
 """
 
 HISTOGRAMS = """

@@ -14,22 +14,36 @@ from unspool._dtypes import INEXACT
 from unspool._ops import elementwise, reduction
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.reduction import Axis
+from unspool._ops.reduction.axes import selection
+from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def _split(x: Any) -> tuple[Tensor, Tensor | None]:
-    """Return a tensor and which of its elements count, ``None`` for all."""
+def _split(x: Any, where: Any = None) -> tuple[Tensor, Tensor | None]:
+    """Return a tensor and which of its elements count, ``None`` for all: those that are no NaN and are selected."""
     tensor = as_tensor(x)
-    return tensor, elementwise.logical_not(elementwise.isnan(tensor)) if tensor.dtype in INEXACT else None
+    chosen = selection(where, tensor)
+    if tensor.dtype not in INEXACT:
+        return tensor, chosen
+    present = elementwise.logical_not(elementwise.isnan(tensor))
+    return tensor, present if chosen is None else elementwise.logical_and(present, chosen)
 
 
 # --- sums and products -----------------------------------------------------------------------------------------------
 
 
-def nansum(x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """Sum the elements that are not NaN over axes (all by default).
+def nansum(
+    x: Any,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+) -> Tensor:
+    """Sum the elements that are not NaN over axes (all by default); see `unspool.sum`.
 
     Examples
     --------
@@ -37,12 +51,20 @@ def nansum(x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: 
     >>> us.nansum([1.0, float("nan"), 2.0]).eval()
     array(3.)
     """
-    x, keep = _split(x)
-    return reduction.sum(x, axis, dtype, keepdims, where=keep)
+    x, keep = _split(x, where)
+    return reduction.sum(x, axis, dtype, keepdims, initial=initial, where=keep)
 
 
-def nanprod(x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """Multiply the elements that are not NaN over axes (all by default).
+def nanprod(
+    x: Any,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+) -> Tensor:
+    """Multiply the elements that are not NaN over axes (all by default); see `unspool.prod`.
 
     Examples
     --------
@@ -50,8 +72,8 @@ def nanprod(x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims:
     >>> us.nanprod([3.0, float("nan"), 2.0]).eval()
     array(6.)
     """
-    x, keep = _split(x)
-    return reduction.prod(x, axis, dtype, keepdims, where=keep)
+    x, keep = _split(x, where)
+    return reduction.prod(x, axis, dtype, keepdims, initial=initial, where=keep)
 
 
 def nancumsum(x: Any, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
@@ -86,7 +108,9 @@ def _replaced(x: Any, value: float) -> Tensor:
 # --- means -----------------------------------------------------------------------------------------------------------
 
 
-def nanmean(x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+def nanmean(
+    x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: Any = None
+) -> Tensor:
     """Average the elements that are not NaN over axes (all by default); NaN if there are none.
 
     Examples
@@ -95,12 +119,18 @@ def nanmean(x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims:
     >>> us.nanmean([1.0, float("nan"), 2.0]).eval()
     array(1.5)
     """
-    x, keep = _split(x)
+    x, keep = _split(x, where)
     return reduction.mean(x, axis, dtype, keepdims, where=keep)
 
 
 def nanvar(
-    x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False, *, ddof: float | None = None
+    x: Any,
+    axis: Axis = None,
+    correction: float = 0,
+    keepdims: bool = False,
+    *,
+    ddof: float | None = None,
+    where: Any = None,
 ) -> Tensor:
     """Return the variance of the elements that are not NaN; see `unspool.var`. NaN where too few of them are left.
 
@@ -110,13 +140,19 @@ def nanvar(
     >>> us.nanvar([1.0, float("nan"), 3.0]).eval()
     array(1.)
     """
-    x, keep = _split(x)
+    x, keep = _split(x, where)
     spread = reduction.var(x, axis, correction, keepdims, ddof=ddof, where=keep)
     return _if_enough(spread, keep, axis, keepdims, correction if ddof is None else ddof)
 
 
 def nanstd(
-    x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False, *, ddof: float | None = None
+    x: Any,
+    axis: Axis = None,
+    correction: float = 0,
+    keepdims: bool = False,
+    *,
+    ddof: float | None = None,
+    where: Any = None,
 ) -> Tensor:
     """Return the standard deviation of the elements that are not NaN; see `unspool.std` and `nanvar`.
 
@@ -126,7 +162,7 @@ def nanstd(
     >>> us.nanstd([1.0, float("nan"), 3.0]).eval()
     array(1.)
     """
-    x, keep = _split(x)
+    x, keep = _split(x, where)
     spread = reduction.std(x, axis, correction, keepdims, ddof=ddof, where=keep)
     return _if_enough(spread, keep, axis, keepdims, correction if ddof is None else ddof)
 
@@ -141,7 +177,7 @@ def _if_enough(spread: Tensor, keep: Tensor | None, axis: Axis, keepdims: bool, 
 # --- extrema ---------------------------------------------------------------------------------------------------------
 
 
-def nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Tensor:
     """Return the largest element that is not NaN over axes (all by default); NaN if there are none.
 
     Examples
@@ -150,10 +186,10 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> us.nanmax([1.0, float("nan"), 2.0]).eval()
     array(2.)
     """
-    return _extremum(reduction.max, -np.inf, x, axis, keepdims)
+    return _extremum(reduction.max, -np.inf, x, axis, keepdims, initial, where)
 
 
-def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Tensor:
     """Return the smallest element that is not NaN over axes (all by default); NaN if there are none.
 
     Examples
@@ -162,13 +198,15 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> us.nanmin([1.0, float("nan"), 2.0]).eval()
     array(1.)
     """
-    return _extremum(reduction.min, np.inf, x, axis, keepdims)
+    return _extremum(reduction.min, np.inf, x, axis, keepdims, initial, where)
 
 
-def _extremum(reduce: Any, neutral: float, x: Any, axis: Axis, keepdims: bool) -> Tensor:
-    x, keep = _split(x)
-    if keep is None:
-        return reduce(x, axis, keepdims)  # type: ignore[no-any-return]
+def _extremum(reduce: Any, neutral: float, x: Any, axis: Axis, keepdims: bool, initial: Any, where: Any) -> Tensor:
+    x, keep = _split(x, where)
+    if keep is None or initial is not None:
+        return reduce(x, axis, keepdims, initial=initial, where=keep)  # type: ignore[no-any-return]
+    if where is not None and where is not True:
+        raise ArgumentError("an extremum with where= needs initial=, the result where no element is left")
     found = reduce(elementwise.where(keep, x, constant(neutral, x.dtype)), axis, keepdims)
     some = reduction.any(keep, axis, keepdims)
     return elementwise.where(some, found, constant(np.nan, x.dtype))

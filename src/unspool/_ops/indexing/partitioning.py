@@ -14,7 +14,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, COMPLEX128, INT64
 from unspool._graph import Node
-from unspool._ops.checks import as_integer
+from unspool._ops.checks import as_integer, one_of
 from unspool._ops.elementwise import astype
 from unspool._ops.indexing.sorting import argsort, permute_along, sort
 from unspool._ops.layout import broadcast_arrays, normalize_axis, ravel, unstack
@@ -44,7 +44,7 @@ ARGPARTITION = register(
 )
 
 
-def argpartition(x: Any, kth: int | Sequence[int], axis: int | None = -1) -> Tensor:
+def argpartition(x: Any, kth: int | Sequence[int], axis: int | None = -1, kind: str = "introselect") -> Tensor:
     """Return positions that partition a tensor along an axis; see `partition`.
 
     Examples
@@ -53,11 +53,12 @@ def argpartition(x: Any, kth: int | Sequence[int], axis: int | None = -1) -> Ten
     >>> us.argpartition([3.0, 1.0, 2.0], 0).eval()[0]
     np.int64(1)
     """
+    one_of(kind, ("introselect",), "kind")
     x, place = _flat_or_axis(x, axis)
     return _graph.apply(ARGPARTITION, x, kth=_as_places(kth), axis=place)
 
 
-def partition(x: Any, kth: int | Sequence[int], axis: int | None = -1) -> Tensor:
+def partition(x: Any, kth: int | Sequence[int], axis: int | None = -1, kind: str = "introselect") -> Tensor:
     """Order elements so that those at ``kth`` are where sorting would put them: smaller ones before, larger ones after.
 
     Parameters
@@ -68,6 +69,8 @@ def partition(x: Any, kth: int | Sequence[int], axis: int | None = -1) -> Tensor
         Places along the axis.
     axis : int, optional
         Along which axis; ``None`` means the flattened tensor.
+    kind : {"introselect"}
+        NumPy's name for the way to do it.
 
     Examples
     --------
@@ -76,7 +79,7 @@ def partition(x: Any, kth: int | Sequence[int], axis: int | None = -1) -> Tensor
     np.float64(1.0)
     """
     x, place = _flat_or_axis(x, axis)
-    return permute_along(x, argpartition(x, kth, place), place)
+    return permute_along(x, argpartition(x, kth, place, kind), place)
 
 
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
