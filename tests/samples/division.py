@@ -26,7 +26,7 @@ SAMPLES = [
     *binary("nextafter", np.nextafter),
     Sample("spacing", us.spacing, (DIVIDENDS,), np.spacing),
     Sample("ldexp", lambda x: us.ldexp(x, [3, -1, 0]), (DIVIDENDS,), lambda x: np.ldexp(x, [3, -1, 0])),
-    Sample("ldexp", us.ldexp, (DIVISORS, np.array(2, np.int32)), np.ldexp),
+    Sample("ldexp", lambda x: us.ldexp(x, 2), (DIVISORS,), lambda x: np.ldexp(x, 2), label="number"),
     Sample("ldexp", lambda x: us.frexp(x)[0], (DIVIDENDS,), lambda x: np.frexp(x)[0], label="mantissa"),
     Sample("exponent", lambda x: us.frexp(x)[1], (DIVIDENDS,), lambda x: np.frexp(x)[1], order=0),
     Sample("bitwise_count", us.bitwise_count, (INTEGERS,), np.bitwise_count, order=0),
