@@ -21,10 +21,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "numpy": ("",),
     "numpy.linalg": ("linalg",),
     "numpy.fft": ("fft",),
-    "scipy.special": ("special", ""),
+    "scipy.special": ("special",),
     "scipy.linalg": ("linalg",),
     "scipy.fft": ("fft",),
-    "scipy.signal": ("signal", ""),
+    "scipy.signal": ("signal",),
     "scipy.stats": ("stats",),
     "scipy.integrate": ("",),
     "scipy.sparse.linalg": ("linalg",),
@@ -35,16 +35,10 @@ OTHER_NAMES: dict[str, str] = {
     "numpy.asanyarray": "asarray",
     "numpy.ascontiguousarray": "asarray",
     "numpy.asfortranarray": "asarray",
-    "numpy.i0": "special.i0",
     "numpy.ndarray": "Tensor",
     "numpy.putmask": "where",
     "numpy.copyto": "where",
     "numpy.row_stack": "vstack",
-    "scipy.linalg.expm": "linalg.matrix_exp",
-    "scipy.special.expit": "sigmoid",
-    "scipy.special.log_softmax": "log_softmax",
-    "scipy.special.logsumexp": "logsumexp",
-    "scipy.special.softmax": "softmax",
 }
 
 # Why a name is not ours.
@@ -80,6 +74,7 @@ REASONS: dict[str, str] = {
     "NumPy's function answers for tensors, too": "iterable",
     "errors have classes under `us.errors`": "LinAlgError",
     "`us.linalg.gmres` solves the same systems": "bicgstab",
+    "a matrix of constants: `us.constant(scipy.linalg.f(n))`": "dft hadamard helmert invhilbert invpascal pascal",
     "about NumPy itself": """
         ComplexWarning get_include getbufsize info little_endian setbufsize show_config show_runtime test ufunc""",
 }
