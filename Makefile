@@ -7,14 +7,18 @@
 #   make test-kernels  what depends on rounding, as several kinds of processors would compute it; a tenth of an hour each
 #   make test-nightly  what is left out of the suite because it takes long
 #   make test-sanitizers  the C parts under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make test-array-api  the test suite of the array API standard, from a copy of it: ARRAY_API_TESTS=path
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
+#   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
 #   make fix      format and fix what can be fixed
 #   make clean    remove the environment and all caches
 
 PYTHON ?= python3
 WORKERS ?= 2
+ARRAY_API_TESTS ?= ../array-api-tests
+EXAMPLES ?= 100
 WORKLOAD ?=
 SIZE ?= medium
 PARTS ?= overhead loops native gradient_in_loop zoo/run linalg schedules memory nan_in_peers networks_als networks_ctmrg \
@@ -35,7 +39,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kernels test-nightly test-sanitizers bench performance-page bench-parts fix clean
+.PHONY: help demo test test-kernels test-nightly test-sanitizers test-array-api bench performance-page names-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -68,11 +72,24 @@ test-sanitizers: $(VENV)/.test
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/engine/test_native.py
 
+# The suite is a repository of its own, with the standard as a submodule; it is not part of this one.
+test-array-api: $(VENV)/.test
+	@test -e $(ARRAY_API_TESTS)/array-api/src || { echo "there is no test suite in $(ARRAY_API_TESTS); get it by\n\
+	  git clone --recurse-submodules https://github.com/data-apis/array-api-tests $(ARRAY_API_TESTS)\n\
+	or say where it is: make test-array-api ARRAY_API_TESTS=path"; exit 1; }
+	@$(PIP) install -r $(ARRAY_API_TESTS)/requirements.txt
+	@cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=unspool $(CURDIR)/$(BIN)/python -m pytest -q array_api_tests \
+		-n $(WORKERS) -p no:cacheprovider --max-examples $(EXAMPLES) --disable-deadline \
+		--xfails-file $(CURDIR)/tests/array_api/expected-failures.txt
+
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
 
 performance-page: $(VENV)/.bench
 	@$(BIN)/python bench/suite/page.py
+
+names-page: $(VENV)/.core
+	@$(BIN)/python docs/names.py
 
 bench-parts: $(VENV)/.bench
 	@missed=0; for script in $(PARTS); do $(BIN)/python bench/$$script.py || missed=1; done; exit $$missed

@@ -44,7 +44,8 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for place, namespace in NAMESPACES.items():
         for name in namespace.__all__:
             function = getattr(namespace, name)
-            if callable(function) and not inspect.ismodule(function) and name not in MADE:
+            is_numpys = isinstance(function, type) and function.__module__ == "numpy"
+            if callable(function) and not inspect.ismodule(function) and name not in MADE and not is_numpys:
                 yield f"{place}.{name}", function
 
 

@@ -16,26 +16,35 @@ from unspool.errors import DTypeError
 DType: TypeAlias = np.dtype[Any]
 
 BOOL: Final[DType] = np.dtype(np.bool_)
+INT8: Final[DType] = np.dtype(np.int8)
+INT16: Final[DType] = np.dtype(np.int16)
 INT32: Final[DType] = np.dtype(np.int32)
 INT64: Final[DType] = np.dtype(np.int64)
+UINT8: Final[DType] = np.dtype(np.uint8)
+UINT16: Final[DType] = np.dtype(np.uint16)
+UINT32: Final[DType] = np.dtype(np.uint32)
+UINT64: Final[DType] = np.dtype(np.uint64)
 FLOAT32: Final[DType] = np.dtype(np.float32)
 FLOAT64: Final[DType] = np.dtype(np.float64)
 COMPLEX64: Final[DType] = np.dtype(np.complex64)
 COMPLEX128: Final[DType] = np.dtype(np.complex128)
 
-SUPPORTED: Final = frozenset({BOOL, INT32, INT64, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128})
+SIGNED: Final = frozenset({INT8, INT16, INT32, INT64})
+UNSIGNED: Final = frozenset({UINT8, UINT16, UINT32, UINT64})
+INTEGERS: Final = SIGNED | UNSIGNED
+EXACT: Final = INTEGERS | {BOOL}
 REAL: Final = frozenset({FLOAT32, FLOAT64})
 COMPLEX: Final = frozenset({COMPLEX64, COMPLEX128})
 INEXACT: Final = REAL | COMPLEX
-EXACT: Final = frozenset({BOOL, INT32, INT64})
+SUPPORTED: Final = EXACT | INEXACT
 
 _BY_NAME: Final = {str(dtype): dtype for dtype in SUPPORTED}
 _REAL_OF: Final = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 _COMPLEX_OF: Final = {FLOAT32: COMPLEX64, FLOAT64: COMPLEX128}
 
 
-def as_dtype(dtype: DTypeLike) -> DType:
-    """Return the NumPy dtype meant, or raise `DTypeError` if unspool does not have it."""
+def as_dtype(dtype: DTypeLike | None) -> DType:
+    """Return the NumPy dtype meant, float64 for ``None``, or raise `DTypeError` if unspool does not have it."""
     if isinstance(dtype, np.dtype) and dtype in SUPPORTED:
         return dtype
     if type(dtype) is str and dtype in _BY_NAME:

@@ -22,22 +22,6 @@ from unspool._ops.layout import reshape
 from unspool._ops.leaf import as_operands, as_tensor
 from unspool.errors import DTypeError, MutationError, UnspoolError, UnsupportedError
 
-# NumPy's name for what unspool calls otherwise.
-_NAMES: Mapping[str, str] = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "around": "round",
-    "concatenate": "concat",
-    "conjugate": "conj",
-    "fabs": "abs",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "right_shift": "bitwise_right_shift",
-    "rint": "round",
-    "true_divide": "divide",
-}
-
 _KEYWORDS: Mapping[str, str] = {"a_max": "max", "a_min": "min", "ddof": "correction", "newshape": "shape"}
 
 _REDUCTIONS: Mapping[str, str] = {
@@ -130,7 +114,7 @@ def _function_for(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return unspool's function for a ufunc."""
     # SciPy's special functions are ufuncs too, and do not say where they are from.
     function = _counterpart("numpy", ufunc.__name__) or _counterpart("scipy.special", ufunc.__name__)
-    if function is None or ufunc.nout > 1:
+    if function is None:
         raise _unsupported(f"np.{ufunc.__name__}")
     return function
 
@@ -181,10 +165,10 @@ def call_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
         return _ANSWERS[name](*args, **kwargs)
     if name in ("can_cast", "result_type"):
         return func(*[x.dtype if isinstance(x, Node) else x for x in args], **kwargs)
+    if name in _ON_VALUES:
+        return func(*[np.asarray(x) if isinstance(x, Node) else x for x in args], **kwargs)
     function = _counterpart(module, name)
     if function is None:
-        if name in _ON_VALUES:
-            return func(*[np.asarray(x) if isinstance(x, Node) else x for x in args], **kwargs)
         raise _unsupported(full_name)
     return _translated(full_name, func, function, args, kwargs)
 
@@ -204,7 +188,7 @@ def _translated(
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional.extend(value)
             continue
-        option = _KEYWORDS.get(parameter.name, parameter.name)
+        option = parameter.name if parameter.name in ours else _KEYWORDS.get(parameter.name, parameter.name)
         if parameter.default is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(value)
         elif option in ours:
@@ -245,11 +229,8 @@ def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     """Return unspool's function for one of NumPy's, ``None`` if there is none."""
     package = above.namespace
     namespace = package if module == "numpy" else getattr(package, module.partition(".")[2], None)
-    for candidate in (_NAMES.get(name, name), name):
-        function = getattr(namespace, candidate, None)
-        if callable(function) and not isinstance(function, type):
-            return function  # type: ignore[no-any-return]
-    return None
+    function = getattr(namespace, name, None)
+    return function if callable(function) and not isinstance(function, type) else None
 
 
 def _function(name: str) -> Callable[..., Any]:

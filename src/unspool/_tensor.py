@@ -17,18 +17,21 @@ from numpy.typing import DTypeLike
 from unspool import _core
 from unspool._above import above
 from unspool._core import TensorBase
+from unspool._devices import CPU, DLPACK_CPU, check_device
 from unspool._dims import Size, product
 from unspool._graph import Node
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
+from unspool._ops.data import export_dlpack
 from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
-from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError
 
 if TYPE_CHECKING:
     from unspool.checkpoint.segments import CheckpointConfig
 
 Array = np.ndarray[Any, Any]
+_STANDARDS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 Axis = int | Sequence[int] | None
 
 
@@ -50,7 +53,7 @@ def _any_operands(op: Op, left: Any, right: Any) -> Tensor:
         return elementwise.binary(op, left, right)
     for tensor, other in ((left, right), (right, left)):
         # Python would ask the text to repeat itself so many times.
-        if isinstance(other, (str, bytes, bytearray)) and tensor.dtype.kind != "i":
+        if isinstance(other, (str, bytes, bytearray)) and tensor.dtype.kind not in "iu":
             raise DTypeError(f"{op.name} of a tensor of dtype {tensor.dtype} and {type(other).__name__} {other!r}")
     return NotImplemented  # type: ignore[no-any-return]
 
@@ -107,7 +110,14 @@ class Tensor(TensorBase):
     @property
     def device(self) -> str:
         """Where values live: always ``"cpu"``."""
-        return "cpu"
+        return CPU
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        """Return the tensor itself: there is one device, ``"cpu"``."""
+        check_device(device)
+        if stream is not None:
+            raise ArgumentError(f"the processor has no streams, got stream={stream!r}")
+        return self
 
     def __len__(self) -> int:
         if not self.shape:
@@ -214,7 +224,7 @@ class Tensor(TensorBase):
         return bool(self._scalar("bool"))
 
     def __index__(self) -> int:
-        if self.dtype.kind != "i":
+        if self.dtype.kind not in "iu":
             raise DTypeError(f"only integer tensors can be used as an index, not {self.dtype}")
         return int(self._scalar("index"))
 
@@ -254,7 +264,22 @@ class Tensor(TensorBase):
         return above.call_function(func, args, kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in _STANDARDS:
+            raise ArgumentError(f"versions of the array API standard are {', '.join(_STANDARDS)}, got {api_version!r}")
         return above.namespace
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return export_dlpack(self.eval(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return DLPACK_CPU
 
     # -- derivatives --
 
@@ -326,6 +351,12 @@ class Tensor(TensorBase):
     __eq__ = _operator(elementwise.equal)  # type: ignore[assignment]
     __ne__ = _operator(elementwise.not_equal)  # type: ignore[assignment]
 
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return (self // other, self % other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return (self.__rfloordiv__(other), self.__rmod__(other)) if isinstance(other, _OPERANDS) else NotImplemented
+
     def __neg__(self) -> Tensor:
         return elementwise.negative(self)
 
@@ -387,18 +418,18 @@ class Tensor(TensorBase):
         """The imaginary part."""
         return elementwise.imag(self)
 
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: Any, order: str = "C") -> Tensor:
         """Return the tensor in another shape; see `unspool.reshape`."""
-        return layout.reshape(self, _unpack(shape))
+        return layout.reshape(self, _unpack(shape), order)
 
     def transpose(self, *axes: Any) -> Tensor:
         """Return the tensor with its axes reordered, reversed by default."""
         order = _unpack(axes)
         return self.T if not order or order == (None,) else layout.permute_dims(self, order)
 
-    def flatten(self) -> Tensor:
-        """Return the tensor with one axis."""
-        return layout.reshape(self, (-1,) if self.size != 0 else (0,))
+    def flatten(self, order: str = "C") -> Tensor:
+        """Return the tensor with one axis; see `unspool.ravel`."""
+        return layout.ravel(self, order)
 
     ravel = flatten
 
@@ -418,27 +449,53 @@ class Tensor(TensorBase):
         """Return a diagonal; see `unspool.diagonal`."""
         return layout.diagonal(self, offset, axis1, axis2)
 
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Tensor:
         """Return the sum of a diagonal; see `unspool.trace`."""
-        return layout.trace(self, offset, axis1, axis2)
+        return layout.trace(self, offset, axis1, axis2, dtype)
 
-    def take(self, indices: Any, axis: int | None = None) -> Tensor:
+    def copy(self, order: str = "C") -> Tensor:
+        """Return the tensor itself: what never changes needs no copy."""
+        return self
+
+    def take(self, indices: Any, axis: int | None = None, *, mode: str = "raise") -> Tensor:
         """Return elements by position along an axis; see `unspool.take`."""
-        return indexing.take(self, indices, axis)
+        return indexing.take(self, indices, axis, mode=mode)
 
-    def sort(self, axis: int = -1) -> Tensor:
+    def compress(self, condition: Any, axis: int | None = None) -> Tensor:
+        """Return the slices along an axis for which a condition holds; see `unspool.compress`."""
+        return indexing.compress(condition, self, axis)
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """Return the positions of the elements that are not 0; see `unspool.nonzero`."""
+        return indexing.nonzero(self)
+
+    def searchsorted(self, v: Any, side: Literal["left", "right"] = "left", sorter: Any = None) -> Tensor:
+        """Return where to insert elements to keep the tensor sorted; see `unspool.searchsorted`."""
+        return indexing.searchsorted(self, v, side, sorter)
+
+    def sort(self, axis: int = -1, kind: str | None = None) -> Tensor:
         """Return the tensor sorted along an axis; see `unspool.sort`."""
-        return indexing.sort(self, axis)
+        return indexing.sort(self, axis, kind)
 
-    def argsort(self, axis: int = -1) -> Tensor:
+    def argsort(self, axis: int = -1, kind: str | None = None) -> Tensor:
         """Return the positions that sort the tensor; see `unspool.argsort`."""
-        return indexing.argsort(self, axis)
+        return indexing.argsort(self, axis, kind)
+
+    def partition(self, kth: Any, axis: int = -1) -> Tensor:
+        """Return the tensor with its ``kth`` elements in their sorted places; see `unspool.partition`."""
+        found: Tensor = above.namespace.partition(self, kth, axis)
+        return found
+
+    def argpartition(self, kth: Any, axis: int = -1) -> Tensor:
+        """Return the positions that partition the tensor; see `unspool.argpartition`."""
+        found: Tensor = above.namespace.argpartition(self, kth, axis)
+        return found
 
     # -- elementwise --
 
-    def astype(self, dtype: DTypeLike) -> Tensor:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Tensor:
         """Return the tensor in another data type; see `unspool.astype`."""
-        return elementwise.astype(self, dtype)
+        return elementwise.astype(self, dtype, copy=copy)
 
     def conj(self) -> Tensor:
         """Return the complex conjugate."""
@@ -460,41 +517,79 @@ class Tensor(TensorBase):
 
     # -- reductions --
 
-    def sum(self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+    def sum(
+        self,
+        axis: Axis = None,
+        dtype: DTypeLike | None = None,
+        keepdims: bool = False,
+        *,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Tensor:
         """Return the sum over axes; see `unspool.sum`."""
-        return reduction.sum(self, axis, dtype=dtype, keepdims=keepdims)
+        return reduction.sum(self, axis, dtype, keepdims, initial=initial, where=where)
 
-    def mean(self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+    def mean(
+        self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Tensor:
         """Return the mean over axes; see `unspool.mean`."""
-        return reduction.mean(self, axis, dtype=dtype, keepdims=keepdims)
+        return reduction.mean(self, axis, dtype, keepdims, where=where)
 
-    def prod(self, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+    def prod(
+        self,
+        axis: Axis = None,
+        dtype: DTypeLike | None = None,
+        keepdims: bool = False,
+        *,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Tensor:
         """Return the product over axes; see `unspool.prod`."""
-        return reduction.prod(self, axis, dtype=dtype, keepdims=keepdims)
+        return reduction.prod(self, axis, dtype, keepdims, initial=initial, where=where)
 
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Tensor:
         """Return the largest element over axes; see `unspool.max`."""
-        return reduction.max(self, axis, keepdims=keepdims)
+        return reduction.max(self, axis, keepdims, initial=initial, where=where)
 
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Tensor:
         """Return the smallest element over axes; see `unspool.min`."""
-        return reduction.min(self, axis, keepdims=keepdims)
+        return reduction.min(self, axis, keepdims, initial=initial, where=where)
 
-    def var(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+    def ptp(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return the difference between the largest and the smallest elements; see `unspool.ptp`."""
+        return reduction.ptp(self, axis, keepdims)
+
+    def var(
+        self,
+        axis: Axis = None,
+        correction: float = 0,
+        keepdims: bool = False,
+        *,
+        ddof: float | None = None,
+        where: Any = None,
+    ) -> Tensor:
         """Return the variance over axes; see `unspool.var`."""
-        return reduction.var(self, axis, correction=correction, keepdims=keepdims)
+        return reduction.var(self, axis, correction, keepdims, ddof=ddof, where=where)
 
-    def std(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+    def std(
+        self,
+        axis: Axis = None,
+        correction: float = 0,
+        keepdims: bool = False,
+        *,
+        ddof: float | None = None,
+        where: Any = None,
+    ) -> Tensor:
         """Return the standard deviation over axes; see `unspool.std`."""
-        return reduction.std(self, axis, correction=correction, keepdims=keepdims)
+        return reduction.std(self, axis, correction, keepdims, ddof=ddof, where=where)
 
-    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def any(self, axis: Axis = None, keepdims: bool = False, *, where: Any = None) -> Tensor:
         """Whether any element over axes is true; see `unspool.any`."""
-        return reduction.any(self, axis, keepdims=keepdims)
+        return reduction.any(self, axis, keepdims, where=where)
 
-    def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def all(self, axis: Axis = None, keepdims: bool = False, *, where: Any = None) -> Tensor:
         """Whether all elements over axes are true; see `unspool.all`."""
-        return reduction.all(self, axis, keepdims=keepdims)
+        return reduction.all(self, axis, keepdims, where=where)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Return the position of the largest element; see `unspool.argmax`."""

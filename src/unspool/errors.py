@@ -65,6 +65,14 @@ class ShapeError(UnspoolError, ValueError):
     """Shapes or axes that an operation cannot accept."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that a tensor does not have. An `IndexError` too, as NumPy's is."""
+
+
+class MaskShapeError(ShapeError, IndexError):
+    """A mask whose shape is not that of what it selects from. An `IndexError` too, as NumPy's is."""
+
+
 class NoAxesError(ShapeError, TypeError):
     """A tensor without axes where a sequence is needed. A `TypeError` too, as NumPy's is: libraries ask by trying."""
 

@@ -32,10 +32,8 @@ from unspool._ops.contraction.norms import (
     vector_norm,
 )
 from unspool._ops.layout import (
-    diagonal,
     kron,
     matrix_transpose,
-    trace,
 )
 from unspool._ops.linalg.banded import (
     solve_banded,
@@ -95,7 +93,9 @@ from unspool._ops.linalg.polar import (
 )
 from unspool._ops.linalg.products import (
     cross,
+    diagonal,
     multi_dot,
+    trace,
 )
 from unspool._ops.linalg.qr import (
     LQResult,

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from unspool import fft
 from unspool._dims import Size, equal, is_concrete
 from unspool._dtypes import COMPLEX, EXACT, inexact_dtype, promote
-from unspool._ops import elementwise, layout
+from unspool._ops import elementwise
 from unspool._ops.filtering import convolve_nd, reversed_conjugate
 from unspool._ops.layout.cropping import crop
+from unspool._ops.layout.padding import pad
 from unspool._ops.layout.reshaping import Axis, normalize_axes
 from unspool._ops.leaf import as_operands
 from unspool.errors import ArgumentError, ShapeError
@@ -160,7 +161,7 @@ def _in_the_plane(name: str, first: Tensor, second: Tensor, mode: str, boundary:
         return _direct(first, second, mode)
     widths = [(size - 1, size - 1) for size in second.shape]
     options = {"constant_values": fillvalue} if boundary == "fill" else {}
-    full = convolve_nd(layout.pad(first, widths, _BOUNDARIES[boundary], **options), second, valid=True)
+    full = convolve_nd(pad(first, widths, _BOUNDARIES[boundary], **options), second, valid=True)
     if mode == "full":
         return full
     # Of two middles SciPy takes the first for one function, and the second for the other.

@@ -16,7 +16,7 @@ array(0.4421746)
 """
 
 from unspool._ops.elementwise import cbrt, digamma, erf, erfc, exp2, expm1, gammaln, log1p, polygamma, sinc, xlogy
-from unspool._ops.reduction import log_softmax, logsumexp, softmax
+from unspool._ops.reduction.exponentials import log_softmax, logsumexp, softmax
 from unspool._ops.special.bessel import (
     i0,
     i0e,

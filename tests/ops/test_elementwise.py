@@ -19,7 +19,9 @@ from unspool.errors import DTypeError, KernelError, ShapeError
 BOOL, INT32, INT64 = np.dtype(bool), np.dtype("int32"), np.dtype("int64")
 FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 COMPLEX64, COMPLEX128 = np.dtype("complex64"), np.dtype("complex128")
-DTYPES = [BOOL, INT32, INT64, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128]
+OTHER_INTEGERS = [np.dtype(name) for name in ("int8", "int16", "uint8", "uint16", "uint32", "uint64")]
+DTYPES = [BOOL, INT32, INT64, *OTHER_INTEGERS, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128]
+EXACT = [BOOL, INT32, INT64, *OTHER_INTEGERS]
 EVERY_PAIR = list(itertools.product(DTYPES, DTYPES))
 
 
@@ -94,8 +96,9 @@ def test_ops_on_ordered_numbers_promote_as_numpy_does_and_refuse_complex_ones(na
     floats = ("arctan2", "hypot", "logaddexp", "logaddexp2", "copysign")
     for left, right in EVERY_PAIR:
         a, b = array(left), array(right, [2, 1, 1])
-        if left == right == BOOL and name in floats:
-            expected = getattr(np, name)(a.astype(float), b.astype(float))  # NumPy's own answer is float16
+        if left in EXACT and right in EXACT and name in floats:
+            # NumPy's own answer for small integers is float16 or float32, by their size.
+            expected = getattr(np, name)(a.astype(float), b.astype(float))
         else:
             expected = numpy_result(getattr(np, name), a, b)
         if expected is None or "c" in (left.kind, right.kind):
@@ -164,7 +167,7 @@ REAL_ONLY = [
 @pytest.mark.parametrize("name", [*FLOATING, *FLOATING_OF_OUR_OWN])
 def test_functions_with_a_fractional_result_make_float64_of_bools_and_integers(name: str) -> None:
     reference = FLOATING_OF_OUR_OWN.get(name) or getattr(np, name)
-    for dtype in (BOOL, INT32, INT64, FLOAT32, FLOAT64):
+    for dtype in (*EXACT, FLOAT32, FLOAT64):
         x = array(dtype, [1, 1, 1])
         result = getattr(us, name)(x)
         assert result.dtype == result.eval().dtype == (FLOAT32 if dtype == FLOAT32 else FLOAT64)
@@ -207,7 +210,7 @@ def test_functions_that_keep_or_decide_have_the_data_types_of_numpy(name: str) -
 
 @pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round"])
 def test_integers_are_round_already(name: str) -> None:
-    for dtype in (BOOL, INT32, INT64):
+    for dtype in EXACT:
         x = us.tensor(array(dtype))
         assert getattr(us, name)(x) is x
 
@@ -368,7 +371,6 @@ def test_symbolic_sizes_broadcast_and_are_bound_later() -> None:
         (us.xlogy, ([1j], [1.0])),
         (us.less, ([1j], [1.0])),
         (us.clip, ([1j], 0.0)),
-        (us.power, ([True], [True])),
         (us.polygamma, (1, [1j])),
     ],
 )

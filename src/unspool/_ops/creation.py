@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool import _graph
+from unspool._devices import check_device
 from unspool._dims import Dim, Shape, Size, maximum
 from unspool._dtypes import FLOAT64, INT64, DType, as_dtype
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
-from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant, holds_tensors, stacked, tensor
+from unspool._ops.leaf import as_operands, as_shape, as_tensor, constant
 from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ArgumentError, DTypeError
 
@@ -27,48 +28,12 @@ if TYPE_CHECKING:
 _NUMBERS = (int, float, complex, np.generic)
 
 
-# --- from data -------------------------------------------------------------------------------------------------------
-
-
-def asarray(x: Any, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> Tensor:
-    """Return a tensor for anything: a tensor as it is, other data as a new leaf.
-
-    Nested lists with tensors in them become one tensor that is made from these, as ``np.array`` makes one array of
-    nested lists of arrays.
-
-    Parameters
-    ----------
-    x : array_like
-        A tensor, an array, nested lists or a scalar.
-    dtype : dtype_like, optional
-        Convert to this data type.
-    copy : bool, optional
-        ``False`` takes a read-only view of an array instead of a copy; the caller promises not to write to it. Tensors
-        are immutable and never copied.
-
-    Examples
-    --------
-    >>> import unspool as us
-    >>> x = us.asarray([1, 2])
-    >>> x
-    tensor (2,) int64
-    >>> us.asarray(x) is x
-    True
-    >>> us.asarray([[x[0], 0], [0, x[1]]]).eval()
-    array([[1, 0],
-           [0, 2]])
-    """
-    if isinstance(x, (list, tuple)) and holds_tensors(x):
-        x = stacked(x)
-    if isinstance(x, Node):
-        return as_tensor(x) if dtype is None else elementwise.astype(x, dtype)
-    return tensor(x, dtype=dtype, copy=copy is not False)
-
-
 # --- filled ----------------------------------------------------------------------------------------------------------
 
 
-def full(shape: Size | tuple[Size, ...], fill_value: Any, dtype: DTypeLike | None = None) -> Tensor:
+def full(
+    shape: Size | tuple[Size, ...], fill_value: Any, dtype: DTypeLike | None = None, *, device: str | None = None
+) -> Tensor:
     """Return a tensor with the same value everywhere; differentiable in that value if it is a tensor.
 
     Parameters
@@ -79,6 +44,8 @@ def full(shape: Size | tuple[Size, ...], fill_value: Any, dtype: DTypeLike | Non
         A scalar, or anything that broadcasts to the shape.
     dtype : dtype_like, optional
         By default that of the value.
+    device : {"cpu"}, optional
+        Where the value lives; there is one place.
 
     Examples
     --------
@@ -87,6 +54,7 @@ def full(shape: Size | tuple[Size, ...], fill_value: Any, dtype: DTypeLike | Non
     array([[7., 7.],
            [7., 7.]])
     """
+    check_device(device)
     if isinstance(fill_value, Node):
         value = as_tensor(fill_value) if dtype is None else elementwise.astype(fill_value, dtype)
     else:
@@ -94,7 +62,7 @@ def full(shape: Size | tuple[Size, ...], fill_value: Any, dtype: DTypeLike | Non
     return layout.broadcast_to(value, as_shape(shape))
 
 
-def zeros(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64") -> Tensor:
+def zeros(shape: Size | tuple[Size, ...], dtype: DTypeLike | None = "float64", *, device: str | None = None) -> Tensor:
     """Return a tensor of zeros.
 
     Examples
@@ -103,10 +71,10 @@ def zeros(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64") -> Tenso
     >>> us.zeros(3).eval()
     array([0., 0., 0.])
     """
-    return full(shape, 0, as_dtype(dtype))
+    return full(shape, 0, as_dtype(dtype), device=device)
 
 
-def ones(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64") -> Tensor:
+def ones(shape: Size | tuple[Size, ...], dtype: DTypeLike | None = "float64", *, device: str | None = None) -> Tensor:
     """Return a tensor of ones.
 
     Examples
@@ -115,10 +83,10 @@ def ones(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64") -> Tensor
     >>> us.ones(3).eval()
     array([1., 1., 1.])
     """
-    return full(shape, 1, as_dtype(dtype))
+    return full(shape, 1, as_dtype(dtype), device=device)
 
 
-def empty(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64") -> Tensor:
+def empty(shape: Size | tuple[Size, ...], dtype: DTypeLike | None = "float64", *, device: str | None = None) -> Tensor:
     """Return a tensor of zeros: a recipe has a value, so there is no uninitialised memory to hand out.
 
     Examples
@@ -127,11 +95,18 @@ def empty(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64") -> Tenso
     >>> us.empty(2) is us.zeros(2)
     True
     """
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, device=device)
 
 
-def full_like(x: Any, fill_value: Any, dtype: DTypeLike | None = None) -> Tensor:
-    """Return a tensor with the same value everywhere, in the shape and data type of another.
+def full_like(
+    x: Any,
+    fill_value: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    shape: Size | tuple[Size, ...] | None = None,
+) -> Tensor:
+    """Return a tensor with the same value everywhere, in the shape and data type of another unless others are given.
 
     Examples
     --------
@@ -139,11 +114,18 @@ def full_like(x: Any, fill_value: Any, dtype: DTypeLike | None = None) -> Tensor
     >>> us.full_like([1.0, 2.0], 7).eval()
     array([7., 7.])
     """
-    shape, own = _shape_and_dtype(x)
-    return full(shape, fill_value, own if dtype is None else dtype)
+    its_shape, its_dtype = _shape_and_dtype(x)
+    wanted = its_dtype if dtype is None else dtype
+    return full(its_shape if shape is None else shape, fill_value, wanted, device=device)
 
 
-def zeros_like(x: Any, dtype: DTypeLike | None = None) -> Tensor:
+def zeros_like(
+    x: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    shape: Size | tuple[Size, ...] | None = None,
+) -> Tensor:
     """Return zeros in the shape and data type of another tensor.
 
     Examples
@@ -152,10 +134,16 @@ def zeros_like(x: Any, dtype: DTypeLike | None = None) -> Tensor:
     >>> us.zeros_like([1.0, 2.0]).eval()
     array([0., 0.])
     """
-    return full_like(x, 0, dtype)
+    return full_like(x, 0, dtype, device=device, shape=shape)
 
 
-def ones_like(x: Any, dtype: DTypeLike | None = None) -> Tensor:
+def ones_like(
+    x: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    shape: Size | tuple[Size, ...] | None = None,
+) -> Tensor:
     """Return ones in the shape and data type of another tensor.
 
     Examples
@@ -164,10 +152,16 @@ def ones_like(x: Any, dtype: DTypeLike | None = None) -> Tensor:
     >>> us.ones_like([1.0, 2.0]).eval()
     array([1., 1.])
     """
-    return full_like(x, 1, dtype)
+    return full_like(x, 1, dtype, device=device, shape=shape)
 
 
-def empty_like(x: Any, dtype: DTypeLike | None = None) -> Tensor:
+def empty_like(
+    x: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    shape: Size | tuple[Size, ...] | None = None,
+) -> Tensor:
     """Return zeros in the shape and data type of another tensor; see `empty`.
 
     Examples
@@ -176,7 +170,7 @@ def empty_like(x: Any, dtype: DTypeLike | None = None) -> Tensor:
     >>> us.empty_like([1.0, 2.0]).eval()
     array([0., 0.])
     """
-    return zeros_like(x, dtype)
+    return zeros_like(x, dtype, device=device, shape=shape)
 
 
 def _shape_and_dtype(x: Any) -> tuple[Shape, DType]:
@@ -199,7 +193,14 @@ EYE = register(
 )
 
 
-def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike = "float64") -> Tensor:
+def eye(
+    n_rows: Size,
+    n_cols: Size | None = None,
+    k: int = 0,
+    dtype: DTypeLike | None = "float64",
+    *,
+    device: str | None = None,
+) -> Tensor:
     """Return a matrix with ones on the k-th diagonal and zeros elsewhere; sizes may be symbolic.
 
     Examples
@@ -209,11 +210,12 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
     array([[0., 1., 0.],
            [0., 0., 1.]])
     """
+    check_device(device)
     rows, columns = as_shape((n_rows, n_rows if n_cols is None else n_cols))
     return _graph.apply(EYE, rows=rows, columns=columns, k=_integer(k, "the diagonal k"), dtype=as_dtype(dtype))
 
 
-def identity(n: Size, dtype: DTypeLike = "float64") -> Tensor:
+def identity(n: Size, dtype: DTypeLike | None = "float64") -> Tensor:
     """Return the identity matrix.
 
     Examples
@@ -239,7 +241,9 @@ ARANGE = register(
 )
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None = None) -> Tensor:
+def arange(
+    start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None = None, *, device: str | None = None
+) -> Tensor:
     """Return evenly spaced numbers in ``[start, stop)``; with one argument, from 0.
 
     Sizes may be symbolic, with an integer step.
@@ -253,6 +257,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None 
     >>> us.arange(n).shape
     (n,)
     """
+    check_device(device)
     if stop is None:
         start, stop = 0, start
     for name, value in (("start", start), ("stop", stop), ("step", step)):
@@ -279,8 +284,17 @@ def _symbolic_arange(start: Any, stop: Any, step: Any, dtype: DType) -> Tensor:
     return _graph.apply(ARANGE, start=first, step=stride, length=length, dtype=dtype)
 
 
-def linspace(start: Any, stop: Any, num: Size = 50, endpoint: bool = True, dtype: DTypeLike | None = None) -> Tensor:
-    """Return ``num`` evenly spaced numbers from ``start`` to ``stop``, along a new first axis.
+def linspace(
+    start: Any,
+    stop: Any,
+    num: Size = 50,
+    endpoint: bool = True,
+    dtype: DTypeLike | None = None,
+    *,
+    axis: int = 0,
+    device: str | None = None,
+) -> Tensor:
+    """Return ``num`` evenly spaced numbers from ``start`` to ``stop``, along a new axis, the first by default.
 
     Differentiable in ``start`` and ``stop`` if these are tensors; ``num`` may be symbolic.
 
@@ -290,6 +304,7 @@ def linspace(start: Any, stop: Any, num: Size = 50, endpoint: bool = True, dtype
     >>> us.linspace(0.0, 1.0, 5).eval()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
+    check_device(device)
     if isinstance(num, (list, tuple)):
         raise ArgumentError(f"num is how many numbers linspace has, got {num!r}")
     (count,) = as_shape(num)
@@ -301,10 +316,10 @@ def linspace(start: Any, stop: Any, num: Size = 50, endpoint: bool = True, dtype
     rank = max(first.ndim, last.ndim)
     fraction = _fractions(count, endpoint, np.finfo(np.result_type(first.dtype, last.dtype)).dtype)
     fraction = layout.reshape(fraction, (count, *[1] * rank))
-    result = first * (1 - fraction) + last * fraction
+    result = layout.moveaxis(first * (1 - fraction) + last * fraction, 0, axis)
     if wanted is None:
         return result
-    return elementwise.astype(elementwise.floor(result) if wanted.kind == "i" else result, wanted)
+    return elementwise.astype(elementwise.floor(result) if wanted.kind in "iu" else result, wanted)
 
 
 def _spaced(start: Any, stop: Any, count: int, endpoint: bool, dtype: DType | None) -> Tensor:

@@ -31,6 +31,7 @@ class Operations:
     logical_and: Callable[..., Tensor]
     logical_or: Callable[..., Tensor]
     multiply: Callable[..., Tensor]
+    nonzero: Callable[..., tuple[Tensor, ...]]
     real: Callable[..., Tensor]
     rearrange: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
     stack: Callable[..., Tensor]

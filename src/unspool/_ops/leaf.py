@@ -195,7 +195,7 @@ def _number_in(value: np.ndarray[Any, Any]) -> object:
     if value.dtype.kind != "c":
         number = value.item()
         # -0.0 equals 0.0 and NaN equals nothing: those go by their bits, as complex numbers do, which hold two of them.
-        if number == number and (number != 0 or value.dtype.kind == "i"):
+        if number == number and (number != 0 or value.dtype.kind in "iu"):
             return number
     return value.tobytes()
 
@@ -257,7 +257,7 @@ def refuse_masked(*data: Any) -> None:
 
 
 def _refuse_lossy(have: np.dtype[Any], want: np.dtype[Any]) -> None:
-    if have.kind == "c" and want.kind in "fib":
+    if have.kind == "c" and want.kind in "fiub":
         raise DTypeError(f"data of dtype {have} does not fit {want}: take .real or abs() first")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import DTypeLike
 
 from unspool._dims import Size
-from unspool._ops import layout, reduction
+from unspool._ops import layout
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.contraction import matvec
 from unspool._ops.elementwise import (
@@ -38,6 +38,7 @@ from unspool._ops.elementwise import (
 from unspool._ops.elementwise.build import as_inexact
 from unspool._ops.leaf import as_shape
 from unspool._ops.random import Key, draw_normal, draw_uniform
+from unspool._ops.reduction.exponentials import softmax
 from unspool.errors import ShapeError
 from unspool.random._arguments import as_key, draw_level, parameters, real_dtype_of
 
@@ -365,7 +366,7 @@ def dirichlet(key: Key, alpha: Any, shape: Shape | None = None, dtype: DTypeLike
         raise ShapeError("dirichlet takes concentrations in the last axis, got a tensor without axes")
     leading = concentration.shape[:-1] if shape is None else as_shape(shape)
     logs = loggamma(key, concentration, (*leading, concentration.shape[-1]))
-    return _as(reduction.softmax(logs, axis=-1), dtype, "dirichlet")
+    return _as(softmax(logs, axis=-1), dtype, "dirichlet")
 
 
 def _as(x: Tensor, dtype: DTypeLike, function: str) -> Tensor:

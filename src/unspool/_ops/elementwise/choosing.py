@@ -7,7 +7,7 @@ of a maximum or minimum are equal, each gets half.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from unspool._ops.elementwise.comparison import (
 from unspool._ops.elementwise.complex_numbers import from_parts, imag, real
 from unspool._ops.elementwise.conversion import astype
 from unspool._ops.elementwise.declare import elementwise, real_only, ufunc_dtype
+from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, Op, Rule
+from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -54,8 +56,14 @@ WHERE = elementwise(
 )
 
 
-def where(condition: Any, x1: Any, x2: Any) -> Tensor:
+@overload
+def where(condition: Any) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Any, x1: Any, x2: Any) -> Tensor: ...
+def where(condition: Any, x1: Any = None, x2: Any = None) -> Tensor | tuple[Tensor, ...]:
     """Choose from ``x1`` where the condition holds, else from ``x2``; what is not chosen never spoils a derivative.
+
+    With the condition alone, as `unspool.nonzero`: the positions where it holds, which takes its value.
 
     Examples
     --------
@@ -65,10 +73,18 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
     array([0., 1.])
     """
     if not (isinstance(x1, Node) and isinstance(x2, Node)):
+        if x1 is None or x2 is None:
+            return _places(condition, x1, x2)
         x1, x2 = coerce(x1, x2)
     if not (isinstance(condition, Node) and condition.dtype is BOOL):
         condition = astype(condition, BOOL)
     return nary(WHERE, condition, x1, x2)
+
+
+def _places(condition: Any, x1: Any, x2: Any) -> tuple[Tensor, ...]:
+    if x1 is not None or x2 is not None:
+        raise ArgumentError("where takes a condition alone, or with two tensors to choose from; got one")
+    return ops.nonzero(condition)
 
 
 # --- the larger and the smaller --------------------------------------------------------------------------------------

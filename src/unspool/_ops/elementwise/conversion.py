@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import DTypeLike
 
 from unspool import _graph
+from unspool._devices import check_device
 from unspool._dtypes import BOOL, COMPLEX, DType, as_dtype
 from unspool._ops.elementwise.absence import through_mask
 from unspool._ops.late import ops
@@ -37,8 +38,10 @@ ASTYPE = register(
 )
 
 
-def astype(x: Any, dtype: DTypeLike) -> Tensor:
+def astype(x: Any, dtype: DTypeLike, *, copy: bool = True, device: str | None = None) -> Tensor:
     """Convert to another data type. A complex tensor is not converted to a real one: say which part is meant.
+
+    ``copy`` changes nothing, since tensors are never written into; ``device`` is ``"cpu"``, the only one there is.
 
     Examples
     --------
@@ -46,6 +49,8 @@ def astype(x: Any, dtype: DTypeLike) -> Tensor:
     >>> us.astype([1.7, -1.7], "int64").eval()
     array([ 1, -1])
     """
+    if device is not None:
+        check_device(device)
     tensor = as_tensor(x)
     wanted = as_dtype(dtype)
     if tensor.dtype in COMPLEX and wanted not in COMPLEX and wanted != BOOL:

@@ -11,17 +11,20 @@ import numpy as np
 
 from unspool import _core
 from unspool._dims import equal
-from unspool._dtypes import INT64
+from unspool._dtypes import INT64, INTEGERS, UNSIGNED
 from unspool._graph import Node
 from unspool._ops.broadcasting import broadcast_shapes
+from unspool._ops.creation import size_tensor
+from unspool._ops.elementwise import astype, clip, remainder
 from unspool._ops.indexing.parse import ParsedIndex, parse_index
 from unspool._ops.indexing.selection import select
 from unspool._ops.indexing.sorting import along
 from unspool._ops.indexing.template import check_range
 from unspool._ops.indexing.updates import update_of
+from unspool._ops.late import ops
 from unspool._ops.layout import broadcast_to, normalize_axis, reshape
 from unspool._ops.leaf import CONSTANT, as_tensor, constant
-from unspool.errors import DTypeError, ShapeError
+from unspool.errors import ArgumentError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -50,7 +53,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 # --- along an axis ---------------------------------------------------------------------------------------------------
 
 
-def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
+def take(x: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") -> Tensor:
     """Return elements by their positions along an axis; without an axis, of the flattened tensor.
 
     Parameters
@@ -61,6 +64,9 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
         Positions, of any shape; the result has that shape in place of the axis.
     axis : int, optional
         The axis to take along.
+    mode : {"raise", "wrap", "clip"}
+        What positions outside of the axis are: an error, positions counted around, or the nearest end; with ``"clip"``
+        negative ones are the first.
 
     Examples
     --------
@@ -74,7 +80,18 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
         x, place = reshape(x, (x.size,)), 0
     else:
         place = normalize_axis(axis, x.ndim)
-    return select(parse_index(x, (*[slice(None)] * place, _as_positions(indices))))
+    positions = _as_positions(indices)
+    if mode != "raise":
+        positions = _into_range(positions, size_tensor(x.shape[place], INT64), mode)
+    return select(parse_index(x, (*[slice(None)] * place, positions)))
+
+
+def _into_range(positions: Tensor, size: Tensor, mode: str) -> Tensor:
+    if mode == "wrap":
+        return remainder(positions, size)
+    if mode == "clip":
+        return clip(positions, 0, size - 1)
+    raise ArgumentError(f"mode is 'raise', 'wrap' or 'clip', got {mode!r}")
 
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Tensor:
@@ -145,9 +162,9 @@ def _as_positions(indices: Any) -> Tensor:
         array = np.asarray(indices)
         indices = constant(array.astype(INT64) if array.size == 0 or array.dtype.kind in "iu" else array)
     positions = as_tensor(indices)
-    if positions.dtype.kind != "i":
+    if positions.dtype not in INTEGERS:
         raise DTypeError(f"positions are integers, got dtype {positions.dtype}")
-    return positions
+    return astype(positions, INT64) if positions.dtype in UNSIGNED else positions
 
 
 # --- where elements are true -----------------------------------------------------------------------------------------
@@ -220,3 +237,6 @@ def extract(condition: Any, x: Any) -> Tensor:
     array([1., 4.])
     """
     return take(x, flatnonzero(condition))
+
+
+ops.provide(nonzero=nonzero)

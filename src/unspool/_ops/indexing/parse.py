@@ -15,11 +15,12 @@ import numpy as np
 
 from unspool import _core
 from unspool._dims import Dim, Shape, Size, equal
-from unspool._dtypes import INT64
+from unspool._dtypes import INT64, INTEGERS, UNSIGNED
 from unspool._graph import Node
 from unspool._ops import layout
 from unspool._ops.broadcasting import align, ensure_shape
 from unspool._ops.creation import size_tensor
+from unspool._ops.elementwise import astype
 from unspool._ops.indexing.slices import normalize_slice
 from unspool._ops.indexing.template import (
     Flat,
@@ -33,7 +34,7 @@ from unspool._ops.indexing.template import (
     sliced_shape,
 )
 from unspool._ops.leaf import CONSTANT, constant, scalar
-from unspool.errors import DTypeError, IndexRangeError, ShapeError
+from unspool.errors import DTypeError, IndexRangeError, MaskShapeError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -145,7 +146,8 @@ def parse_any(x: Tensor, index: Any) -> ParsedIndex:
         elif kind in ("array", "mask"):
             if kind == "mask":
                 given = [constant(positions) for positions in _mask_positions(content, sizes, axis)]
-                sizes[axis : axis + axes] = content.shape
+                known = zip(content.shape, sizes[axis : axis + axes], strict=True)
+                sizes[axis : axis + axes] = [length or size for length, size in known]
             else:
                 given = [_index_tensor(content, sizes[axis], axis)]
             template.index += ["array"] * len(given)
@@ -184,10 +186,12 @@ def _classify(item: Any) -> _Part:
 def _classify_tensor(x: Node) -> _Part:
     if x.dtype.kind == "b":
         return _classify_array(x.eval())  # type: ignore[attr-defined]
-    if x.dtype.kind != "i":
+    if x.dtype not in INTEGERS:
         raise DTypeError(f"an index has integers or bools, got a tensor of dtype {x.dtype}")
     if x.op is CONSTANT:
         return _classify_array(x.value)
+    if x.dtype in UNSIGNED:
+        x = astype(x, INT64)
     return _Part("array" if x.shape else "int", x, 1)
 
 
@@ -270,8 +274,9 @@ def _without_scalar_masks(x: Tensor, parts: list[_Part]) -> tuple[Tensor, list[_
 
 def _mask_positions(mask: Any, sizes: list[Size], axis: int) -> tuple[Any, ...]:
     for offset, length in enumerate(mask.shape):
-        if equal(sizes[axis + offset], length) is False:
-            raise ShapeError(
+        # As in NumPy, what has no elements selects none, wherever.
+        if length and equal(sizes[axis + offset], length) is False:
+            raise MaskShapeError(
                 f"a mask of shape {mask.shape} does not fit: axis {axis + offset} has size {sizes[axis + offset]}, "
                 f"not {length}"
             )

@@ -12,14 +12,15 @@ import numpy as np
 
 from unspool import _graph
 from unspool._dims import Shape
-from unspool._dtypes import INT64
+from unspool._dtypes import INT64, INTEGERS
 from unspool._graph import Node
+from unspool._ops.elementwise import astype
 from unspool._ops.indexing.parse import Where
 from unspool._ops.indexing.selection import pick
 from unspool._ops.layout import normalize_axis, rearrange, reshape
 from unspool._ops.leaf import as_operands, as_tensor
 from unspool._ops.op import INPUTS, STRUCTURE, Op, register
-from unspool.errors import ShapeError
+from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -68,10 +69,12 @@ SORT = register(
 )
 
 
-def sort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(
+    x: Any, axis: int | None = -1, kind: str | None = None, *, descending: bool = False, stable: bool | None = True
+) -> Tensor:
     """Sort along an axis; ``axis=None`` sorts the flattened tensor.
 
-    NaNs go last, or first when descending. The order is stable whatever ``stable`` says.
+    NaNs go last, or first when descending. The order is stable whatever ``stable`` and NumPy's ``kind`` say.
 
     Examples
     --------
@@ -82,6 +85,7 @@ def sort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: boo
     >>> us.sort(x)[0].grad(x).eval()
     array([0., 1., 0.])
     """
+    check_kind(kind)
     x, place = _flat_or_axis(as_tensor(x), axis)
     return _graph.apply(SORT, x, axis=place, descending=bool(descending))
 
@@ -107,8 +111,12 @@ ARGSORT = register(
 )
 
 
-def argsort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(
+    x: Any, axis: int | None = -1, kind: str | None = None, *, descending: bool = False, stable: bool | None = True
+) -> Tensor:
     """Return the positions that sort a tensor along an axis; equal elements keep their order.
+
+    The order is stable whatever ``stable`` and NumPy's ``kind`` say.
 
     Examples
     --------
@@ -116,8 +124,18 @@ def argsort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: 
     >>> us.argsort([3.0, 1.0, 2.0]).eval()
     array([1, 2, 0])
     """
+    check_kind(kind)
     x, place = _flat_or_axis(as_tensor(x), axis)
     return _graph.apply(ARGSORT, x, axis=place, descending=bool(descending))
+
+
+def check_kind(kind: Any) -> None:
+    """Refuse what is not one of NumPy's names for a way to sort."""
+    if kind is not None and kind not in _KINDS:
+        raise ArgumentError(f"kind is one of {', '.join(map(repr, _KINDS))} or None, got {kind!r}")
+
+
+_KINDS = ("quicksort", "heapsort", "mergesort", "stable")
 
 
 def _flat_or_axis(x: Tensor, axis: int | None) -> tuple[Tensor, int]:
@@ -143,7 +161,7 @@ SEARCHSORTED = register(
 )
 
 
-def searchsorted(x1: Any, x2: Any, side: Literal["left", "right"] = "left") -> Tensor:
+def searchsorted(x1: Any, x2: Any, side: Literal["left", "right"] = "left", sorter: Any = None) -> Tensor:
     """Return where to insert the elements of ``x2`` into the sorted ``x1`` to keep it sorted.
 
     Parameters
@@ -154,6 +172,8 @@ def searchsorted(x1: Any, x2: Any, side: Literal["left", "right"] = "left") -> T
         What to look for, of any shape.
     side : {"left", "right"}
         Whether to insert before or after elements that are equal.
+    sorter : array_like of int, optional
+        Positions that sort ``x1``, which then need not be sorted itself; see `argsort`.
 
     Examples
     --------
@@ -165,5 +185,10 @@ def searchsorted(x1: Any, x2: Any, side: Literal["left", "right"] = "left") -> T
     if x1.ndim != 1:
         raise ShapeError(f"searchsorted looks into a tensor with one axis, got shape {x1.shape}")
     if side not in ("left", "right"):
-        raise ShapeError(f"side is 'left' or 'right', got {side!r}")
+        raise ArgumentError(f"side is 'left' or 'right', got {side!r}")
+    if sorter is not None:
+        order = as_tensor(sorter)
+        if order.ndim != 1 or order.dtype not in INTEGERS:
+            raise ArgumentError(f"sorter has integers along one axis, got shape {order.shape} and dtype {order.dtype}")
+        x1 = permute_along(x1, astype(order, INT64), 0)
     return _graph.apply(SEARCHSORTED, x1, x2, side=side)

@@ -49,7 +49,6 @@ from unspool._ops.layout.joining import (
     unstack,
     vstack,
 )
-from unspool._ops.layout.padding import pad
 from unspool._ops.layout.repeating import COPY_ALONG, SUM_COPIES, copy_along, kron, repeat, sum_copies, tile
 from unspool._ops.layout.reshaping import (
     BROADCAST_TO,
@@ -112,7 +111,6 @@ __all__ = [
     "moveaxis",
     "normalize_axes",
     "normalize_axis",
-    "pad",
     "permute_dims",
     "ravel",
     "rearrange",

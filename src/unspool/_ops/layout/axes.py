@@ -194,8 +194,8 @@ def _one_or_all(results: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
 # --- one axis --------------------------------------------------------------------------------------------------------
 
 
-def ravel(x: Any) -> Tensor:
-    """Give a tensor one axis, with the elements in row-major order.
+def ravel(x: Any, order: str = "C") -> Tensor:
+    """Give a tensor one axis, with the elements in row-major order, or with ``order="F"`` in column-major order.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def ravel(x: Any) -> Tensor:
     array([1, 2, 3, 4])
     """
     x = as_tensor(x)
-    return reshape(x, (product(x.shape),))
+    return reshape(x, (product(x.shape),), order)
 
 
 flatten = ravel

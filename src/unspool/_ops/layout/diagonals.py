@@ -10,6 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._dims import Shape, Size, equal, maximum, minimum
@@ -141,7 +142,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     return _read_diagonal(moveaxis(x, axes, (-2, -1)), _as_offset(offset))
 
 
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Tensor:
     """Return the sum of a diagonal; see `diagonal`.
 
     Examples
@@ -150,7 +151,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     >>> us.trace([[1, 2], [3, 4]]).eval()
     array(5)
     """
-    return ops.sum(diagonal(x, offset, axis1, axis2), axis=-1)
+    return ops.sum(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 def diag(x: Any, k: int = 0) -> Tensor:

@@ -22,7 +22,7 @@ from unspool._ops.elementwise import MASK, fold_to_shape, mask
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape, as_tensor, constant
 from unspool._ops.op import FOR_ITS_OWN, SIZE, STRUCTURE, Op, register
-from unspool.errors import ShapeError, SizeContradictionError
+from unspool.errors import ArgumentError, AxisError, ShapeError, SizeContradictionError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -34,13 +34,13 @@ Axis = int | Sequence[int] | None
 
 
 def normalize_axis(axis: int, rank: int) -> int:
-    """Return a non-negative axis, or raise `ShapeError` naming axis and rank."""
+    """Return a non-negative axis, or raise `AxisError` naming axis and rank."""
     try:
         index = operator.index(axis)
     except TypeError:
         raise ShapeError(f"an axis is an integer, got {axis!r}") from None
     if not -rank <= index < rank:
-        raise ShapeError(f"axis {axis} is out of range for a tensor with {rank} axes")
+        raise AxisError(f"axis {axis} is out of range for a tensor with {rank} axes")
     return index % rank
 
 
@@ -158,8 +158,20 @@ RESHAPE = register(
 )
 
 
-def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
-    """Give a tensor a new shape with the same elements in row-major order; one size may be -1.
+def reshape(x: Any, shape: Size | Sequence[Size], order: str = "C", *, copy: bool | None = None) -> Tensor:
+    """Give a tensor a new shape with the same elements; one size may be -1.
+
+    Parameters
+    ----------
+    x : array_like
+        The tensor.
+    shape : int or tuple of int or Dim
+        The new shape.
+    order : {"C", "F", "A"}
+        In which order elements are read and placed: row-major, or with ``"F"`` column-major. Tensors have no order in
+        memory that could be asked for, so ``"A"`` is row-major.
+    copy : bool, optional
+        Changes nothing, since tensors are never written into.
 
     Examples
     --------
@@ -167,7 +179,13 @@ def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
     >>> us.reshape([1, 2, 3, 4], (2, -1)).eval()
     array([[1, 2],
            [3, 4]])
+    >>> us.reshape([1, 2, 3, 4], (2, 2), order="F").eval()
+    array([[1, 3],
+           [2, 4]])
     """
+    if order != "C" and is_column_major(order):
+        backwards = tuple(shape)[::-1] if isinstance(shape, (tuple, list)) else shape
+        return _reversed_axes(reshape(_reversed_axes(as_tensor(x)), backwards))
     found = _core.reshape(x, shape)
     if found is not None:
         return found
@@ -183,6 +201,17 @@ def reshape(x: Any, shape: Size | Sequence[Size]) -> Tensor:
             raise ShapeError(f"cannot reshape {x.shape} into {tuple(sizes)}: {total} elements do not divide by {rest}")
         sizes[unknown[0]] = total // rest
     return _graph.apply(RESHAPE, x, shape=as_shape(sizes))
+
+
+def is_column_major(order: Any) -> bool:
+    """Whether one of NumPy's names for an order of elements means column-major."""
+    if order not in ("C", "F", "A", "K"):
+        raise ArgumentError(f"order is 'C', 'F', 'A' or 'K', got {order!r}")
+    return bool(order == "F")
+
+
+def _reversed_axes(x: Tensor) -> Tensor:
+    return permute_dims(x, tuple(range(x.ndim))[::-1])
 
 
 # --- permute ---------------------------------------------------------------------------------------------------------

@@ -91,16 +91,17 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     return LstsqResult(solution, residuals, ranks, svdvals(a))
 
 
-def pinv(a: Any, rcond: float | None = None, hermitian: bool = False, *, rtol: float | None = None) -> Tensor:
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     """Moore-Penrose pseudoinverses of matrices of any shape.
 
     Parameters
     ----------
     a : array_like, shape (..., m, n)
         The matrices.
-    rcond, rtol : float, optional
-        Two names for one number: singular values up to ``rtol`` times the largest are taken to be zero. By default the
-        rank tolerance of `tolerances`, if one was set, else ``max(m, n)`` times the precision of the data type.
+    rcond, rtol : float or array_like, optional
+        Two names for one number, or one for each matrix of a stack: singular values up to ``rtol`` times the largest
+        are taken to be zero. By default the rank tolerance of `tolerances`, if one was set, else ``max(m, n)`` times
+        the precision of the data type.
     hermitian : bool
         The matrices are Hermitian; their Hermitian part is used, and an eigenvalue decomposition.
 
@@ -123,32 +124,44 @@ def pinv(a: Any, rcond: float | None = None, hermitian: bool = False, *, rtol: f
     return _pinv(a, rtol=tolerance, hermitian=bool(hermitian))[0]
 
 
-def chosen_tolerance(value: Any, name: str) -> float | None:
+# A number, or one for each matrix of a stack: the shape of that and the numbers, as a hashable parameter.
+Tolerance = float | tuple[tuple[int, ...], tuple[float, ...]]
+
+
+def chosen_tolerance(value: Any, name: str) -> Tolerance | None:
     """Return the tolerance of an argument, else that of the context (`tolerances`), else ``None``."""
     if value is None:
         return gauge.user_tolerance("rank")
     try:
-        number = float(value)
+        numbers = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
+        numbers = np.array(math.nan)
+    if not np.isfinite(numbers).all():
         raise ArgumentError(f"{name} has to be a number, got {value!r}")
-    return number
+    return (numbers.shape, tuple(numbers.ravel().tolist())) if numbers.ndim else float(numbers)
 
 
 # --- numbers that every kernel here starts from ----------------------------------------------------------------------
 
 
-def relative_tolerance(a: Any, rtol: float | None) -> float:
+def relative_tolerance(a: Any, rtol: Tolerance | None) -> Any:
     """Return the tolerance below which singular values are noise, relative to the largest."""
     # As in NumPy, a negative number asks for the precision of the data type.
     eps = float(np.finfo(a.dtype).eps)
     if rtol is None:
         return float(max(a.shape[-2:]) * eps)
+    if isinstance(rtol, tuple):
+        numbers = as_numbers(rtol)
+        return np.where(numbers >= 0, numbers, eps)
     return rtol if rtol >= 0 else eps
 
 
-def large(s: Any, rtol: float) -> Any:
+def as_numbers(tolerance: Tolerance) -> Any:
+    """Return a tolerance to compare singular values with."""
+    return np.reshape(tolerance[1], (*tolerance[0], 1)) if isinstance(tolerance, tuple) else tolerance
+
+
+def large(s: Any, rtol: Any) -> Any:
     """Return which singular values are not noise."""
     return s > rtol * np.max(s, axis=-1, keepdims=True, initial=0)
 
@@ -156,18 +169,18 @@ def large(s: Any, rtol: float) -> Any:
 # --- the op pinv -----------------------------------------------------------------------------------------------------
 
 
-def _pinv(a: Tensor, *, rtol: float | None, hermitian: bool) -> tuple[Tensor, Tensor]:
+def _pinv(a: Tensor, *, rtol: Tolerance | None, hermitian: bool) -> tuple[Tensor, Tensor]:
     """Return pseudoinverses and ranks."""
     pinvs, ranks = parts(_graph.apply_multi(PINV, a, rtol=rtol, hermitian=hermitian))
     return pinvs, ranks
 
 
-def _infer_pinv(a: Node, *, rtol: float | None, hermitian: bool) -> Any:
+def _infer_pinv(a: Node, *, rtol: Tolerance | None, hermitian: bool) -> Any:
     *stack, rows, columns = a.shape
     return ((*stack, columns, rows), a.dtype), (tuple(stack), INT64)
 
 
-def _pinv_kernel(a: Any, *, rtol: float | None, hermitian: bool) -> tuple[Any, Any]:
+def _pinv_kernel(a: Any, *, rtol: Tolerance | None, hermitian: bool) -> tuple[Any, Any]:
     refuse_not_finite(a, "pinv")
     u, s, vh = np.linalg.svd(a, full_matrices=False, hermitian=hermitian)
     kept = large(s, relative_tolerance(a, rtol))
@@ -180,7 +193,7 @@ def _adjoint(x: Any) -> Any:
     return np.conj(np.swapaxes(x, -2, -1))
 
 
-def _vjp_pinv(ct: Any, out: Any, a: Tensor, *, rtol: float | None, hermitian: bool) -> Tensor | None:
+def _vjp_pinv(ct: Any, out: Any, a: Tensor, *, rtol: Tolerance | None, hermitian: bool) -> Tensor | None:
     ct = ct[0]
     if ct is None:
         return None
@@ -191,7 +204,7 @@ def _vjp_pinv(ct: Any, out: Any, a: Tensor, *, rtol: float | None, hermitian: bo
     return elementwise.subtract(elementwise.add(tall, wide), _chain(ph, ct, ph))
 
 
-def _jvp_pinv(tangents: Any, out: Any, a: Tensor, *, rtol: float | None, hermitian: bool) -> Any:
+def _jvp_pinv(tangents: Any, out: Any, a: Tensor, *, rtol: Tolerance | None, hermitian: bool) -> Any:
     t = tangents[0]
     p = _differentiable(*out, constant_rank=rtol is not None)
     ph, th = adjoint(p), adjoint(t)

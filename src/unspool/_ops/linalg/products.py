@@ -1,4 +1,4 @@
-"""Products of vectors and matrices that `numpy.linalg` has: chains of matrices, the cross product, and their kin.
+"""Products of vectors and matrices that `numpy.linalg` has, and diagonals as it takes them, of the last two axes.
 
 `multi_dot` multiplies a chain in the order that costs least; for sizes that are not known yet a nominal size decides.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from numpy.typing import DTypeLike
 
 from unspool import _dims
 from unspool._dims import Dim, Size
@@ -21,7 +23,7 @@ from unspool.errors import ArgumentError, ShapeError
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
-__all__ = ["cross", "kron", "multi_dot", "outer", "vecdot"]
+__all__ = ["cross", "diagonal", "kron", "multi_dot", "outer", "trace", "vecdot"]
 
 
 # --- chains ----------------------------------------------------------------------------------------------------------
@@ -141,3 +143,30 @@ def _vectors_last(x: Tensor, axis: int) -> Tensor:
             f"cross takes vectors of three elements, got shape {x.shape}, of size {moved.shape[-1]} along axis {axis}"
         )
     return ensure_shape(moved, (*moved.shape[:-1], 3))
+
+
+# --- diagonals -------------------------------------------------------------------------------------------------------
+
+
+def diagonal(x: Any, *, offset: int = 0) -> Tensor:
+    """Return a diagonal of matrices, which are the last two axes.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.diagonal(us.zeros((5, 2, 3))).shape
+    (5, 2)
+    """
+    return layout.diagonal(x, offset, -2, -1)
+
+
+def trace(x: Any, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the sum of a diagonal of matrices, which are the last two axes.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.linalg.trace(us.eye(3), dtype="float32").eval()
+    array(3., dtype=float32)
+    """
+    return layout.trace(x, offset, -2, -1, dtype=dtype)

@@ -13,7 +13,7 @@ from unspool._graph import Node
 from unspool._ops import elementwise, reduction
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.finite import refuse_not_finite
-from unspool._ops.linalg.least_squares import chosen_tolerance, large, relative_tolerance
+from unspool._ops.linalg.least_squares import Tolerance, as_numbers, chosen_tolerance, large, relative_tolerance
 from unspool._ops.linalg.matrices import as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.svd import svdvals
 from unspool._ops.op import STRUCTURE, Op, register
@@ -46,18 +46,18 @@ def extreme(values: Tensor, *, largest: bool) -> Tensor:
     return values[..., 0 if largest else -1]
 
 
-def matrix_rank(A: Any, tol: float | None = None, hermitian: bool = False, *, rtol: float | None = None) -> Tensor:
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     """Ranks of matrices: how many singular values are not zero, up to a tolerance.
 
     Parameters
     ----------
     A : array_like, shape (..., m, n)
         The matrices. What has fewer axes has rank 0 if it is zero, else 1.
-    tol : float, optional
-        Singular values up to this number count as zero.
+    tol : float or array_like, optional
+        Singular values up to this number, which may be one for each matrix of a stack, count as zero.
     hermitian : bool
         The matrices are Hermitian; their Hermitian part is used, and eigenvalues.
-    rtol : float, optional
+    rtol : float or array_like, optional
         The same, relative to the largest one. By default the rank tolerance of `tolerances`, if one was set, else
         ``max(m, n)`` times the precision of the data type.
 
@@ -82,14 +82,14 @@ def matrix_rank(A: Any, tol: float | None = None, hermitian: bool = False, *, rt
     )
 
 
-def _infer_rank(a: Node, *, tol: float | None, rtol: float | None, hermitian: bool) -> tuple[Shape, Any]:
+def _infer_rank(a: Node, *, tol: Tolerance | None, rtol: Tolerance | None, hermitian: bool) -> tuple[Shape, Any]:
     return a.shape[:-2], INT64
 
 
-def _rank_kernel(a: Any, *, tol: float | None, rtol: float | None, hermitian: bool) -> Any:
+def _rank_kernel(a: Any, *, tol: Tolerance | None, rtol: Tolerance | None, hermitian: bool) -> Any:
     refuse_not_finite(a, "matrix_rank")
     s = np.linalg.svd(a, compute_uv=False, hermitian=hermitian)
-    kept = s > tol if tol is not None else large(s, relative_tolerance(a, rtol))
+    kept = s > as_numbers(tol) if tol is not None else large(s, relative_tolerance(a, rtol))
     return np.count_nonzero(kept, axis=-1)
 
 

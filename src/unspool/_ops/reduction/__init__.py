@@ -1,7 +1,6 @@
-"""Reductions over axes, and running reductions along one."""
+"""Reductions over axes, and running reductions along one; `exponentials` is loaded when it is asked for."""
 
 from unspool._ops.reduction.axes import Axis, expand_like, reduced_shape, spread
-from unspool._ops.reduction.exponentials import log_softmax, logsumexp, softmax
 from unspool._ops.reduction.extrema import amax, amin, argmax, argmin, max, min, ptp
 from unspool._ops.reduction.logic import all, allclose, any
 from unspool._ops.reduction.products import prod
@@ -24,15 +23,12 @@ __all__ = [
     "cumulative_prod",
     "cumulative_sum",
     "expand_like",
-    "log_softmax",
-    "logsumexp",
     "max",
     "mean",
     "min",
     "prod",
     "ptp",
     "reduced_shape",
-    "softmax",
     "spread",
     "std",
     "sum",

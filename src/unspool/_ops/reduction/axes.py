@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import DTypeLike
+
 from unspool._dims import Shape, Size, equal, product
-from unspool._dtypes import BOOL, COMPLEX, INT32, INT64
+from unspool._dtypes import BOOL, COMPLEX, EXACT, INT64, UINT64, UNSIGNED, DType
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 Axis = int | Sequence[int] | None
 
-_SMALL = frozenset({BOOL, INT32})
+_SMALL = EXACT - {INT64, UINT64}
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -54,9 +56,20 @@ def selection(where: Any, like: Tensor) -> Tensor | None:
     return layout.broadcast_to(keep, like.shape)
 
 
+def accumulated(x: Tensor, dtype: DTypeLike | None) -> tuple[Tensor, DType]:
+    """Return an operand as it is added up or multiplied, and the data type of the result.
+
+    Integers are accumulated in 64 bits whatever is asked for, as NumPy's kernels do by themselves, and converted after.
+    """
+    if dtype is not None:
+        x = elementwise.astype(x, dtype)
+    wide = widened(x)
+    return wide, wide.dtype if dtype is None else x.dtype
+
+
 def widened(x: Tensor) -> Tensor:
-    """Return bools and small integers as int64, the type NumPy adds and multiplies them in."""
-    return elementwise.astype(x, INT64) if x.dtype in _SMALL else x
+    """Return bools and small integers as the 64-bit ones that NumPy adds and multiplies them in."""
+    return elementwise.astype(x, UINT64 if x.dtype in UNSIGNED else INT64) if x.dtype in _SMALL else x
 
 
 def refuse_complex(x: Node, function: str) -> None:

@@ -6,14 +6,14 @@ infinity the sum is 0: its logarithm is minus infinity, and nothing flows back f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from unspool import _graph
 from unspool._dtypes import inexact_dtype
 from unspool._ops import elementwise, layout
-from unspool._ops.leaf import as_tensor
+from unspool._ops.leaf import as_operands, as_tensor
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, expand_like, reduced_shape, spread
 from unspool._ops.reduction.rows import through_rows
@@ -70,17 +70,56 @@ LOGSUMEXP = register(
 )
 
 
-def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return ``log(sum(exp(x)))`` over axes (all by default), for inputs of any magnitude.
+@overload
+def logsumexp(
+    x: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: Literal[False] = False
+) -> Tensor: ...
+@overload
+def logsumexp(
+    x: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, *, return_sign: bool
+) -> Tensor | tuple[Tensor, Tensor]: ...
+def logsumexp(
+    x: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Return ``log(sum(b * exp(x)))`` over axes (all by default), for inputs of any magnitude.
+
+    Parameters
+    ----------
+    x : array_like
+        The exponents.
+    axis : int or tuple of int, optional
+        The axes to sum over; all by default.
+    b : array_like, optional
+        What to multiply the exponentials by; where it is 0, the exponent does not count, whatever it is.
+    keepdims : bool
+        Keep the summed axes, with size 1.
+    return_sign : bool
+        Return a pair instead: the logarithm of the modulus of the sum, and the sign of the sum.
 
     Examples
     --------
     >>> import unspool as us
     >>> us.logsumexp([1000.0, 1000.0]).eval()
     array(1000.69314718)
+    >>> us.logsumexp([1000.0, 1000.0], b=[1.0, 3.0]).eval()
+    array(1001.38629436)
     """
     x = _inexact(x)
+    if b is not None or return_sign:
+        logarithm, sign = _weighted(x, 1.0 if b is None else b, axis, keepdims, signed=return_sign)
+        return (logarithm, sign) if return_sign else logarithm
     return _graph.apply(LOGSUMEXP, x, axis=layout.normalize_axes(axis, x.ndim), keepdims=bool(keepdims))
+
+
+def _weighted(x: Tensor, b: Any, axis: Axis, keepdims: bool, *, signed: bool) -> tuple[Tensor, Tensor]:
+    """Return the logarithm of a weighted sum of exponentials, or of its modulus, and the sign of the sum."""
+    x, b = layout.broadcast_arrays(*as_operands(x, b))
+    x = elementwise.where(elementwise.not_equal(b, 0), x, -np.inf)
+    top = logsumexp(elementwise.real(x), axis=axis, keepdims=True)
+    top = elementwise.where(elementwise.isfinite(top), top, 0.0)
+    total = sum(elementwise.multiply(b, elementwise.exp(elementwise.subtract(x, top))), axis=axis, keepdims=keepdims)
+    logarithm = elementwise.log(elementwise.abs(total) if signed else total)
+    return elementwise.add(logarithm, layout.reshape(top, total.shape)), elementwise.sign(total)
 
 
 # --- softmax ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from unspool import _graph
 from unspool._ops import elementwise, layout
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import FOR_ITS_OWN, INPUTS, STRUCTURE, Op, register
-from unspool._ops.reduction.axes import Axis, reduced_shape, reduced_size, selection, spread, widened
+from unspool._ops.reduction.axes import Axis, accumulated, reduced_shape, reduced_size, selection, spread
 from unspool._ops.reduction.recurrence import shift
 from unspool._ops.reduction.scan import cumprod
 from unspool._ops.reduction.sums import sum
@@ -63,7 +63,13 @@ PROD = register(
 
 
 def prod(
-    x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: Any = None
+    x: Any,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
 ) -> Tensor:
     """Multiply over axes (all by default). Derivatives are right where factors are zero.
 
@@ -77,6 +83,8 @@ def prod(
         Convert to this data type before multiplying.
     keepdims : bool
         Keep the reduced axes, with size 1.
+    initial : array_like, optional
+        What to start from; the product is multiplied by it.
     where : array_like of bool, optional
         Leave out elements where this is false.
 
@@ -89,9 +97,11 @@ def prod(
     >>> us.prod(x).grad(x).eval()
     array([6., 0., 0.])
     """
-    x = as_tensor(x)
-    x = widened(x) if dtype is None else elementwise.astype(x, dtype)
+    x, result = accumulated(as_tensor(x), dtype)
     keep = selection(where, x)
     if keep is not None:
         x = elementwise.where(keep, x, 1)
-    return _graph.apply(PROD, x, axis=layout.normalize_axes(axis, x.ndim), keepdims=bool(keepdims))
+    total = _graph.apply(PROD, x, axis=layout.normalize_axes(axis, x.ndim), keepdims=bool(keepdims))
+    if result is not x.dtype:
+        total = elementwise.astype(total, result)
+    return total if initial is None else elementwise.multiply(total, initial)

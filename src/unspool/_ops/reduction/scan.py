@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from unspool import _graph
+from unspool._dtypes import DType
 from unspool._ops import elementwise, layout
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
-from unspool._ops.reduction.axes import widened
+from unspool._ops.reduction.axes import accumulated
 from unspool._ops.reduction.recurrence import recurrence, shift, through_scan
 from unspool.errors import ShapeError
 
@@ -53,8 +54,9 @@ def cumsum(x: Any, axis: int | None = None, dtype: DTypeLike | None = None) -> T
     >>> us.cumsum([1.0, 2.0, 3.0]).eval()
     array([1., 3., 6.])
     """
-    x, along = _prepare(x, axis, dtype)
-    return _graph.apply(CUMSUM, x, axis=along)
+    x, along, result = _prepare(x, axis, dtype)
+    sums = _graph.apply(CUMSUM, x, axis=along)
+    return sums if result is x.dtype else elementwise.astype(sums, result)
 
 
 # --- running products ------------------------------------------------------------------------------------------------
@@ -99,8 +101,9 @@ def cumprod(x: Any, axis: int | None = None, dtype: DTypeLike | None = None) -> 
     >>> us.cumprod([1.0, 2.0, 3.0]).eval()
     array([1., 2., 6.])
     """
-    x, along = _prepare(x, axis, dtype)
-    return _graph.apply(CUMPROD, x, axis=along)
+    x, along, result = _prepare(x, axis, dtype)
+    products = _graph.apply(CUMPROD, x, axis=along)
+    return products if result is x.dtype else elementwise.astype(products, result)
 
 
 # --- the array API's names -------------------------------------------------------------------------------------------
@@ -142,13 +145,12 @@ def cumulative_prod(
     return _with_initial(cumprod(x, along, dtype), along, 1, include_initial)
 
 
-def _prepare(x: Any, axis: int | None, dtype: DTypeLike | None) -> tuple[Tensor, int]:
-    """Return the operand in the data type it is accumulated in, flat if there is no axis, and the axis."""
-    x = as_tensor(x)
-    x = widened(x) if dtype is None else elementwise.astype(x, dtype)
+def _prepare(x: Any, axis: int | None, dtype: DTypeLike | None) -> tuple[Tensor, int, DType]:
+    """Return the operand as it is accumulated, flat if there is no axis, the axis, and the data type of the result."""
+    x, result = accumulated(as_tensor(x), dtype)
     if axis is None:
-        return layout.reshape(x, (x.size,)), 0
-    return x, layout.normalize_axis(axis, x.ndim)
+        return layout.reshape(x, (x.size,)), 0, result
+    return x, layout.normalize_axis(axis, x.ndim), result
 
 
 def _only_axis(x: Tensor, axis: int | None, function: str) -> int:

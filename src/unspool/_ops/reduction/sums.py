@@ -13,7 +13,7 @@ from unspool._ops import elementwise, layout
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor
 from unspool._ops.op import FOR_ITS_OWN, STRUCTURE, Op, register
-from unspool._ops.reduction.axes import Axis, reduced_shape, selection, spread, widened
+from unspool._ops.reduction.axes import Axis, accumulated, reduced_shape, selection, spread
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -35,7 +35,13 @@ SUM = register(
 
 
 def sum(
-    x: Any, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: Any = None
+    x: Any,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
 ) -> Tensor:
     """Sum over axes (all by default). Sums of bools and small integers are int64, as in NumPy.
 
@@ -49,6 +55,8 @@ def sum(
         Convert to this data type before summing.
     keepdims : bool
         Keep the summed axes, with size 1.
+    initial : array_like, optional
+        What to start from; it is added to the sum.
     where : array_like of bool, optional
         Leave out elements where this is false: neither their values nor their derivatives count.
 
@@ -62,11 +70,14 @@ def sum(
     """
     if not isinstance(x, Node):
         x = as_tensor(x)
-    x = widened(x) if dtype is None else elementwise.astype(x, dtype)
+    x, result = accumulated(x, dtype)
     keep = None if where is None else selection(where, x)
     if keep is not None:
         x = elementwise.mask(x, keep)
-    return _graph.apply(SUM, x, axis=layout.normalize_axes(axis, len(x.shape)), keepdims=bool(keepdims))
+    total = _graph.apply(SUM, x, axis=layout.normalize_axes(axis, len(x.shape)), keepdims=bool(keepdims))
+    if result is not x.dtype:
+        total = elementwise.astype(total, result)
+    return total if initial is None else elementwise.add(total, initial)
 
 
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
