@@ -7,6 +7,7 @@
 #   make test-kernels  what depends on rounding, as several kinds of processors would compute it; a tenth of an hour each
 #   make test-nightly  what is left out of the suite because it takes long
 #   make test-sanitizers  the C parts under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make test-ecosystem  the library beside the packages it is used with: autoray, quimb, PyTorch, JAX, xarray and others
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
@@ -35,7 +36,7 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kernels test-nightly test-sanitizers bench performance-page bench-parts fix clean
+.PHONY: help demo test test-kernels test-nightly test-sanitizers test-ecosystem bench performance-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -67,6 +68,9 @@ test-sanitizers: $(VENV)/.test
 		$(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/engine/test_native.py
+
+test-ecosystem: $(VENV)/.ecosystem
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
@@ -107,3 +111,9 @@ $(VENV)/.bench: $(BUILT_FROM) | $(BIN)/python
 	@$(BIN)/python -m pip install -qq torch==2.13.0
 	@$(PIP) install -e .[bench]
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.ecosystem: $(BUILT_FROM) | $(BIN)/python
+	@echo "installing unspool, what its tests need and the packages it is used with"
+	@$(BIN)/python -m pip install -qq torch==2.13.0
+	@$(PIP) install -e .[test,ecosystem]
+	@touch $@ $(VENV)/.core $(VENV)/.test
