@@ -676,7 +676,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *[name for name in globals() if name.startswith("__")]])
 
 
 _neighbours.watch_imports()

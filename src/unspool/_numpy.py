@@ -84,8 +84,11 @@ _ANSWERS: Mapping[str, Callable[..., Any]] = {
     "size": lambda a, axis=None: product(a.shape) if axis is None else a.shape[axis],
 }
 
-# Functions whose result is text or a Python bool: they are given values.
-_ON_VALUES = frozenset({"array2string", "array_equal", "array_equiv", "array_repr", "array_str"})
+# Functions whose result is text, a file or a Python bool: they are given values.
+_ON_VALUES = frozenset(
+    {"array2string", "array_equal", "array_equiv", "array_repr", "array_str"}
+    | {"save", "savetxt", "savez", "savez_compressed"}
+)
 
 
 # --- ufuncs ----------------------------------------------------------------------------------------------------------
@@ -184,7 +187,8 @@ def call_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     function = _counterpart(module, name)
     if function is None:
         if name in _ON_VALUES:
-            return func(*[np.asarray(x) if isinstance(x, Node) else x for x in args], **kwargs)
+            given = {key: np.asarray(x) if isinstance(x, Node) else x for key, x in kwargs.items()}
+            return func(*[np.asarray(x) if isinstance(x, Node) else x for x in args], **given)
         raise _unsupported(full_name)
     return _translated(full_name, func, function, args, kwargs)
 

@@ -18,12 +18,12 @@ from unspool import _core
 from unspool._above import above
 from unspool._core import TensorBase
 from unspool._dims import Size, product
-from unspool._graph import Node
+from unspool._graph import Node, source_of
 from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
-from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError
+from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
     from unspool.checkpoint.segments import CheckpointConfig
@@ -115,8 +115,23 @@ class Tensor(TensorBase):
         return self.shape[0].__index__()
 
     def __repr__(self) -> str:
-        name = f" {self.name!r}" if self.name else ""
-        return f"{self.op.name}{name} {self.shape} {self.dtype}"
+        value = self.value
+        if value is None:
+            name = f" {self.name!r}" if self.name else ""
+            return f"{self.op.name}{name} {self.shape} {self.dtype}"
+        text = np.array_repr(value.view(_Shown))
+        return f"{text[:-1]}, name={self.name!r})" if self.name else text
+
+    def _repr_html_(self) -> str:
+        from unspool._html import table_as_html, text_as_html
+
+        rows = [("op", self.op.name), ("shape", self.shape), ("dtype", self.dtype), ("made at", source_of(self))]
+        value = self.value
+        shown = "" if value is None else text_as_html(np.array2string(value, separator=", "))
+        return table_as_html([("name", self.name), *rows] if self.name else rows) + shown
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     __hash__ = object.__hash__
 
@@ -126,8 +141,10 @@ class Tensor(TensorBase):
     def __deepcopy__(self, memo: Any) -> Tensor:
         return self
 
-    def __reduce__(self) -> NoReturn:
-        raise MutationError("a tensor is a recipe and cannot be pickled; pickle its value, t.eval()")
+    def __reduce__(self) -> tuple[Any, ...]:
+        from unspool._travelling import by_value
+
+        return by_value(self)
 
     # -- its value (computes) --
 
@@ -232,6 +249,12 @@ class Tensor(TensorBase):
             raise ShapeError(f"{what}() takes a tensor with one element, this one has shape {self.shape}") from None
         except TypeError as error:
             raise DTypeError(str(error)) from None
+
+    def __str__(self) -> str:
+        try:
+            return str(self.eval())
+        except UnspoolError:  # a placeholder without a value, or a function that is being traced
+            return repr(self)
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
@@ -513,6 +536,13 @@ class Tensor(TensorBase):
         return reduction.cumprod(self, axis)
 
 
+# NumPy prints arrays under the name of their class.
+_Shown = type("Tensor", (np.ndarray,), {})
+# What the engine and the sweeps use of a node.
+_INTERNAL = frozenset(
+    {"_is_no_real_number", "_name", "_scalar", "attributes", "code", "id"}
+    | {"key", "lasti", "line", "output", "piece", "value"}
+)
 # autoray and opt_einsum find a library's functions by the module of its array class.
 Tensor.__module__ = "unspool"
 _OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)

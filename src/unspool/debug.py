@@ -31,6 +31,10 @@ from unspool.errors import ArgumentError, UnboundSizeError
 __all__ = ["KernelCounts", "NaNReport", "check_nan", "count_kernels", "find_nan", "source"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 @contextmanager
 def check_nan(infinities: bool = False) -> Iterator[None]:
     """Raise `NaNError` at the first operation that makes a NaN from inputs that have none.

@@ -54,7 +54,7 @@ def test_the_steps_are_told(fit: Any, state: type[Any]) -> None:
 @pytest.mark.parametrize(("fit", "kind"), [(hooi, TuckerResult), (tt_als, TensorTrainResult)])
 def test_results_are_named_tuples_of_their_own_kind(fit: Any, kind: type[Any]) -> None:
     found = fit(normal((4, 4, 4)), 2, tol=0.0, max_steps=2)
-    assert type(found) is kind and repr(found).startswith(f"{kind.__name__}(state=")
+    assert type(found) is kind and repr(found).startswith(f"{kind.__name__}\n  state ")
     assert found._fields == ("state", "fit", "residual", "steps", "converged", "history")
     with pytest.raises(AttributeError):
         found.comment = "no room for more than the fields"

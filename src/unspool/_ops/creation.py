@@ -51,7 +51,7 @@ def asarray(x: Any, dtype: DTypeLike | None = None, *, copy: bool | None = None)
     >>> import unspool as us
     >>> x = us.asarray([1, 2])
     >>> x
-    tensor (2,) int64
+    Tensor([1, 2])
     >>> us.asarray(x) is x
     True
     >>> us.asarray([[x[0], 0], [0, x[1]]]).eval()
@@ -343,7 +343,7 @@ def size_tensor(size: Size, dtype: DTypeLike = "float64") -> Tensor:
     >>> import unspool as us
     >>> from unspool._ops.creation import size_tensor
     >>> size_tensor(3)
-    constant () float64
+    Tensor(3.)
     """
     wanted = as_dtype(dtype)
     return _graph.apply(SIZE_OF, size=size, dtype=wanted) if isinstance(size, Dim) else constant(size, wanted)

@@ -43,6 +43,7 @@ from unspool.networks._fitting import (
     same_kind,
     square_norm,
 )
+from unspool.networks._results import printed_as_table
 
 __all__ = ["CP", "CPResult", "cp_als", "random_cp"]
 
@@ -123,6 +124,7 @@ class CP:
 register_state(CP, "factors")
 
 
+@printed_as_table
 class CPResult(NamedTuple):
     """What `cp_als` reached."""
 
