@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.networks.als import CP
+from unspool.errors import ArgumentError
+from unspool.networks.als import CP, cp_als
 from unspool.networks.tensor_train import TensorTrain, TensorTrainResult, tt_als
 from unspool.networks.tucker import Tucker, TuckerResult, hooi
 
@@ -99,3 +100,19 @@ def test_zeros_are_explained_by_zero(fit: Any) -> None:
     found = fit(data, 2)
     assert float(found.fit) == 1.0 and found.converged
     assert found.state.shape == data.shape and set(found.state.ranks) == {1}
+
+
+@pytest.mark.parametrize("fit", [cp_als, hooi, tt_als])
+def test_rank_means_the_rank_in_every_loop(fit: Any) -> None:
+    data = normal((4, 3, 5))
+    settings = {"tol": 0.0, "max_steps": 2}
+    assert float(fit(data, rank=2, **settings).fit) == float(fit(data, 2, **settings).fit)
+
+
+@pytest.mark.parametrize("fit", [cp_als, tt_als])
+def test_a_start_or_a_rank_is_needed_and_not_both(fit: Any) -> None:
+    data = normal((4, 3, 5))
+    with pytest.raises(ArgumentError, match="give a start, or a rank"):
+        fit(data)
+    with pytest.raises(ArgumentError, match="either start or rank=2"):
+        fit(data, 2, rank=2)
