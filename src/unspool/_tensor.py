@@ -19,10 +19,19 @@ from unspool._above import above
 from unspool._core import TensorBase
 from unspool._dims import Size, product
 from unspool._graph import Node, source_of
-from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
+from unspool._html import table_as_html, text_as_html
+from unspool._leaving import (
+    computes_with_values,
+    refuse_masked_operand,
+    watch_array,
+    watch_number,
+    watched,
+    with_values,
+)
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
+from unspool._travelling import by_value
 from unspool.errors import DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
@@ -123,8 +132,6 @@ class Tensor(TensorBase):
         return f"{text[:-1]}, name={self.name!r})" if self.name else text
 
     def _repr_html_(self) -> str:
-        from unspool._html import table_as_html, text_as_html
-
         rows = [("op", self.op.name), ("shape", self.shape), ("dtype", self.dtype), ("made at", source_of(self))]
         value = self.value
         shown = "" if value is None else text_as_html(np.array2string(value, separator=", "))
@@ -142,9 +149,8 @@ class Tensor(TensorBase):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from unspool._travelling import by_value
-
-        return by_value(self)
+        # Of a class of its own is what came out of a call: it was computed, or can be.
+        return by_value(self, was_computed=self.piece is not None or type(self) is not Tensor)
 
     # -- its value (computes) --
 
@@ -271,9 +277,15 @@ class Tensor(TensorBase):
     # -- NumPy's protocols --
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        if computes_with_values(frame):
+            return with_values(getattr(ufunc, method), inputs, kwargs, frame)
         return above.call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        if computes_with_values(frame):
+            return with_values(func, args, kwargs, frame)
         return above.call_function(func, args, kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:

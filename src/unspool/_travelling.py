@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from unspool._fragments.call import Projection
 from unspool._graph import describe, source_of
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER, constant, tensor
 from unspool.errors import NoValueError
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def by_value(t: Tensor) -> tuple[Any, ...]:
+def by_value(t: Tensor, was_computed: bool) -> tuple[Any, ...]:
     """Return what pickle needs to make a tensor again (``Tensor.__reduce__``)."""
     value = t.value
-    if value is None and (isinstance(t, Projection) or t.piece is not None):
-        value = t.eval()  # it was computed once, and evicted
+    if value is None and was_computed:
+        value = t.eval()  # it was evicted since
     if value is None:
         raise NoValueError(_refusal(t))
     return (constant, (value,)) if t.op is CONSTANT else (arrived, (value, t.name))
