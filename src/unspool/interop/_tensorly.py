@@ -15,64 +15,6 @@ import unspool as us
 from unspool import linalg
 from unspool._tensor import Tensor
 
-# TensorLy asks for these by NumPy's names, which are ours.
-_FUNCTIONS = [
-    "abs",
-    "all",
-    "any",
-    "arange",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctanh",
-    "argmax",
-    "argmin",
-    "argsort",
-    "concatenate",
-    "conj",
-    "cos",
-    "cosh",
-    "count_nonzero",
-    "cumsum",
-    "diag",
-    "digamma",
-    "dot",
-    "einsum",
-    "exp",
-    "eye",
-    "flip",
-    "kron",
-    "log",
-    "log2",
-    "matmul",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "moveaxis",
-    "ones",
-    "prod",
-    "reshape",
-    "sign",
-    "sin",
-    "sinh",
-    "sort",
-    "sqrt",
-    "stack",
-    "sum",
-    "tan",
-    "tanh",
-    "tensordot",
-    "trace",
-    "transpose",
-    "zeros",
-    "zeros_like",
-]
-_CONSTANTS = ["complex128", "complex64", "e", "float32", "float64", "inf", "int32", "int64", "nan", "pi"]
-
 
 def enter(backend: ModuleType) -> None:
     """Tell TensorLy about unspool; called when both are imported."""
@@ -136,11 +78,14 @@ def enter(backend: ModuleType) -> None:
         def svd(matrix: Any, full_matrices: bool = True) -> Any:
             return linalg.svd(matrix, full_matrices=full_matrices)
 
-    for name in _FUNCTIONS:
-        UnspoolBackend.register_method(name, getattr(us, name))
-    for name in ("eigh", "qr", "solve"):
-        UnspoolBackend.register_method(name, getattr(linalg, name))
-    for name in _CONSTANTS:
-        setattr(UnspoolBackend, name, getattr(us, name))
-    if "unspool" not in backend.BackendManager.available_backend_names:
-        backend.BackendManager.available_backend_names.append("unspool")
+    known = backend.BackendManager
+    # TensorLy's gamma is a draw, and its norm one of all entries.
+    for name in set(known._functions) - {*vars(UnspoolBackend), "gamma", "norm"}:
+        function = getattr(us, name, None) or getattr(linalg, name, None)
+        if function is not None:
+            UnspoolBackend.register_method(name, function)
+    for name in known._attributes:
+        if hasattr(us, name):
+            setattr(UnspoolBackend, name, getattr(us, name))
+    if "unspool" not in known.available_backend_names:
+        known.available_backend_names.append("unspool")
