@@ -261,7 +261,7 @@ from unspool._tensor import (
 )
 
 if TYPE_CHECKING:
-    from unspool import checkpoint, debug, fft, interop, linalg, networks, random, signal, special, stats, testing
+    from unspool import checkpoint, debug, fft, interop, lib, linalg, networks, random, signal, special, stats, testing
     from unspool._autodiff.check import (
         check_grad,
     )
@@ -503,6 +503,7 @@ __all__ = [
     "left_shift",
     "less",
     "less_equal",
+    "lib",
     "linalg",
     "linearize",
     "linspace",
@@ -623,7 +624,7 @@ __all__ = [
 
 # Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
 # is asked for: what stands above for type checkers stands here for Python.
-_NAMESPACES = ("checkpoint", "debug", "fft", "interop", "linalg", "networks", "random", "signal", "special", "stats", "testing")
+_NAMESPACES = ("checkpoint", "debug", "fft", "interop", "lib", "linalg", "networks", "random", "signal", "special", "stats", "testing")
 _HOMES = {
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",

@@ -247,8 +247,9 @@ def _bound(
 
 def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     """Return unspool's function for one of NumPy's, ``None`` if there is none."""
-    package = above.namespace
-    namespace = package if module == "numpy" else getattr(package, module.partition(".")[2], None)
+    namespace: Any = above.namespace
+    for part in module.split(".")[1:]:
+        namespace = getattr(namespace, part, None)
     for candidate in (_NAMES.get(name, name), name):
         function = getattr(namespace, candidate, None)
         if callable(function) and not isinstance(function, type):

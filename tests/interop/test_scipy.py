@@ -110,7 +110,8 @@ from scipy import cluster, fft, linalg, ndimage, optimize, signal, special, stat
 a = np.array([[2.0, 1.0], [1.0, 3.0]])
 calls = [
     lambda x: special.logsumexp(x), lambda x: special.gamma(x), lambda x: special.xlogy(x, x),
-    lambda x: special.ndtr(x), lambda x: stats.zscore(x), lambda x: stats.skew(x), lambda x: stats.pearsonr(x[0], x[1] + x[0] ** 2).statistic,
+    lambda x: special.ndtr(x), lambda x: stats.zscore(x), lambda x: stats.skew(x),
+    lambda x: stats.pearsonr(x[0], x[1] + x[0] ** 2).statistic,
     lambda x: linalg.expm(x), lambda x: linalg.inv(x), lambda x: linalg.svdvals(x), lambda x: signal.fftconvolve(x, x),
     lambda x: signal.detrend(x), lambda x: fft.fft(x), lambda x: ndimage.gaussian_filter(x, 1.0),
     lambda x: cluster.vq.whiten(x), lambda x: optimize.rosen(x), lambda x: stats.gmean(x), lambda x: stats.entropy(x),
