@@ -23,6 +23,7 @@ from unspool._fragments.weak_numbers import DTYPES, is_weak
 from unspool._graph import Node
 from unspool._ops.leaf import scalar
 from unspool._tensor import Tensor
+from unspool._travelling import fragment_by_name_or_function
 from unspool.errors import ArgumentError, UnspoolError
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ class FragmentFunction:
         return f"<{self._decorator} {getattr(self._function, '__qualname__', self._function)}>"
 
     def __reduce__(self) -> Any:
-        from unspool._travelling import fragment_by_name_or_function
-
         return fragment_by_name_or_function(self, (self._function, tuple(sorted(self._parameters.static))))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

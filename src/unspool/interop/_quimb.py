@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from optree import tree_map
 
 import unspool as us
 from unspool._tensor import Tensor
@@ -61,6 +62,4 @@ class Handler:
         )
 
     def _variables(self, arrays: Any) -> Any:
-        from optree import tree_map
-
         return tree_map(self.to_variable, arrays)
