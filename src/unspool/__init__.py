@@ -624,7 +624,20 @@ __all__ = [
 
 # Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
 # is asked for: what stands above for type checkers stands here for Python.
-_NAMESPACES = ("checkpoint", "debug", "fft", "interop", "lib", "linalg", "networks", "random", "signal", "special", "stats", "testing")
+_NAMESPACES = (
+    "checkpoint",
+    "debug",
+    "fft",
+    "interop",
+    "lib",
+    "linalg",
+    "networks",
+    "random",
+    "signal",
+    "special",
+    "stats",
+    "testing",
+)
 _HOMES = {
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",

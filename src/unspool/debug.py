@@ -197,7 +197,7 @@ def source(tensor: Tensor) -> str:
         return call_of(tensor).plan.source
     if _is_of_loop(tensor):
         loop = tensor.inputs[0]
-        return loop_source(loop.params["loop"], _concrete([node.shape for node in loop.inputs], tensor))
+        return loop_source(loop.attributes["loop"], _concrete([node.shape for node in loop.inputs], tensor))
     captured = seal(_operations_behind(tensor), [tensor], literals=True)
     shapes = _concrete([node.shape for node in captured.inputs], tensor)
     return default_engine().plans.plan_for(captured.fragment, shapes).source
