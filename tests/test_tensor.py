@@ -108,7 +108,9 @@ def test_a_notebook_shows_what_a_tensor_is_and_its_value_without_computing_it():
     assert "&lt;b&gt;" in us.tensor(1.0, name="<b>")._repr_html_()
 
 
-@pytest.mark.parametrize("what", [us.tensor(1.0), us, us.linalg, us.random, us.networks, us.errors, us.debug])
+@pytest.mark.parametrize(
+    "what", [us.tensor(1.0), us, us.fft, us.linalg, us.random, us.special, us.stats, us.networks, us.errors, us.debug]
+)
 def test_completion_offers_public_names_only(what):
     offered = [name for name in dir(what) if not name.startswith("__")]
     assert offered and not any(name.startswith("_") and name != "_repr_html_" for name in offered)

@@ -71,7 +71,7 @@ def test_a_sweep_multiplies_the_data_as_often_however_many_modes_there_are(
     data = normal(shape)
     large = 0
 
-    def after(self: Any, node: Any, arguments: Any, value: Any) -> None:
+    def after(self: Any, node: Any, arguments: Any, value: Any, call: Any = None) -> None:
         nonlocal large
         large += node.op.name == "contract" and any(np.size(argument) == data.size for argument in arguments)
 

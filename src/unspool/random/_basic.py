@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
