@@ -8,6 +8,7 @@
 #   make test-nightly  what is left out of the suite because it takes long
 #   make test-sanitizers  the C parts under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make test-array-api  the test suite of the array API standard, from a copy of it: ARRAY_API_TESTS=path
+#   make test-ecosystem  the library beside the packages it is used with: autoray, quimb, PyTorch, JAX, xarray and others
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md from the last run of all workloads
 #   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
@@ -39,7 +40,8 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kernels test-nightly test-sanitizers test-array-api bench performance-page names-page bench-parts fix clean
+.PHONY: help demo test test-kernels test-nightly test-sanitizers test-array-api test-ecosystem bench performance-page \
+	names-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +83,9 @@ test-array-api: $(VENV)/.test
 	@cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=unspool $(CURDIR)/$(BIN)/python -m pytest -q array_api_tests \
 		-n $(WORKERS) -p no:cacheprovider --max-examples $(EXAMPLES) --disable-deadline \
 		--xfails-file $(CURDIR)/tests/array_api/expected-failures.txt
+
+test-ecosystem: $(VENV)/.ecosystem
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
@@ -124,3 +129,9 @@ $(VENV)/.bench: $(BUILT_FROM) | $(BIN)/python
 	@$(BIN)/python -m pip install -qq torch==2.13.0
 	@$(PIP) install -e .[bench]
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.ecosystem: $(BUILT_FROM) | $(BIN)/python
+	@echo "installing unspool, what its tests need and the packages it is used with"
+	@$(BIN)/python -m pip install -qq torch==2.13.0
+	@$(PIP) install -e .[test,ecosystem]
+	@touch $@ $(VENV)/.core $(VENV)/.test

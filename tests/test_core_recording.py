@@ -79,13 +79,13 @@ def test_operands_of_an_update_that_are_no_tensors_are_refused() -> None:
 def test_nodes_of_one_shape_share_parameters_and_key() -> None:
     x, y = us.tensor([[1.0, 2.0]]), us.tensor([[3.0, 4.0]])
     for record in (lambda t: us.sum(t, axis=0), lambda t: t[0, 1:], lambda t: us.reshape(t, (2,)), us.linalg.norm):
-        assert record(x).params is record(y).params and record(x).key is record(y).key
+        assert record(x).attributes is record(y).attributes and record(x).key is record(y).key
 
 
 def test_parameters_that_have_other_names_or_another_order_are_not_shared() -> None:
     op, x, y = declared("named"), us.tensor([1.0]), us.tensor([2.0])
-    assert _core.apply(op, x, by=1).params == {"by": 1}
-    assert _core.apply(op, y, of=1).params == {"of": 1}
+    assert _core.apply(op, x, by=1).attributes == {"by": 1}
+    assert _core.apply(op, y, of=1).attributes == {"of": 1}
     assert _core.apply(op, x, a=1, b=2).key == (("a", 1), ("b", 2))
     assert _core.apply(op, y, b=1, a=2).key == (("b", 1), ("a", 2))
 

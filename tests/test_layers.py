@@ -22,7 +22,7 @@ SOURCE = ROOT / "src"
 # In C: below everything, and without a file that import-linter could see.
 COMPILED = {"unspool._core", "unspool._native"}
 # The face is for those above it.
-ABOVE_THE_FACE = ("unspool.networks", "unspool._cli")
+ABOVE_THE_FACE = ("unspool.networks", "unspool.interop", "unspool._cli")
 # Types of which a layer may name one that is made above it: what users hold, what a node applies, what a call runs.
 NAMED_FROM_BELOW = {("unspool._tensor", "Tensor"), ("unspool._ops.op", "Op"), ("unspool._engine.plan", "Plan")}
 

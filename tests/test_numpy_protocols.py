@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.errors import DTypeError, MutationError, UnsupportedError
+from unspool.errors import ArgumentError, DTypeError, MutationError, UnsupportedError
 
 X = np.array([[1.0, 2.5, 3.0], [4.0, 0.5, 6.0]])
 A = np.array([[0.25, 1.0, 2.0], [3.0, 4.0, 5.0]])
@@ -442,3 +442,22 @@ def test_a_masked_array_with_nothing_masked_is_an_array() -> None:
 def test_masks_can_be_put_on_values() -> None:
     masked = np.ma.masked_where(X > 3, us.tensor(X))
     assert masked.sum() == X[X <= 3].sum()
+
+
+@pytest.mark.parametrize(
+    ("window", "axis"), [(3, 1), (2, None), ((2, 3), None), ((2, 3), (1, 0)), (1, -1), ((2, 2), (1, 1)), (4, 0)]
+)
+def test_windows_are_those_of_numpy(window, axis):
+    data = np.random.default_rng(0).normal(size=(4, 5))
+    if window == 2:
+        data = data[0]
+    windows = np.lib.stride_tricks.sliding_window_view
+    found = windows(us.tensor(data), window, axis)
+    assert isinstance(found, us.Tensor)
+    np.testing.assert_array_equal(found.eval(), windows(data, window, axis))
+    assert us.check_grad(lambda x: us.sum(us.sin(us.lib.stride_tricks.sliding_window_view(x, window, axis))), data).ok
+
+
+def test_a_window_that_does_not_fit_is_refused():
+    with pytest.raises(ArgumentError, match="a window of length 6 does not fit axis 0 of size 5"):
+        us.lib.stride_tricks.sliding_window_view(us.tensor(np.ones(5)), 6)

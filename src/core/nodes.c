@@ -21,7 +21,7 @@ hide(NodeObject *node)
 static PyMemberDef node_members[] = {
     {"op", T_OBJECT_EX, offsetof(NodeObject, op), READONLY, NULL},
     {"inputs", T_OBJECT_EX, offsetof(NodeObject, inputs), READONLY, NULL},
-    {"params", T_OBJECT_EX, offsetof(NodeObject, params), READONLY, NULL},
+    {"attributes", T_OBJECT_EX, offsetof(NodeObject, params), READONLY, NULL},
     {"shape", T_OBJECT_EX, offsetof(NodeObject, shape), READONLY, NULL},
     {"dtype", T_OBJECT_EX, offsetof(NodeObject, dtype), READONLY, NULL},
     {"id", T_OBJECT_EX, offsetof(NodeObject, id), READONLY, NULL},

@@ -21,7 +21,7 @@ from sys import modules as _modules
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from unspool import _dtypes, errors
+from unspool import _dtypes, _neighbours, errors
 from unspool._dims import (
     Dim,
     dims,
@@ -261,7 +261,7 @@ from unspool._tensor import (
 )
 
 if TYPE_CHECKING:
-    from unspool import checkpoint, debug, fft, linalg, networks, random, signal, special, stats, testing
+    from unspool import checkpoint, debug, fft, interop, lib, linalg, networks, random, signal, special, stats, testing
     from unspool._autodiff.check import (
         check_grad,
     )
@@ -784,6 +784,7 @@ __all__ = [
     "int64",
     "int_",
     "integer",
+    "interop",
     "interp",
     "intersect1d",
     "invert",
@@ -816,6 +817,7 @@ __all__ = [
     "less",
     "less_equal",
     "lexsort",
+    "lib",
     "linalg",
     "linearize",
     "linspace",
@@ -1020,7 +1022,20 @@ __all__ = [
 
 # Most programs do without most of this, and starting is part of what a first gradient costs. So it is imported when it
 # is asked for: what stands above for type checkers stands here for Python.
-_NAMESPACES = ("checkpoint", "debug", "fft", "linalg", "networks", "random", "signal", "special", "stats", "testing")
+_NAMESPACES = (
+    "checkpoint",
+    "debug",
+    "fft",
+    "interop",
+    "lib",
+    "linalg",
+    "networks",
+    "random",
+    "signal",
+    "special",
+    "stats",
+    "testing",
+)
 _HOMES = {
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",
@@ -1232,4 +1247,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *[name for name in globals() if name.startswith("__")]])
+
+
+_neighbours.watch_imports()

@@ -35,7 +35,7 @@ class Origin:
 class Node:
     op: Op
     inputs: tuple[Node, ...]
-    params: Mapping[str, Any]
+    attributes: Mapping[str, Any]
     shape: Shape
     dtype: np.dtype[Any]
     id: int

@@ -55,6 +55,10 @@ class Watch:
         return None if cause is None else self._refusal
 
 
+# Libraries whose code computes with arrays: it writes into them and hands them to C. What NumPy is asked there to do
+# with tensors, it does with their values.
+_ON_ARRAYS = frozenset({"matplotlib", "pandas", "scipy", "sklearn"})
+
 watched: ContextVar[Watch | None] = ContextVar("unspool_watched", default=None)
 
 
@@ -101,6 +105,26 @@ def refuse_masked_operand(node: Node, frame: FrameType) -> None:
             f"a masked array meets {describe(node)}, made at {source_of(node)}: tensors have no masks. "
             "masked.filled(value) puts a value there, us.where chooses between two"
         )
+
+
+def computes_with_values(frame: FrameType) -> bool:
+    """Whether it is a library that computes with arrays that asks NumPy for something, in a frame."""
+    name: str = frame.f_globals.get("__name__") or ""
+    return name.partition(".")[0] in _ON_ARRAYS
+
+
+def with_values(function: Callable[..., Any], args: Any, kwargs: Any, frame: FrameType) -> Any:
+    """Call one of NumPy's functions with values in place of tensors, none of which may depend on a variable."""
+    watch = watched.get()
+
+    def value(x: Any) -> Any:
+        if isinstance(x, Node):
+            if watch is not None:
+                watch.refuse(x, frame)
+            return x.eval()  # type: ignore[attr-defined]
+        return type(x)(map(value, x)) if type(x) in (list, tuple) else x
+
+    return function(*map(value, args), **{key: value(x) for key, x in kwargs.items()})
 
 
 def watch_array(watch: Watch, node: Node, copy: bool | None) -> None:

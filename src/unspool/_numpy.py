@@ -68,8 +68,11 @@ _ANSWERS: Mapping[str, Callable[..., Any]] = {
     "size": lambda a, axis=None: product(a.shape) if axis is None else a.shape[axis],
 }
 
-# Functions whose result is text or a Python bool: they are given values.
-_ON_VALUES = frozenset({"array2string", "array_equal", "array_equiv", "array_repr", "array_str"})
+# Functions whose result is text, a file or a Python bool: they are given values.
+_ON_VALUES = frozenset(
+    {"array2string", "array_equal", "array_equiv", "array_repr", "array_str"}
+    | {"save", "savetxt", "savez", "savez_compressed"}
+)
 
 
 # --- ufuncs ----------------------------------------------------------------------------------------------------------
@@ -166,7 +169,8 @@ def call_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     if name in ("can_cast", "result_type"):
         return func(*[x.dtype if isinstance(x, Node) else x for x in args], **kwargs)
     if name in _ON_VALUES:
-        return func(*[np.asarray(x) if isinstance(x, Node) else x for x in args], **kwargs)
+        given = {key: np.asarray(x) if isinstance(x, Node) else x for key, x in kwargs.items()}
+        return func(*[np.asarray(x) if isinstance(x, Node) else x for x in args], **given)
     function = _counterpart(module, name)
     if function is None:
         raise _unsupported(full_name)
@@ -227,8 +231,9 @@ def _bound(
 
 def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     """Return unspool's function for one of NumPy's, ``None`` if there is none."""
-    package = above.namespace
-    namespace = package if module == "numpy" else getattr(package, module.partition(".")[2], None)
+    namespace: Any = above.namespace
+    for part in module.split(".")[1:]:
+        namespace = getattr(namespace, part, None)
     function = getattr(namespace, name, None)
     return function if callable(function) and not isinstance(function, type) else None
 

@@ -19,13 +19,22 @@ from unspool._above import above
 from unspool._core import TensorBase
 from unspool._devices import CPU, DLPACK_CPU, check_device
 from unspool._dims import Size, product
-from unspool._graph import Node
-from unspool._leaving import refuse_masked_operand, watch_array, watch_number, watched
+from unspool._graph import Node, source_of
+from unspool._html import table_as_html, text_as_html
+from unspool._leaving import (
+    computes_with_values,
+    refuse_masked_operand,
+    watch_array,
+    watch_number,
+    watched,
+    with_values,
+)
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.data import export_dlpack
 from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
-from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError
+from unspool._travelling import by_value
+from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
     from unspool.checkpoint.segments import CheckpointConfig
@@ -125,8 +134,21 @@ class Tensor(TensorBase):
         return self.shape[0].__index__()
 
     def __repr__(self) -> str:
-        name = f" {self.name!r}" if self.name else ""
-        return f"{self.op.name}{name} {self.shape} {self.dtype}"
+        value = self.value
+        if value is None:
+            name = f" {self.name!r}" if self.name else ""
+            return f"{self.op.name}{name} {self.shape} {self.dtype}"
+        text = np.array_repr(value.view(_Shown))
+        return f"{text[:-1]}, name={self.name!r})" if self.name else text
+
+    def _repr_html_(self) -> str:
+        rows = [("op", self.op.name), ("shape", self.shape), ("dtype", self.dtype), ("made at", source_of(self))]
+        value = self.value
+        shown = "" if value is None else text_as_html(np.array2string(value, separator=", "))
+        return table_as_html([("name", self.name), *rows] if self.name else rows) + shown
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     __hash__ = object.__hash__
 
@@ -136,8 +158,9 @@ class Tensor(TensorBase):
     def __deepcopy__(self, memo: Any) -> Tensor:
         return self
 
-    def __reduce__(self) -> NoReturn:
-        raise MutationError("a tensor is a recipe and cannot be pickled; pickle its value, t.eval()")
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Of a class of its own is what came out of a call: it was computed, or can be.
+        return by_value(self, was_computed=self.piece is not None or type(self) is not Tensor)
 
     # -- its value (computes) --
 
@@ -243,6 +266,12 @@ class Tensor(TensorBase):
         except TypeError as error:
             raise DTypeError(str(error)) from None
 
+    def __str__(self) -> str:
+        try:
+            return str(self.eval())
+        except UnspoolError:  # a placeholder without a value, or a function that is being traced
+            return repr(self)
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
 
@@ -258,9 +287,15 @@ class Tensor(TensorBase):
     # -- NumPy's protocols --
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        if computes_with_values(frame):
+            return with_values(getattr(ufunc, method), inputs, kwargs, frame)
         return above.call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        if computes_with_values(frame):
+            return with_values(func, args, kwargs, frame)
         return above.call_function(func, args, kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -608,6 +643,13 @@ class Tensor(TensorBase):
         return reduction.cumprod(self, axis)
 
 
+# NumPy prints arrays under the name of their class.
+_Shown = type("Tensor", (np.ndarray,), {})
+# What the engine and the sweeps use of a node.
+_INTERNAL = frozenset(
+    {"_is_no_real_number", "_name", "_scalar", "attributes", "code", "id"}
+    | {"key", "lasti", "line", "output", "piece", "value"}
+)
 # autoray and opt_einsum find a library's functions by the module of its array class.
 Tensor.__module__ = "unspool"
 _OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)

@@ -31,6 +31,10 @@ from unspool.errors import ArgumentError, UnboundSizeError
 __all__ = ["KernelCounts", "NaNReport", "check_nan", "count_kernels", "find_nan", "source"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 @contextmanager
 def check_nan(infinities: bool = False) -> Iterator[None]:
     """Raise `NaNError` at the first operation that makes a NaN from inputs that have none.
@@ -193,7 +197,7 @@ def source(tensor: Tensor) -> str:
         return call_of(tensor).plan.source
     if _is_of_loop(tensor):
         loop = tensor.inputs[0]
-        return loop_source(loop.params["loop"], _concrete([node.shape for node in loop.inputs], tensor))
+        return loop_source(loop.attributes["loop"], _concrete([node.shape for node in loop.inputs], tensor))
     captured = seal(_operations_behind(tensor), [tensor], literals=True)
     shapes = _concrete([node.shape for node in captured.inputs], tensor)
     return default_engine().plans.plan_for(captured.fragment, shapes).source

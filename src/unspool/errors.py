@@ -29,6 +29,7 @@ __all__ = [
     "MutationError",
     "NaNError",
     "NoAxesError",
+    "NoValueError",
     "NonScalarLossError",
     "NonScalarOutputError",
     "NotConnectedError",
@@ -52,6 +53,10 @@ __all__ = [
     "UnspoolError",
     "UnsupportedError",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 class UnspoolError(Exception):
@@ -118,6 +123,10 @@ class OpDefinitionError(UnspoolError, ValueError):
 
 class UnboundPlaceholderError(UnspoolError, ValueError):
     """A placeholder was needed and no value was given for it."""
+
+
+class NoValueError(UnspoolError, TypeError):
+    """A recipe that was not evaluated where only a value can go: into a pickle."""
 
 
 class UnboundSizeError(UnspoolError, ValueError):

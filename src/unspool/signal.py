@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _MODES = ("full", "same", "valid")
 _METHODS = ("auto", "direct", "fft")
 _BOUNDARIES = {"fill": "constant", "wrap": "wrap", "symm": "symmetric"}

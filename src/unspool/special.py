@@ -131,3 +131,7 @@ __all__ = [
     "yv",
     "zeta",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -461,7 +461,7 @@ def test_memory_is_that_of_the_saved_states_and_does_not_grow_with_the_steps(unt
 def test_saved_states_are_gone_after_the_gradient():
     x = us.tensor(numbers(N))
     state, _ = us.iterate(us.sin, x, max_steps=30, adjoint=Checkpointed(slots=4))
-    saved = state.inputs[0].params["checkpoints"].saved
+    saved = state.inputs[0].attributes["checkpoints"].saved
     assert saved.states == 4
     us.sum(state).grad(x).eval()
     assert saved.states == 0

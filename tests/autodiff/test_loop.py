@@ -412,8 +412,8 @@ def test_a_gradient_of_a_gradient_has_one_loop_each_however_many_steps_there_are
 def test_more_forms_than_bodies_are_masked():
     # Nine parts that rotate would need nine variants.
     loss, x = rotation(40, 9)
-    adjoint = next(node for node in walk_up(loss.grad(x)) if node.op.name == "loop" and node.params["loop"].reverse)
-    assert len(adjoint.params["loop"].bodies) == 1
+    adjoint = next(node for node in walk_up(loss.grad(x)) if node.op.name == "loop" and node.attributes["loop"].reverse)
+    assert len(adjoint.attributes["loop"].bodies) == 1
     state = tuple(x * (i + 1.0) for i in range(9))
     for _ in range(40):
         state = (*state[1:], us.sin(state[0]) * x)

@@ -218,9 +218,9 @@ def test_a_size_that_nothing_determines_is_an_error_only_where_it_is_needed():
 def test_parameters_with_sizes_are_bound_and_others_are_left_alone():
     x = us.placeholder((n, 2))
     node = us.reshape(x, (2 * n,))
-    assert bind_params(node.op, node.params, {"n": 3}) == {"shape": (6,)}
+    assert bind_params(node.op, node.attributes, {"n": 3}) == {"shape": (6,)}
     plain = us.sum(x)
-    assert bind_params(plain.op, plain.params, {"n": 3}) is plain.params
+    assert bind_params(plain.op, plain.attributes, {"n": 3}) is plain.attributes
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def node_by_node(nodes: Sequence[Node], known: Mapping[int, Any]) -> list[Any]:
     for node in ancestors(nodes, until=values.keys()):
         if node.id not in values:
             arguments = [values[operand.id] for operand in node.inputs]
-            values[node.id] = node.value if node.op in LEAF_OPS else node.op.kernel(*arguments, **node.params)
+            values[node.id] = node.value if node.op in LEAF_OPS else node.op.kernel(*arguments, **node.attributes)
     return [values[node.id] for node in nodes]
 
 

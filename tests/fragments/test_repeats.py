@@ -22,7 +22,7 @@ def shape_of_repetition(order: Sequence[Node], start: int, period: int) -> list[
     """What a repetition is, from the nodes alone: operands by offset inside it, ``None`` outside it."""
     offset = {node.id: i for i, node in enumerate(order[start : start + period])}
     return [
-        (node.op, node.shape, node.dtype, dict(node.params), [offset.get(operand.id) for operand in node.inputs])
+        (node.op, node.shape, node.dtype, dict(node.attributes), [offset.get(operand.id) for operand in node.inputs])
         for node in order[start : start + period]
     ]
 

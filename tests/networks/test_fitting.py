@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.networks.als import CP
+from unspool.errors import ArgumentError
+from unspool.networks.als import CP, cp_als
 from unspool.networks.tensor_train import TensorTrain, TensorTrainResult, tt_als
 from unspool.networks.tucker import Tucker, TuckerResult, hooi
 
@@ -54,7 +55,7 @@ def test_the_steps_are_told(fit: Any, state: type[Any]) -> None:
 @pytest.mark.parametrize(("fit", "kind"), [(hooi, TuckerResult), (tt_als, TensorTrainResult)])
 def test_results_are_named_tuples_of_their_own_kind(fit: Any, kind: type[Any]) -> None:
     found = fit(normal((4, 4, 4)), 2, tol=0.0, max_steps=2)
-    assert type(found) is kind and repr(found).startswith(f"{kind.__name__}(state=")
+    assert type(found) is kind and repr(found).startswith(f"{kind.__name__}\n  state ")
     assert found._fields == ("state", "fit", "residual", "steps", "converged", "history")
     with pytest.raises(AttributeError):
         found.comment = "no room for more than the fields"
@@ -99,3 +100,19 @@ def test_zeros_are_explained_by_zero(fit: Any) -> None:
     found = fit(data, 2)
     assert float(found.fit) == 1.0 and found.converged
     assert found.state.shape == data.shape and set(found.state.ranks) == {1}
+
+
+@pytest.mark.parametrize("fit", [cp_als, hooi, tt_als])
+def test_rank_means_the_rank_in_every_loop(fit: Any) -> None:
+    data = normal((4, 3, 5))
+    settings = {"tol": 0.0, "max_steps": 2}
+    assert float(fit(data, rank=2, **settings).fit) == float(fit(data, 2, **settings).fit)
+
+
+@pytest.mark.parametrize("fit", [cp_als, tt_als])
+def test_a_start_or_a_rank_is_needed_and_not_both(fit: Any) -> None:
+    data = normal((4, 3, 5))
+    with pytest.raises(ArgumentError, match="give a start, or a rank"):
+        fit(data)
+    with pytest.raises(ArgumentError, match="either start or rank=2"):
+        fit(data, 2, rank=2)

@@ -171,9 +171,9 @@ def test_ranks_that_the_data_do_not_fill_are_no_trouble_unless_the_open_part_of_
     ("arguments", "options", "error", "message"),
     [
         ((np.full((2, 2), np.nan), 1), {}, ArgumentError, "data must be finite"),
-        ((np.ones((3, 3)), 0), {}, ArgumentError, "ranks[0] must be at least 1, but is 0"),
-        ((np.ones((3, 3)), 4), {}, ArgumentError, "ranks[0] is 4, but the mode has size 3"),
-        ((np.ones((3, 3, 3)), (3, 1, 1)), {}, ArgumentError, "ranks[0] is 3, more than the product 1 of the others"),
+        ((np.ones((3, 3)), 0), {}, ArgumentError, "rank[0] must be at least 1, but is 0"),
+        ((np.ones((3, 3)), 4), {}, ArgumentError, "rank[0] is 4, but the mode has size 3"),
+        ((np.ones((3, 3, 3)), (3, 1, 1)), {}, ArgumentError, "rank[0] is 3, more than the product 1 of the others"),
         ((np.ones((3, 3)), (1, 1, 1)), {}, ArgumentError, "one entry for each of the 2 modes"),
         ((np.ones((3, 3)), 1), {"max_steps": 0}, ArgumentError, "max_steps must be at least 1"),
         ((np.ones((3, 3)), 1), {"tol": np.inf}, ArgumentError, "tol must be finite"),

@@ -118,7 +118,7 @@ def test_equal_contractions_are_one_node_however_they_are_written() -> None:
         us.einsum(a, [7, 2], b, [2, 9], [7, 9]),
     ):
         assert other is product
-    assert product.params == {"subscripts": "ab,bc->ac"}
+    assert product.attributes == {"subscripts": "ab,bc->ac"}
     assert us.inner(a, b) is us.einsum("ik,jk->ij", a, b)
     assert us.einsum("ij,ij->ij", a, b) is a * b
 

@@ -140,7 +140,7 @@ def test_a_chain_of_matrices_is_contracted_without_outer_products() -> None:
     matrices = [us.tensor(data(4, 4, seed=i)) for i in range(6)]
     nodes = contractions(us.einsum("ab,bc,cd,de,ef,fg->ag", *matrices))
     assert len(nodes) == 5
-    assert all(len(node.shape) == 2 and node.params["subscripts"] == "ab,bc->ac" for node in nodes)
+    assert all(len(node.shape) == 2 and node.attributes["subscripts"] == "ab,bc->ac" for node in nodes)
 
 
 @pytest.mark.parametrize("length", [5, 25])

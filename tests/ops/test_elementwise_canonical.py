@@ -87,7 +87,7 @@ def written(out: us.Tensor) -> str:
     for node in ancestors([out]):
         operands = [texts[i.id] for i in node.inputs]
         ordered = sorted(operands) if node.op.commuting else operands
-        texts[node.id] = f"{node.op.name}({', '.join(ordered)}; {dict(node.params)})"
+        texts[node.id] = f"{node.op.name}({', '.join(ordered)}; {dict(node.attributes)})"
     return texts[out.id]
 
 

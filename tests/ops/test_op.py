@@ -35,7 +35,7 @@ def nodes_of(sample: Sample) -> Iterator[Node]:
 def values_of(node: Node) -> list[Any]:
     """Return the arrays that a node is computed from; those of a part are a tuple."""
     made = [
-        parent.op.kernel(*values_of(parent), **parent.params) if parent.op.multi else None for parent in node.inputs
+        parent.op.kernel(*values_of(parent), **parent.attributes) if parent.op.multi else None for parent in node.inputs
     ]
     return [i.eval() if value is None else value for i, value in zip(node.inputs, made, strict=True)]  # type: ignore[attr-defined]
 
@@ -56,7 +56,7 @@ def test_what_an_ops_functions_take_by_keyword_is_declared(op: Op) -> None:
 def test_an_op_is_recorded_with_the_parameters_it_declares(name: str) -> None:
     for sample in [sample for sample in SAMPLES if sample.op == name][:6]:
         for node in nodes_of(sample):
-            assert set(node.params) == set(node.op.params)
+            assert set(node.attributes) == set(node.op.params)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_result_of_a_fresh_op_shares_memory_with_nothing(name: str) -> None:
     for sample in [sample for sample in SAMPLES if sample.op == name][:6]:
         for node in nodes_of(sample):
             arrays = values_of(node)
-            result = node.op.kernel(*arrays, **node.params)
+            result = node.op.kernel(*arrays, **node.attributes)
             assert not any(np.shares_memory(result, array) for array in arrays)
 
 
@@ -111,7 +111,7 @@ def test_what_renames_or_passes_on_gives_its_very_inputs(name: str) -> None:
     for sample in [sample for sample in SAMPLES if sample.op == name]:
         for node in nodes_of(sample):
             arrays = values_of(node)
-            result = node.op.kernel(*arrays, **node.params)
+            result = node.op.kernel(*arrays, **node.attributes)
             for part, array in zip(result if node.op.multi else [result], arrays, strict=False):
                 assert part is array
 

@@ -77,7 +77,7 @@ def test_elements_that_nobody_asked_for_do_not_spoil_the_gradient_of_a_sort() ->
 def test_sorting_works_on_rationals() -> None:
     values = np.array([Fraction(1, 2), Fraction(1, 3), Fraction(2, 3)], object)
     out = us.sort(us.tensor([0.5, 0.25, 0.75]), descending=True)
-    assert list(out.op.kernel(values, **out.params)) == [Fraction(2, 3), Fraction(1, 2), Fraction(1, 3)]
+    assert list(out.op.kernel(values, **out.attributes)) == [Fraction(2, 3), Fraction(1, 2), Fraction(1, 3)]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -336,7 +336,7 @@ def test_the_body_of_a_loop_in_the_engine_holds_its_states_alone() -> None:
 
     def rows(gradient: us.Tensor) -> Any:
         """Return how many values of each step the loop records."""
-        return max(node.params["loop"].recorded for node in ancestors([gradient]) if "loop" in node.params)
+        return max(node.attributes["loop"].recorded for node in ancestors([gradient]) if "loop" in node.attributes)
 
     plain, rebuilt = gradient(body), gradient(us.remat(body))
     np.testing.assert_array_equal(rebuilt.eval(), plain.eval())

@@ -135,7 +135,7 @@ def as_outer(term: Any) -> Outer | None:
         return term
     if type(term) is Sum or type(term) is Pending or term.op is not CONTRACT:
         return None
-    subscripts = term.params["subscripts"]
+    subscripts = term.attributes["subscripts"]
     return Outer(subscripts, *term.inputs) if is_outer(subscripts) else None
 
 

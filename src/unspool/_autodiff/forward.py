@@ -72,7 +72,7 @@ def jvp_of(node: Node, tangents: tuple[Any, ...]) -> Any:
     rules = node.op.jvp
     if type(rules) is not tuple or type(node) is Bundle:
         return _whole_jvp(node, tangents)
-    inputs, params = node.inputs, node.params
+    inputs, params = node.inputs, node.attributes
     total = None
     for rule, tangent in zip(rules, tangents, strict=True):
         if rule is not None and tangent is not None:
@@ -88,11 +88,11 @@ def _whole_jvp(node: Node, tangents: tuple[Any, ...]) -> Any:
         return None
     op = node.op
     if op is PART:
-        slot = tangents[0][node.params["index"]]
+        slot = tangents[0][node.attributes["index"]]
         return None if slot is None else fit_tangent(slot, node)
     if op.jvp is not None:
         out = parts(node) if type(node) is Bundle else node
-        whole = op.jvp(tangents, out, *node.inputs, **node.params)  # type: ignore[operator]
+        whole = op.jvp(tangents, out, *node.inputs, **node.attributes)  # type: ignore[operator]
     elif op.vjp is not None:
         whole = push_through_vjp(node, tangents)
     else:

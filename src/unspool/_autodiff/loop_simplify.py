@@ -34,7 +34,7 @@ def simplified(targets: Sequence[Any], carry: Sequence[Node], rows: Sequence[Nod
         made = _dot(node, inputs) if node.op is SUM else _product(node, inputs, carried, uses)
         if made is None and any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             apply: Any = _graph.apply_multi if node.op.multi else _graph.apply
-            made = apply(node.op, *inputs, **node.params)
+            made = apply(node.op, *inputs, **node.attributes)
         if made is not None:
             replaced[node.id] = made
         if any(i.id in carried for i in inputs):

@@ -59,7 +59,7 @@ class Targets:
         for term in _terms(tensor):
             if _is_gathered(term):
                 factors = [self._factor(x, rows) for x in term.inputs]
-                terms.append(("outer", term.params["subscripts"], *factors, tuple([x.dtype for x in term.inputs])))
+                terms.append(("outer", term.attributes["subscripts"], *factors, tuple([x.dtype for x in term.inputs])))
                 continue
             form = form_of(term)
             first = len(self.sums)
@@ -93,7 +93,7 @@ def _terms(tensor: Tensor) -> list[Tensor]:
 
 def _is_gathered(term: Tensor) -> bool:
     """Whether a term is an outer product whose factors take less memory than their product."""
-    if term.op is not CONTRACT or not is_outer(term.params["subscripts"]):
+    if term.op is not CONTRACT or not is_outer(term.attributes["subscripts"]):
         return False
     shapes = [factor.shape for factor in term.inputs]
     if not all(map(is_concrete, shapes)):

@@ -103,8 +103,8 @@ def _open_sizes(order: Sequence[Node], inputs: Sequence[Node]) -> list[str]:
     known = {name for size in shapes for name in size.names() if str(size) == name}
     named = {name for size in shapes for name in size.names()}
     for node in order:
-        if type(node.params) is SizedParams:
-            for value in map(node.params.__getitem__, node.op.sized):
+        if type(node.attributes) is SizedParams:
+            for value in map(node.attributes.__getitem__, node.op.sized):
                 sizes = value if isinstance(value, tuple) else (value,)
                 named.update(name for size in sizes if isinstance(size, Dim) for name in size.names())
     return sorted(named - known)

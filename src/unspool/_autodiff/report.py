@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from unspool._html import printed_as_html
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -46,6 +48,8 @@ class Comparison:
             bool(excess[worst] <= 1),
         )
 
+    _repr_html_ = printed_as_html
+
     def __str__(self) -> str:
         if self.passed:
             return f"order {self.order}, {self.mode}: right to {self.max_abs_error:.1e}"
@@ -78,6 +82,8 @@ class GradientReport:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    _repr_html_ = printed_as_html
 
     def __str__(self) -> str:
         lines = [f"{'order':>5}  {'derivative':<18} {'abs error':>9}  {'rel error':>9}  worst entry"]

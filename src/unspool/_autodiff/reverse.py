@@ -101,7 +101,7 @@ def _sweep(
             if type(ct) is not list:
                 ct = total(ct)
             origin.code, origin.lasti = node.code, node.lasti
-            inputs, params, rules = node.inputs, node.params, node.op.vjp
+            inputs, params, rules = node.inputs, node.attributes, node.op.vjp
             if type(rules) is not tuple or type(node) is Bundle:
                 _distribute(node, ct, active, arrived)
                 continue
@@ -130,7 +130,7 @@ def _begin_level(arrived: dict[int, Any]) -> None:
 def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) -> None:
     """Add a node's contributions to its inputs: the general case, for every form a vjp can have."""
     if node.op is PART:
-        bundle, index = node.inputs[0], node.params["index"]
+        bundle, index = node.inputs[0], node.attributes["index"]
         slots = arrived.setdefault(bundle.id, [None] * len(bundle.shape))
         slots[index] = ct if slots[index] is None else add_cotangents(slots[index], ct)
         return
@@ -192,8 +192,8 @@ def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
         out, ct = parts(node), tuple(ct)
     if type(rules) is JointRule:
         if rules.passes is not None:
-            needed = [n and p for n, p in zip(needed, rules.passes(node.params), strict=True)]
-        contributions = rules.function(needed, ct, out, *node.inputs, **node.params)
+            needed = [n and p for n, p in zip(needed, rules.passes(node.attributes), strict=True)]
+        contributions = rules.function(needed, ct, out, *node.inputs, **node.attributes)
         return [c if n else None for c, n in zip(contributions, needed, strict=True)]
     if rules is None and node.op.jvp is not None:
         return _pull_through_jvp(node, needed, ct)
@@ -204,7 +204,7 @@ def vjp_of(node: Node, position: int, ct: Any) -> Any:
     """Return the contribution that a node's cotangent makes to one of its inputs."""
     op = node.op
     if op is PART:
-        bundle, index = node.inputs[0], node.params["index"]
+        bundle, index = node.inputs[0], node.attributes["index"]
         return tuple(ct if slot == index else None for slot in range(len(bundle.shape)))
     rules = op.vjp
     if rules is None:
@@ -214,8 +214,8 @@ def vjp_of(node: Node, position: int, ct: Any) -> Any:
     out = parts(node) if type(node) is Bundle else node
     if type(rules) is tuple:
         rule = rules[position]
-        return None if rule is None else rule(ct, out, *node.inputs, **node.params)
-    return rules(position, ct, out, *node.inputs, **node.params)  # type: ignore[operator]
+        return None if rule is None else rule(ct, out, *node.inputs, **node.attributes)
+    return rules(position, ct, out, *node.inputs, **node.attributes)  # type: ignore[operator]
 
 
 def _pull_through_jvp(node: Node, needed: Sequence[bool], ct: Any) -> Sequence[Any]:

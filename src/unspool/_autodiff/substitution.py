@@ -65,7 +65,7 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
             op = node.op
             origin.code, origin.lasti = node.code, node.lasti
             if op.canonical is None and type(node) is Tensor:
-                image: Node = intern(op, given, node.params, node.shape, node.dtype, node.key)
+                image: Node = intern(op, given, node.attributes, node.shape, node.dtype, node.key)
             else:
                 image = _image(node, given)
             images[key] = image
@@ -151,7 +151,7 @@ def _image(node: Node, operands: tuple[Any, ...]) -> Node:
         return output(operands[0], node.output)
     if kind is Call:
         return make_call(node.plan, operands, node.origins)  # type: ignore[attr-defined]
-    op, params, key = node.op, node.params, node.key
+    op, params, key = node.op, node.attributes, node.key
     if op.canonical is not None or kind is Bundle:
         found = find(op, operands, key)
         if found is None and op.canonical is not None:

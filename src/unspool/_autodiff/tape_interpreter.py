@@ -89,7 +89,7 @@ class Interpreter:
             return self.arithmetic.leaf(node)
         values = [known[operand.id] for operand in node.inputs]
         try:
-            params = bind_params(node.op, node.params, self.sizes)
+            params = bind_params(node.op, node.attributes, self.sizes)
             value = node.op.kernel(*self.arithmetic.arguments(node, values), **params)
             is_data = not node.inputs or node.op.draws
             if type(node) is Bundle:

@@ -159,7 +159,7 @@ def _passes_through_all(op: Op) -> bool:
 def _differentiated_inputs(node: Node) -> list[Node]:
     """Return the inputs through which a node is differentiated, as its vjp says."""
     rules = node.op.vjp
-    passes = rules.passes(node.params) if isinstance(rules, JointRule) and rules.passes else rules
+    passes = rules.passes(node.attributes) if isinstance(rules, JointRule) and rules.passes else rules
     return [operand for operand, passing in zip(node.inputs, passes, strict=True) if passing]  # type: ignore[arg-type]
 
 

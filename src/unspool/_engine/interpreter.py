@@ -263,7 +263,7 @@ def _is_spare(node: Node, arguments: list[Any], uses: dict[int, int], values: di
 def apply_kernel(node: Node, arguments: Sequence[Any]) -> Any:
     """Return the value of a node that is not a call."""
     try:
-        params = node.params
+        params = node.attributes
         if params:
             if type(params) is SizedParams:
                 params = bind_params(node.op, params, {})
@@ -284,7 +284,7 @@ def _apply_inside(call: Call, node: Node, arguments: Sequence[Any], params: Mapp
 def _apply_bound(node: Node, arguments: Sequence[Any], sizes: Mapping[str, int]) -> Any:
     """Return the value of a node that is not a call, where symbolic sizes are numbers."""
     try:
-        value = node.op.kernel(*arguments, **bind_params(node.op, node.params, sizes))
+        value = node.op.kernel(*arguments, **bind_params(node.op, node.attributes, sizes))
         if sizes:  # else nothing was symbolic
             _check_shape(node, value, sizes)
         return value

@@ -209,7 +209,7 @@ def make_matcher(
             outside = NONE_OUTSIDE if can_count else NEVER
         elif node.id in asked and node.id not in wanted and can_count:
             outside = SOME_OUTSIDE
-        parts = tuple([(slots[p.id], p.params["index"]) for p in adopted if p.inputs[0] is node])
+        parts = tuple([(slots[p.id], p.attributes["index"]) for p in adopted if p.inputs[0] is node])
         sources = []
         for operand in node.inputs:
             slot = slots[operand.id]
@@ -220,7 +220,7 @@ def make_matcher(
                 slots[node.id],
                 node.op,
                 type(node),
-                node.params or None,
+                node.attributes or None,
                 outside,
                 uses[node.id],
                 tuple(sources),

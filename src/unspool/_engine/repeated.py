@@ -118,7 +118,7 @@ class _Run:
 
 
 def _compute(node: Node, arguments: list[Any]) -> Any:
-    return node.op.kernel(*arguments, **bind_params(node.op, node.params, {}))
+    return node.op.kernel(*arguments, **bind_params(node.op, node.attributes, {}))
 
 
 # --- one section -----------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class _Section:
         nodes = run.order[start : start + self.repeat.period]
         first = len(entering)
         body = tuple(
-            Instruction(node.op, tuple([first + o if o >= 0 else ~o for o in operands]), node.params)
+            Instruction(node.op, tuple([first + o if o >= 0 else ~o for o in operands]), node.attributes)
             for node, operands in zip(nodes, self.operands, strict=True)
         )
         fragment = fragment_of(

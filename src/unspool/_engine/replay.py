@@ -261,7 +261,7 @@ class Replay:
 
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain one by one: each reads values that the one before did not."""
-        chain = unit.params["chain"]
+        chain = unit.attributes["chain"]
         fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
         run = frame.chain
         if run is None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from unspool._engine.sizes import format_bytes
 from unspool._engine.table import UNKNOWN, render_table
+from unspool._html import printed_as_html
 
 
 def _count(number: int) -> str:
@@ -39,6 +40,8 @@ class _Facts:
     def asdict(self) -> dict[str, Any]:
         """Return what the table shows as plain data, by name, numbers unrounded."""
         return {name: getattr(self, name) for name, _, _ in self._rows}
+
+    _repr_html_ = printed_as_html
 
     def __str__(self) -> str:
         facts: Mapping[str, Any] = self.asdict()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from unspool._engine.default import default_engine
 from unspool._engine.table import render_table
+from unspool._html import printed_as_html
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class EngineStats:
     sites: int
     bytes_kept: int
     bytes_pooled: int
+
+    _repr_html_ = printed_as_html
 
     def __str__(self) -> str:
         return render_table((f.name.replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self))

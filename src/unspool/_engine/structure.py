@@ -40,8 +40,8 @@ def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -
                 inputs.append(operand)
             tokens.append(position[operand.id])
         tokens.append(node.op.code)
-        if node.params:
-            tokens.append(tuple(node.params.items()))
+        if node.attributes:
+            tokens.append(tuple(node.attributes.items()))
         position[node.id] = i
     tokens += [tuple([position[node.id] for node in nodes]) for nodes in (kept, targets)]
     tokens += [is_literal(i) for i in inputs]

@@ -190,7 +190,7 @@ def seal(
         for operand in operands:
             enter(operand)
         slots[node.id] = len(steps)
-        steps.append((node.op, tuple(slots[operand.id] for operand in operands), node.params))
+        steps.append((node.op, tuple(slots[operand.id] for operand in operands), node.attributes))
         made.append(node)
     # A result that is not among the nodes is passed on as it is.
     results, extra = list(outputs), list(residuals)
@@ -301,7 +301,7 @@ class _CallsOnStarts:
 
 
 def _is_symbolic(node: Node) -> bool:
-    if type(node.params) is SizedParams:
+    if type(node.attributes) is SizedParams:
         return True
     shapes: Any = node.shape if type(node) is Bundle else (node.shape,)
     return not all(is_concrete(shape) for shape in shapes)

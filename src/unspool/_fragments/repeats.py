@@ -105,7 +105,7 @@ def wiring_of(order: Sequence[Node]) -> Wiring:
     arities: list[int] = []
     sources: list[int] = []
     for node in order:
-        inputs, params = node.inputs, node.params
+        inputs, params = node.inputs, node.attributes
         key: Any = (node.shape, node.dtype, node.op, len(inputs))
         if params:
             key = (*key, *params.items())

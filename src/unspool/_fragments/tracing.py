@@ -24,6 +24,7 @@ from unspool._fragments.surroundings import Surroundings
 from unspool._fragments.watching import Watch, unseen_tensors
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber
 from unspool._graph import Node, describe, source_of
+from unspool._html import printed_as_html
 from unspool._ops.leaf import placeholder
 from unspool.errors import UnboundPlaceholderError
 
@@ -94,6 +95,8 @@ class Trace:
     given: tuple[Given, ...]
     origins: tuple[Origin, ...]
     surroundings: Surroundings
+
+    _repr_html_ = printed_as_html
 
     def __str__(self) -> str:
         return show(self)

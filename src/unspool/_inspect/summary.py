@@ -15,6 +15,7 @@ import numpy as np
 from unspool._dims import Size, product
 from unspool._engine.default import default_engine
 from unspool._graph import Bundle, Node, ancestors
+from unspool._html import printed_as_html
 from unspool._ops.op import PART
 from unspool._tensor import Tensor
 from unspool.errors import StructureError
@@ -54,6 +55,8 @@ class Summary:
     bytes: Size
     held: int
     held_bytes: int
+
+    _repr_html_ = printed_as_html
 
     def __str__(self) -> str:
         rows = [

@@ -39,7 +39,7 @@ class NaNCheck:
 
     def _look_at_chain(self, node: Node, arguments: Sequence[Any]) -> None:
         """Look at the steps of a chain, which has run."""
-        steps = repetition_of_chain(node.params["chain"], arguments)
+        steps = repetition_of_chain(node.attributes["chain"], arguments)
         state = steps.start()
         for k in steps.order:
             plan = steps.body(k).plan

@@ -173,7 +173,7 @@ class _Region:
             return search.explain_call(node, arguments, value, sources)
         if type(node) is Projection:
             return lambda wanted: ((), [(sources[0], node.output)])
-        return explain_node(node, node.params, arguments, value, sources, search.look)
+        return explain_node(node, node.attributes, arguments, value, sources, search.look)
 
     def _release(self, source: Node, values: dict[int, Any]) -> None:
         """Free a value after its last use."""

@@ -55,7 +55,7 @@ def origins_inside(
 
 def chain_step(node: Node, k: int, inner: Node) -> tuple[int, ...]:
     """Return the number of the step whose derivative a step of a chain is, if that can be told."""
-    chain = node.params["chain"]
+    chain = node.attributes["chain"]
     period, fixed = len(chain.varying), len(chain.carried) + len(chain.constant)
     operands: dict[int, Node | None] = dict(zip(chain.constant, node.inputs[len(chain.carried) : fixed], strict=True))
     operands |= dict(zip(chain.varying, node.inputs[fixed + k * period : fixed + (k + 1) * period], strict=True))

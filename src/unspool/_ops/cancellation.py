@@ -102,9 +102,9 @@ def terms_of(total: Tensor, stack: int = 0) -> list[Tensor]:
 def _only_moves(node: Node, stack: int) -> bool:
     """Whether a node has the elements of its first input, each in its place as far as the first axes go, or zeros."""
     if node.op is UNSLICE:
-        return bool(node.params["index"][:stack] == ("whole",) * stack)
+        return bool(node.attributes["index"][:stack] == ("whole",) * stack)
     if node.op is ZERO_PAD:
-        return not any(node.params["before"][:stack]) and not any(node.params["after"][:stack])
+        return not any(node.attributes["before"][:stack]) and not any(node.attributes["after"][:stack])
     return node.op in _IN_PLACE or (stack == 0 and node.op in _MOVES)
 
 

@@ -358,7 +358,7 @@ def size_tensor(size: Size, dtype: DTypeLike = "float64") -> Tensor:
     >>> import unspool as us
     >>> from unspool._ops.creation import size_tensor
     >>> size_tensor(3)
-    constant () float64
+    Tensor(3.)
     """
     wanted = as_dtype(dtype)
     return _graph.apply(SIZE_OF, size=size, dtype=wanted) if isinstance(size, Dim) else constant(size, wanted)

@@ -67,7 +67,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, name: str | None = None, c
     --------
     >>> import unspool as us
     >>> us.tensor([1.0, 2.0], name="x")
-    tensor 'x' (2,) float64
+    Tensor([1., 2.], name='x')
     """
     value = _own(data, dtype, copy)
     node = _graph.intern(TENSOR, (), NO_PARAMS, value.shape, value.dtype, None)

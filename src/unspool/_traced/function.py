@@ -23,6 +23,7 @@ from unspool._fragments.weak_numbers import DTYPES, is_weak
 from unspool._graph import Node
 from unspool._ops.leaf import scalar
 from unspool._tensor import Tensor
+from unspool._travelling import fragment_by_name_or_function
 from unspool.errors import ArgumentError, UnspoolError
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ class FragmentFunction:
 
     def __repr__(self) -> str:
         return f"<{self._decorator} {getattr(self._function, '__qualname__', self._function)}>"
+
+    def __reduce__(self) -> Any:
+        return fragment_by_name_or_function(self, (self._function, tuple(sorted(self._parameters.static))))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else BoundFragment(self, instance)
@@ -266,6 +270,9 @@ class BoundFragment:
         self.__func__ = fragment
         self.__self__ = instance
         update_wrapper(self, fragment)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__func__.__name__)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"

@@ -11,3 +11,7 @@ from __future__ import annotations
 from unspool.checkpoint.segments import CheckpointConfig, CheckpointSegment, plan_recomputation
 
 __all__ = ["CheckpointConfig", "CheckpointSegment", "plan_recomputation"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

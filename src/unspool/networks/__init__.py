@@ -161,3 +161,7 @@ __all__ = [
     "xxz",
     "xxz_bonds",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,7 +11,7 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError
 
-__all__ = ["count", "finite_tensor", "fraction"]
+__all__ = ["count", "finite_tensor", "fraction", "start_or_rank"]
 
 
 def count(value: Any, name: str, *, least: int = 1) -> int:
@@ -47,3 +47,12 @@ def finite_tensor(value: Any, name: str, *, ndim: int | None = None) -> us.Tenso
         place = ", ".join(map(str, wrong[0]))
         raise ArgumentError(f"{name} must be finite, but {len(wrong)} of its entries are not; the first is [{place}]")
     return tensor
+
+
+def start_or_rank(start: Any, rank: int | None) -> Any:
+    """Return what a loop starts from: a start that is given, or the rank of one that it makes itself."""
+    if start is None and rank is None:
+        raise ArgumentError("give a start, or a rank: rank=4")
+    if start is not None and rank is not None:
+        raise ArgumentError(f"a start has its own rank: give either start or rank={rank}, not both")
+    return rank if start is None else start

@@ -17,6 +17,7 @@ import optree
 import unspool as us
 from unspool.errors import ArgumentError
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 
 __all__ = [
     "FitResult",
@@ -40,6 +41,7 @@ State = TypeVar("State")
 Result = TypeVar("Result", bound="FitResult[Any]")
 
 
+@printed_as_table
 class FitResult(NamedTuple, Generic[State]):
     """What a loop reached; each loop has its own, named after its decomposition."""
 

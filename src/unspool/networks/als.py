@@ -43,6 +43,7 @@ from unspool.networks._fitting import (
     same_kind,
     square_norm,
 )
+from unspool.networks._results import printed_as_table
 
 __all__ = ["CP", "CPResult", "cp_als", "random_cp"]
 
@@ -123,6 +124,7 @@ class CP:
 register_state(CP, "factors")
 
 
+@printed_as_table
 class CPResult(NamedTuple):
     """What `cp_als` reached."""
 
@@ -166,8 +168,9 @@ def random_cp(
 
 def cp_als(
     data: Any,
-    start: CP | Sequence[Any] | int,
+    start: CP | Sequence[Any] | int | None = None,
     *,
+    rank: int | None = None,
     tol: float = 1e-8,
     max_steps: int = 200,
     ridge: float | us.Tensor = 0.0,
@@ -184,6 +187,8 @@ def cp_als(
     start : CP, sequence of array_like, or int
         The factors to start from, or the rank of a random start. The first factor is not read but for its shape, except
         with ``nonnegative=True``.
+    rank : int
+        The number of terms, in place of a start: a random one is made.
     tol : float
         Stop when the fit changes by less than this in a sweep.
     max_steps : int
@@ -220,7 +225,7 @@ def cp_als(
     >>> import unspool as us
     >>> from unspool.networks.als import cp_als
     >>> X = us.tensor(np.indices((4, 5, 3)).sum(axis=0) + 0.0)       # i + j + k
-    >>> found = cp_als(X, 1, tol=1e-12)
+    >>> found = cp_als(X, rank=1, tol=1e-12)
     >>> found.converged, round(float(found.fit), 6)
     (True, 0.992169)
     >>> gradient = found.residual.grad(X)                            # through every sweep
@@ -228,7 +233,7 @@ def cp_als(
     True
     """
     data = data_tensor(data)
-    state = _starting_point(data, start, nonnegative, seed)
+    state = _starting_point(data, _checks.start_or_rank(start, rank), nonnegative, seed)
     max_steps = _checks.count(max_steps, "max_steps")
     _checks.fraction(ridge, "ridge")
     half = _balanced(data.shape)

@@ -29,6 +29,7 @@ import unspool as us
 from unspool.errors import ArgumentError, ConvergenceError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 from unspool.networks.lattice import Environment, fitting_ring, product_environment, symmetric_site
 
 __all__ = ["CTMRGResult", "ctmrg"]
@@ -40,6 +41,7 @@ OnStep = Callable[[int, Environment, dict[str, float]], object]
 STANDSTILL = 0.64
 
 
+@printed_as_table
 class CTMRGResult(NamedTuple):
     """What `ctmrg` found.
 

@@ -29,6 +29,7 @@ import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 from unspool.networks._train import check_pair
 from unspool.networks._update import grown_left, grown_right, improved, last_improved, passed_left, passed_right
 from unspool.networks.chain import MPO, MPS, expectation
@@ -36,6 +37,7 @@ from unspool.networks.chain import MPO, MPS, expectation
 __all__ = ["DMRGResult", "dmrg"]
 
 
+@printed_as_table
 class DMRGResult(NamedTuple):
     """What `dmrg` came to.
 

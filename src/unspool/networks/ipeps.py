@@ -20,6 +20,7 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 from unspool.networks.ctmrg import OnStep, ctmrg
 from unspool.networks.lattice import Environment, fitting_ring, product_environment, symmetric_site
 
@@ -28,6 +29,7 @@ __all__ = ["IPEPSResult", "bond_density", "double_layer", "heisenberg_bond", "ip
 BONDS_PER_SITE = 2
 
 
+@printed_as_table
 class IPEPSResult(NamedTuple):
     """What `ipeps_energy` found: the energy per site, and the rest as in `CTMRGResult`."""
 

@@ -22,6 +22,7 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ConvergenceError, RankError, ShapeError
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 
 __all__ = [
     "PolarResult",
@@ -38,6 +39,7 @@ OnStep: TypeAlias = Callable[[int, us.Tensor, dict[str, float]], object]
 History: TypeAlias = tuple[dict[str, float], ...]
 
 
+@printed_as_table
 class PolarResult(NamedTuple):
     """What `newton_schulz_polar` came to.
 
@@ -53,6 +55,7 @@ class PolarResult(NamedTuple):
     history: History
 
 
+@printed_as_table
 class SignResult(NamedTuple):
     """What `newton_schulz_sign` came to; ``state`` is the sign, the rest is as in `PolarResult`."""
 
@@ -62,6 +65,7 @@ class SignResult(NamedTuple):
     history: History
 
 
+@printed_as_table
 class PowerResult(NamedTuple):
     """What `power_iteration` came to.
 
@@ -76,6 +80,7 @@ class PowerResult(NamedTuple):
     history: History
 
 
+@printed_as_table
 class SubspaceResult(NamedTuple):
     """What `subspace_iteration` came to.
 

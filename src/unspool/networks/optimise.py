@@ -19,6 +19,7 @@ import optree
 import unspool as us
 from unspool.errors import ArgumentError, DTypeError, NaNError
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 
 __all__ = ["MinimiseResult", "minimise", "progress_line"]
 
@@ -27,6 +28,7 @@ OnStep: TypeAlias = Callable[[int, Any, dict[str, float]], object]
 _NAMESPACE = "unspool"
 
 
+@printed_as_table
 class MinimiseResult(NamedTuple):
     """What `minimise` came to.
 

@@ -30,6 +30,7 @@ import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 from unspool.networks.chain import MPS
 
 __all__ = ["TEBDResult", "tebd", "trotter_steps"]
@@ -44,6 +45,7 @@ _HERMITIAN = 1e-10
 _MULTIPLET = 2
 
 
+@printed_as_table
 class TEBDResult(NamedTuple):
     """What `tebd` came to.
 

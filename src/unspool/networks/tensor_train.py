@@ -178,8 +178,9 @@ def tt_svd(
 
 def tt_als(
     data: Any,
-    start: TensorTrain | Sequence[Any] | int,
+    start: TensorTrain | Sequence[Any] | int | None = None,
     *,
+    rank: int | None = None,
     tol: float = 1e-8,
     max_steps: int = 100,
     on_step: OnStep | None = None,
@@ -192,6 +193,8 @@ def tt_als(
         The tensor to decompose, with two axes or more, real or complex.
     start : TensorTrain, sequence of array_like, or int
         The train to start from, or a rank, to start from `tt_svd`. The first core is not read but for its shape.
+    rank : int
+        The largest rank, in place of a start, which is that of `tt_svd`.
     tol : float
         Stop when the fit changes by less than this in a sweep.
     max_steps : int
@@ -216,7 +219,7 @@ def tt_als(
     >>> import unspool as us
     >>> from unspool.networks.tensor_train import tt_als
     >>> X = us.tensor(1.0 / (1.0 + np.indices((6, 6, 6, 6)).sum(axis=0)))
-    >>> found = tt_als(X, 2, tol=1e-12)
+    >>> found = tt_als(X, rank=2, tol=1e-12)
     >>> found.converged, found.state
     (True, TensorTrain(shape=(6, 6, 6, 6), ranks=(2, 2, 2)))
     >>> gradient = found.residual.grad(X)                            # through every sweep and the start
@@ -225,7 +228,7 @@ def tt_als(
     """
     data = data_tensor(data)
     max_steps = _checks.count(max_steps, "max_steps")
-    cores = _right_orthonormal(_starting_point(data, start).cores)
+    cores = _right_orthonormal(_starting_point(data, _checks.start_or_rank(start, rank)).cores)
     norm2 = square_norm(data)
     progress = Progress(norm2, tol, on_step)
     for _ in range(max_steps):

@@ -24,12 +24,14 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 
 __all__ = ["SinkhornResult", "sinkhorn", "soft_transform"]
 
 Potentials: TypeAlias = tuple[us.Tensor, us.Tensor]
 
 
+@printed_as_table
 class SinkhornResult(NamedTuple):
     """What `sinkhorn` came to.
 

@@ -30,12 +30,14 @@ import unspool as us
 from unspool.errors import ArgumentError, DTypeError, ShapeError
 from unspool.linalg import LeadingSpaceResult
 from unspool.networks import _checks
+from unspool.networks._results import printed_as_table
 
 __all__ = ["Onsager", "TRGResult", "hotrg", "ising_tensor", "onsager", "trg"]
 
 OnStep = Callable[[int, us.Tensor, dict[str, float]], object]
 
 
+@printed_as_table
 class TRGResult(NamedTuple):
     """What a renormalisation came to.
 

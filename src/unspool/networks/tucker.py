@@ -103,14 +103,14 @@ class TuckerResult(FitResult[Tucker]):
     __slots__ = ()
 
 
-def hosvd(data: Any, ranks: int | Sequence[int]) -> Tucker:
+def hosvd(data: Any, rank: int | Sequence[int]) -> Tucker:
     """Return the Tucker decomposition whose bases are the leading singular vectors of the unfolded data.
 
     Parameters
     ----------
     data : array_like
         The tensor to decompose, with two axes or more, real or complex.
-    ranks : int or sequence of int
+    rank : int or sequence of int
         The largest size of each basis, or one number for all. What the data do not fill is left out.
 
     Examples
@@ -119,7 +119,7 @@ def hosvd(data: Any, ranks: int | Sequence[int]) -> Tucker:
     >>> import unspool as us
     >>> from unspool.networks.tucker import hosvd
     >>> X = us.tensor(np.indices((4, 5, 6)).sum(axis=0) + 0.0)       # i + j + k
-    >>> tucker = hosvd(X, 3)
+    >>> tucker = hosvd(X, rank=3)
     >>> tucker, bool(us.allclose(tucker.full(), X))
     (Tucker(shape=(4, 5, 6), ranks=(2, 2, 2)), True)
     """
@@ -127,14 +127,14 @@ def hosvd(data: Any, ranks: int | Sequence[int]) -> Tucker:
     allowed = noise(data, data.ndim)
     factors = tuple(
         truncated_basis(_unfolded(data, mode), largest, allowed)
-        for mode, largest in enumerate(_checked_ranks(data.shape, ranks))
+        for mode, largest in enumerate(_checked_ranks(data.shape, rank))
     )
     return Tucker(_project(data, factors, range(data.ndim)), factors)
 
 
 def hooi(
     data: Any,
-    ranks: int | Sequence[int],
+    rank: int | Sequence[int],
     *,
     start: Tucker | Sequence[Any] | None = None,
     tol: float = 1e-8,
@@ -147,7 +147,7 @@ def hooi(
     ----------
     data : array_like
         The tensor to decompose, with two axes or more, real or complex.
-    ranks : int or sequence of int
+    rank : int or sequence of int
         The size of each basis, or one number for all. Without a start they are the largest ones, as in `hosvd`.
     start : Tucker or sequence of array_like, optional
         The bases to start from, by default those of `hosvd`. They need not be orthonormal; the first one is not read
@@ -170,7 +170,7 @@ def hooi(
     >>> import unspool as us
     >>> from unspool.networks.tucker import hooi
     >>> X = us.tensor(1.0 / (1.0 + np.indices((6, 6, 6)).sum(axis=0)))
-    >>> found = hooi(X, 2)
+    >>> found = hooi(X, rank=2)
     >>> found.converged, found.state
     (True, Tucker(shape=(6, 6, 6), ranks=(2, 2, 2)))
     >>> gradient = found.residual.grad(X)                            # through every sweep and the start
@@ -178,7 +178,7 @@ def hooi(
     True
     """
     data = data_tensor(data)
-    ranks, max_steps = _checked_ranks(data.shape, ranks), _checks.count(max_steps, "max_steps")
+    ranks, max_steps = _checked_ranks(data.shape, rank), _checks.count(max_steps, "max_steps")
     state = hosvd(data, ranks) if start is None else _starting_point(data, ranks, start)
     norm2 = square_norm(data)
     progress = Progress(norm2, tol, on_step)
@@ -237,14 +237,14 @@ def _checked_ranks(shape: tuple[int, ...], ranks: Any) -> tuple[int, ...]:
     """Return a rank for each mode that a core can have."""
     given = ranks if isinstance(ranks, Sequence) else (ranks,) * len(shape)
     if len(given) != len(shape):
-        raise ArgumentError(f"ranks must have one entry for each of the {len(shape)} modes, but is {tuple(given)}")
-    numbers = tuple(_checks.count(rank, f"ranks[{mode}]") for mode, rank in enumerate(given))
+        raise ArgumentError(f"rank must have one entry for each of the {len(shape)} modes, but is {tuple(given)}")
+    numbers = tuple(_checks.count(rank, f"rank[{mode}]") for mode, rank in enumerate(given))
     for mode, (rank, size) in enumerate(zip(numbers, shape, strict=True)):
         others = math.prod(numbers) // rank
         if rank > size:
-            raise ArgumentError(f"ranks[{mode}] is {rank}, but the mode has size {size}")
+            raise ArgumentError(f"rank[{mode}] is {rank}, but the mode has size {size}")
         if rank > others:
-            raise ArgumentError(f"ranks[{mode}] is {rank}, more than the product {others} of the others can fill")
+            raise ArgumentError(f"rank[{mode}] is {rank}, more than the product {others} of the others can fill")
     return numbers
 
 

@@ -101,3 +101,7 @@ __all__ = [
     "uniform",
     "weibull_min",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -50,3 +50,7 @@ __all__ = [
     "vonmises",
     "wrapcauchy",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -40,12 +40,12 @@ def _canonical_crop(x: Tensor, *, start: Shape, shape: Shape) -> Tensor | None:
     if x.op not in (CROP, ZERO_PAD) or (inner := source_to_read(x)) is None:
         return None
     if x.op is CROP:
-        first = x.params["start"]
+        first = x.attributes["start"]
         # A box that is not known to lie within the tensor is a claim that is checked when it runs: it must not vanish.
         if _proven(first + x.shape + _minus(_minus(inner.shape, first), x.shape)):
             _infer_crop(x, start=start, shape=shape)
             return _graph.apply(CROP, inner, start=_plus(start, first), shape=shape)
-    elif start == x.params["before"] and shape == inner.shape:
+    elif start == x.attributes["before"] and shape == inner.shape:
         return inner
     return None
 
@@ -101,7 +101,7 @@ def _canonical_zero_pad(x: Tensor, *, before: Shape, after: Shape) -> Tensor | N
     if all(size == 0 for size in before + after):
         return x
     if x.op is ZERO_PAD and (source := source_to_read(x)) is not None:
-        first, last = x.params["before"], x.params["after"]
+        first, last = x.attributes["before"], x.attributes["after"]
         if _proven(before + after + first + last):
             return _graph.apply(ZERO_PAD, source, before=_plus(before, first), after=_plus(after, last))
     return None

@@ -48,7 +48,7 @@ def _infer_diagonal(x: Node, *, offset: int) -> tuple[Shape, Any]:
 
 
 def _canonical_diagonal(x: Tensor, *, offset: int) -> Tensor | None:
-    if x.op is not EMBED_DIAGONAL or x.params["offset"] != offset or (source := source_to_read(x)) is None:
+    if x.op is not EMBED_DIAGONAL or x.attributes["offset"] != offset or (source := source_to_read(x)) is None:
         return None
     return ensure_shape(source, _infer_diagonal(x, offset=offset)[0])
 

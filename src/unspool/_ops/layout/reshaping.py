@@ -221,7 +221,7 @@ def _canonical_permute(x: Tensor, *, axes: tuple[int, ...]) -> Tensor | None:
     if axes == tuple(range(len(axes))):
         return x
     if x.op is PERMUTE and (source := source_to_read(x)) is not None:
-        inner = x.params["axes"]
+        inner = x.attributes["axes"]
         return _graph.apply(PERMUTE, source, axes=tuple(inner[a] for a in axes))
     return None
 

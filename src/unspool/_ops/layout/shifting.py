@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def _canonical_flip(x: Tensor, *, axes: tuple[int, ...]) -> Tensor | None:
     if x.op is FLIP and axes and (source := source_to_read(x)) is not None:
-        return _flip(source, set(axes) ^ set(x.params["axes"]))
+        return _flip(source, set(axes) ^ set(x.attributes["axes"]))
     return None if axes else x
 
 
@@ -132,7 +132,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
 
 def _canonical_roll(x: Tensor, *, shifts: tuple[int, ...], axes: tuple[int, ...]) -> Tensor | None:
     if x.op is ROLL and axes and (source := source_to_read(x)) is not None:
-        before = zip(x.params["axes"], x.params["shifts"], strict=True)
+        before = zip(x.attributes["axes"], x.attributes["shifts"], strict=True)
         return _roll(source, [*before, *zip(axes, shifts, strict=True)])
     return None if axes else x
 
