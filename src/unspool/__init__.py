@@ -304,6 +304,9 @@ if TYPE_CHECKING:
     from unspool._autodiff.tape import (
         Tape,
     )
+    from unspool._batching.vmap import (
+        vmap,
+    )
     from unspool._engine.budget import (
         memory,
         set_memory,
@@ -613,6 +616,7 @@ __all__ = [
     "vecdot",
     "vecmat",
     "vjp",
+    "vmap",
     "vstack",
     "where",
     "xlogy",
@@ -646,6 +650,7 @@ _HOMES = {
     "jacobian": "_autodiff.jacobians",
     "jacrev": "_autodiff.jacobians",
     "Tape": "_autodiff.tape",
+    "vmap": "_batching.vmap",
     "memory": "_engine.budget",
     "set_memory": "_engine.budget",
     "eval": "_engine.evaluate",
