@@ -295,14 +295,14 @@ if TYPE_CHECKING:
         Unrolled,
         iterate,
     )
-    from unspool._autodiff.jacobians import (
+    from unspool._autodiff.tape import (
+        Tape,
+    )
+    from unspool._batching.jacobians import (
         hessian,
         jacfwd,
         jacobian,
         jacrev,
-    )
-    from unspool._autodiff.tape import (
-        Tape,
     )
     from unspool._batching.vmap import (
         vmap,
@@ -645,10 +645,10 @@ _HOMES = {
     "Implicit": "_autodiff.implicit",
     "Unrolled": "_autodiff.iterate",
     "iterate": "_autodiff.iterate",
-    "hessian": "_autodiff.jacobians",
-    "jacfwd": "_autodiff.jacobians",
-    "jacobian": "_autodiff.jacobians",
-    "jacrev": "_autodiff.jacobians",
+    "hessian": "_batching.jacobians",
+    "jacfwd": "_batching.jacobians",
+    "jacobian": "_batching.jacobians",
+    "jacrev": "_batching.jacobians",
     "Tape": "_autodiff.tape",
     "vmap": "_batching.vmap",
     "memory": "_engine.budget",
