@@ -22,7 +22,7 @@ ARRAY_API_TESTS ?= ../array-api-tests
 EXAMPLES ?= 100
 WORKLOAD ?=
 SIZE ?= medium
-PARTS ?= overhead loops native gradient_in_loop zoo/run linalg schedules memory nan_in_peers networks_als networks_ctmrg \
+PARTS ?= overhead loops native gradient_in_loop batches zoo/run linalg schedules memory nan_in_peers networks_als networks_ctmrg \
 	networks_dmrg networks_tebd networks_transport networks_trg
 
 # An environment belongs to one version of Python, and .venv to that of the first call.

@@ -15,6 +15,7 @@ import pytest
 import unspool as us
 from unspool._above import above
 from unspool._autodiff.late import late
+from unspool._ops.batching import later
 from unspool._ops.late import ops
 
 ROOT = Path(__file__).parent.parent
@@ -100,13 +101,14 @@ def test_what_tensors_ask_of_layers_above_is_given() -> None:
     assert [name for name in type(above).__slots__ if not hasattr(above, name)] == []
 
 
-@pytest.mark.parametrize("table", [ops, late], ids=["operations", "derivatives"])
+@pytest.mark.parametrize("table", [ops, late, later], ids=["operations", "derivatives", "batches"])
 def test_what_is_looked_up_later_is_entered(table: object) -> None:
     assert us.iterate  # the rules of loops are loaded with what makes loops
+    assert us.vmap  # and those of batches with what makes batches
     assert set(type(table).__annotations__) == set(vars(table))
 
 
-@pytest.mark.parametrize("table", [ops, late], ids=["operations", "derivatives"])
+@pytest.mark.parametrize("table", [ops, late, later], ids=["operations", "derivatives", "batches"])
 def test_what_is_not_declared_is_not_entered(table: object) -> None:
     with pytest.raises(AttributeError, match=r"not declared: \['no_such_name'\]"):
         table.provide(no_such_name=abs)  # type: ignore[attr-defined]

@@ -295,14 +295,17 @@ if TYPE_CHECKING:
         Unrolled,
         iterate,
     )
-    from unspool._autodiff.jacobians import (
+    from unspool._autodiff.tape import (
+        Tape,
+    )
+    from unspool._batching.jacobians import (
         hessian,
         jacfwd,
         jacobian,
         jacrev,
     )
-    from unspool._autodiff.tape import (
-        Tape,
+    from unspool._batching.vmap import (
+        vmap,
     )
     from unspool._engine.budget import (
         memory,
@@ -1012,6 +1015,7 @@ __all__ = [
     "vecdot",
     "vecmat",
     "vjp",
+    "vmap",
     "vsplit",
     "vstack",
     "where",
@@ -1054,11 +1058,12 @@ _HOMES = {
     "Implicit": "_autodiff.implicit",
     "iterate": "_autodiff.iterate",
     "Unrolled": "_autodiff.iterate",
-    "hessian": "_autodiff.jacobians",
-    "jacfwd": "_autodiff.jacobians",
-    "jacobian": "_autodiff.jacobians",
-    "jacrev": "_autodiff.jacobians",
+    "hessian": "_batching.jacobians",
+    "jacfwd": "_batching.jacobians",
+    "jacobian": "_batching.jacobians",
+    "jacrev": "_batching.jacobians",
     "Tape": "_autodiff.tape",
+    "vmap": "_batching.vmap",
     "memory": "_engine.budget",
     "set_memory": "_engine.budget",
     "eval": "_engine.evaluate",

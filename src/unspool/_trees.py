@@ -58,6 +58,16 @@ def names(structure: TreeDef, root: str) -> list[str]:
     return [accessor.codify(root) for accessor in structure.accessors()]
 
 
+def children(tree: Any) -> dict[Any, Any] | None:
+    """Return what a tree is made of, by name or position, not looking into it any further; ``None`` for a leaf."""
+    import optree
+
+    if tree is None or optree.tree_is_leaf(tree, namespace=NAMESPACE):
+        return None
+    found, _, entries, _ = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
+    return dict(zip(entries, found, strict=True))
+
+
 def is_leaf(structure: TreeDef) -> bool:
     """Whether a structure is a single leaf."""
     return bool(structure.is_leaf())

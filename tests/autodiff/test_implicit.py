@@ -437,8 +437,9 @@ def test_memory_of_value_and_gradient_does_not_grow_with_the_number_of_steps() -
             tracemalloc.stop()
 
     peak(100)
-    # A state takes 8 kB: keeping those of 1,900 more steps would take 15 MB.
-    assert peak(2000) < peak(100) + 100_000
+    # A state takes 8 kB: keeping those of 1,900 more steps would take 15 MB. Tables that all tests share, such as that
+    # of fragments, double their room now and then, in any one run.
+    assert min(peak(2000) for _ in range(2)) < peak(100) + 100_000
 
 
 def test_graph_of_the_gradient_does_not_grow_with_the_number_of_steps() -> None:

@@ -216,7 +216,7 @@ REPEATED = [
     ],
     Sample(
         "positions",
-        lambda i: build("positions", i, index=("slice", -1, "array"), lengths=(2,), shape=(2, 3)),
+        lambda i: build("positions", i, index=("slice", -1, "array"), lengths=(2,), shape=(2, 3), stack=0),
         (_REPEATED,),
         lambda i: np.arange(6).reshape(2, 3)[::-1, i],
         order=0,

@@ -42,18 +42,41 @@ def search(function: Map, start: Sequence[Any], history: int, tol: float, max_st
 
     With ``history`` 0 the next argument is the image; else it is extrapolated from that many earlier steps.
     """
-    iteration = Iteration(function, start, history)
-    tol = max(tol, 16.0 * iteration.packing.coarsest)
-    for steps in range(1, max_steps + 1):
-        image = iteration.apply()
+    going = Search(start, history, tol, max_steps)
+    while going.found is None:
+        going.take(list(function(going.argument)))
+    return going.found
+
+
+class Search:
+    """A search, one application of the map at a time: `take` the image of the `argument` until it is `found`."""
+
+    def __init__(self, start: Sequence[Any], history: int, tol: float, max_steps: int) -> None:
+        self._iteration = Iteration(start, history)
+        self._tol, self._most = max(tol, 16.0 * self._iteration.packing.coarsest), max_steps
+        self._steps = 0
+        self.found: Found | None = None
+
+    @property
+    def argument(self) -> list[Any]:
+        """What the map is to be applied to next."""
+        return self._iteration.state
+
+    def take(self, image: list[Any]) -> None:
+        """Take the image of the argument; raise if there is no point in going on."""
+        iteration, tol = self._iteration, self._tol
+        iteration.take(image)
+        self._steps += 1
         if iteration.residual <= tol:
-            return Found(image, steps, iteration.residual)
+            self.found = Found(image, self._steps, iteration.residual)
+            return
         if not np.isfinite(iteration.residual) and not iteration.can_restart:
-            message = f"the iteration left the finite numbers at step {steps}"
-            raise not_fixed(message, iteration.residual, steps, tol)
+            message = f"the iteration left the finite numbers at step {self._steps}"
+            raise not_fixed(message, iteration.residual, self._steps, tol)
+        if self._steps == self._most:
+            message = f"no fixed point after {self._most} steps; raise max_steps, or tol"
+            raise not_fixed(message, iteration.residual, self._most, tol)
         iteration.advance()
-    message = f"no fixed point after {max_steps} steps; raise max_steps, or tol"
-    raise not_fixed(message, iteration.residual, max_steps, tol)
 
 
 def not_fixed(message: str, residual: float, steps: int, tol: float) -> ConvergenceError:
@@ -67,21 +90,20 @@ def repeat(function: Map, start: Sequence[Any], history: int, steps: int) -> lis
     """Return the last image of a search that is known to have applied the map so many times."""
     if not steps:
         return list(start)
-    iteration = Iteration(function, start, history)
+    iteration = Iteration(start, history)
     for _ in range(steps - 1):
-        iteration.apply()
+        iteration.take(list(function(iteration.state)))
         iteration.advance()
-    return iteration.apply()
+    return list(function(iteration.state))
 
 
 class Iteration:
-    """One search, step by step: `apply` the map, look at the residual, `advance` to the next argument."""
+    """One search, step by step: `take` the image of the state, look at the residual, `advance` to the next state."""
 
-    def __init__(self, function: Map, start: Sequence[Any], history: int) -> None:
+    def __init__(self, start: Sequence[Any], history: int) -> None:
         self.packing = Packing(start)
         self.residual = self._distance = np.inf
-        self._function = function
-        self._state = list(start)
+        self.state = list(start)
         self._image = list(start)
         self._best: tuple[float, list[Any]] = (np.inf, [])
         self._mixing = Mixing(history, self.packing.size, self.packing.dtype) if history and self.packing.size else None
@@ -91,28 +113,27 @@ class Iteration:
         """Whether the argument was extrapolated, so that there is a safer one to go on from."""
         return self._mixing is not None and self._mixing.count > 0
 
-    def apply(self) -> list[Any]:
-        """Apply the map once and return the image."""
-        self._image = list(self._function(self._state))
+    def take(self, image: list[Any]) -> None:
+        """Take the image of the state under the map."""
+        self._image = image
         pack = self.packing.pack
-        self._x, self._g = pack(self._state), pack(self._image)
+        self._x, self._g = pack(self.state), pack(image)
         self._distance, self.residual = distances(self._x, self._g)
-        return self._image
 
     def advance(self) -> None:
         """Choose the next argument."""
         if self._mixing is None:
-            self._state = self._image
+            self.state = self._image
             return
         best, image = self._best
         if self.can_restart and not self._distance <= _RUNAWAY * best:
             self._mixing.restart()
             self._best = (np.inf, [])
-            self._state = image
+            self.state = image
             return
         if self._distance <= best:
             self._best = (self._distance, self._image)
-        self._state = self.packing.unpack(self._mixing.extrapolate(self._x, self._g), self._image)
+        self.state = self.packing.unpack(self._mixing.extrapolate(self._x, self._g), self._image)
 
 
 class Mixing:

@@ -29,6 +29,7 @@ from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, settled
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
+from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
@@ -445,4 +446,5 @@ CHAIN = Op(
     needs=("inputs",),
     multi=True,
     stepwise=True,
+    batch=rule_above("chain"),
 )

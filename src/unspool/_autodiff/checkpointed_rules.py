@@ -31,6 +31,7 @@ from unspool._autodiff.loop_steps import TANGENT, Groups, grouped
 from unspool._dtypes import BOOL
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
+from unspool._ops.batching import one_by_one, rule_above
 from unspool._ops.leaf import placeholder
 from unspool._ops.op import INPUTS, STRUCTURE, JointRule, Op
 
@@ -126,6 +127,7 @@ CHECKPOINTED_LOOP = Op(
     params={"checkpoints": STRUCTURE},
     needs=(INPUTS,),
     multi=True,
+    batch=rule_above("checkpointed"),
 )
 
 
@@ -305,4 +307,5 @@ REVERSED_LOOP = Op(
     params={"reversal": STRUCTURE},
     needs=(INPUTS,),
     multi=True,
+    batch=one_by_one,
 )

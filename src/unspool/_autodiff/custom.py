@@ -27,6 +27,7 @@ from unspool._autodiff.user_op import op
 from unspool._dtypes import INEXACT
 from unspool._fragments.asking import check_callable
 from unspool._graph import Node
+from unspool._ops.batching import one_by_one
 from unspool._ops.identity import stop_gradient as hide_history
 from unspool._ops.identity import zeros_like
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op, parts, register
@@ -239,6 +240,7 @@ CUSTOM_VJP = register(
         multi=True,
         passes=True,
         view=True,
+        batch=one_by_one,
     )
 )
 
@@ -255,6 +257,7 @@ CUSTOM_JVP = register(
         multi=True,
         passes=True,
         view=True,
+        batch=one_by_one,
     )
 )
 

@@ -22,6 +22,7 @@ from unspool._engine.engine import run_quietly
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.batching import one_by_one
 from unspool._ops.contraction import matmul
 from unspool._ops.identity import STOP_GRADIENT
 from unspool._ops.leaf import placeholder
@@ -183,6 +184,7 @@ EIGSH_EDGE = Op(
     kernel=_edge_kernel,
     params={"operator": STRUCTURE, "search": STRUCTURE},
     multi=True,
+    batch=one_by_one,
 )
 
 EDGE_CHECK = Op(
@@ -192,4 +194,5 @@ EDGE_CHECK = Op(
     vjp=(lambda ct, *nodes, **params: ct, None, None, None, None, None),
     jvp=lambda tangents, *nodes, **params: tangents[0],
     params={"search": STRUCTURE},
+    batch=one_by_one,
 )

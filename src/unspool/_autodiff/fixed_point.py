@@ -14,7 +14,9 @@ from unspool import _trees as trees
 from unspool._autodiff.anderson import Found, search
 from unspool._autodiff.implicit import Application, Implicit, Route, is_positive, is_positive_integer, place
 from unspool._autodiff.iterate import Adjoint, iterate
+from unspool._autodiff.loop_run import can_be_evaluated
 from unspool._autodiff.loop_trace import trace
+from unspool._autodiff.recording import recorded
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer, shown
@@ -63,7 +65,7 @@ def fixed_point(
     state : pytree of Tensor
         The fixed point, nested like ``x0``.
     steps : int
-        How often ``f`` was applied.
+        How often ``f`` was applied; under `vmap` a tensor without axes, which tells it of a member.
 
     Raises
     ------
@@ -85,6 +87,11 @@ def fixed_point(
     _check(tol, max_steps, acceleration, history, adjoint)
     traced = trace(f, x0, None, has_outputs=False, what="us.fixed_point")
     depth = history if acceleration == ANDERSON else 0
+    if not can_be_evaluated([*traced.constants, *traced.initial]):
+        batch = recorded.get()
+        members = None if batch is None else batch.fixed_point(traced, adjoint, depth, tol, max_steps)
+        if members is not None:
+            return trees.unflatten(traced.state_structure, members[1]), members[0]
     values = default_engine().evaluate([*traced.constants, *traced.initial])
     closed, start = values[: len(traced.constants)], values[len(traced.constants) :]
     application = Application(traced.step, closed, start)

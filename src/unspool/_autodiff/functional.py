@@ -22,7 +22,6 @@ from unspool._autodiff.connected import (
     require_connection,
 )
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.jacobians import hessian, jacfwd, jacobian, jacrev
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._fragments.asking import check_callable
@@ -45,11 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "grad",
     "gradient_of",
-    "hessian",
     "hvp",
-    "jacfwd",
-    "jacobian",
-    "jacrev",
     "jvp",
     "linearize",
     "value_and_grad",

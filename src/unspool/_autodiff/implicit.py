@@ -34,6 +34,7 @@ from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_watchers
 from unspool._fragments.fragment import capture
+from unspool._ops.batching import one_by_one
 from unspool._ops.cancellation import noise_of
 from unspool._ops.elementwise import subtract
 from unspool._ops.identity import STOP_GRADIENT
@@ -117,15 +118,7 @@ class Implicit(Adjoint):
         """Raise `ConvergenceError` if one more step moves the final state; return by how much it does."""
         if self.check is None:
             return 0.0
-        residual: float = run_quietly(_residual, step, default_engine().evaluate(constants), run.final)
-        limit = max(self.check, 16.0 * Packing(run.final).coarsest)
-        if not residual <= limit:
-            message = (
-                f"the state after {run.steps} steps is no fixed point, and an implicit derivative holds at a fixed "
-                "point only: iterate further, or differentiate through the steps with adjoint=us.Unrolled()"
-            )
-            raise not_fixed(message, residual, run.steps, limit)
-        return residual
+        return fixed_residual(self, step, default_engine().evaluate(constants), run.final, run.steps)
 
     def solve(self, operator: Any, right: Tensor, packing: Packing, residual: float) -> Tensor:
         """Return the solution of a linear system over packed states, as graph.
@@ -172,6 +165,23 @@ def _residual(step: TracedStep, constants: Sequence[Any], state: Sequence[Any]) 
     return distances(pack(state), pack(Application(step, constants, state)(state)))[1]
 
 
+def fixed_residual(
+    strategy: Implicit, step: TracedStep, constants: Sequence[Any], state: Sequence[Any], steps: int
+) -> float:
+    """Return how far one more step moves a state; raise `ConvergenceError` if that is too far for a fixed point."""
+    if strategy.check is None:
+        return 0.0
+    residual: float = run_quietly(_residual, step, constants, state)
+    limit = max(strategy.check, 16.0 * Packing(state).coarsest)
+    if not residual <= limit:
+        message = (
+            f"the state after {steps} steps is no fixed point, and an implicit derivative holds at a fixed "
+            "point only: iterate further, or differentiate through the steps with adjoint=us.Unrolled()"
+        )
+        raise not_fixed(message, residual, steps, limit)
+    return residual
+
+
 # --- the node --------------------------------------------------------------------------------------------------------
 
 
@@ -192,9 +202,11 @@ class Route:
         How well the point is fixed: |f(x) - x| / (1 + |x|), or 0 if nobody looked.
     constants, initial : sequence of Tensor
         What the step closes over, and the initial state; neither is kept.
+    is_counted : bool
+        Whether the number of steps is the last input of the node: members of a batch have one each.
     """
 
-    __slots__ = ("_key", "closed", "history", "leaves", "passes", "residual", "step", "steps", "strategy")
+    __slots__ = ("_key", "closed", "history", "is_counted", "leaves", "passes", "residual", "step", "steps", "strategy")
 
     def __init__(
         self,
@@ -205,6 +217,8 @@ class Route:
         residual: float,
         constants: Sequence[Tensor],
         initial: Sequence[Tensor],
+        *,
+        is_counted: bool = False,
     ) -> None:
         self.step = step
         self.strategy = strategy
@@ -213,8 +227,9 @@ class Route:
         self.residual = residual
         self.closed, self.leaves = len(constants), len(initial)
         counters = sum(leaf.dtype not in INEXACT for leaf in initial)
-        self.passes = [c.dtype in INEXACT for c in constants] + [False] * (self.leaves + counters)
-        self._key = (id(step.fragment), strategy, steps, history, self.closed)
+        self.is_counted = is_counted
+        self.passes = [c.dtype in INEXACT for c in constants] + [False] * (self.leaves + counters + is_counted)
+        self._key = (id(step.fragment), strategy, steps, history, self.closed, is_counted)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Route) and self._key == other._key
@@ -228,6 +243,10 @@ class Route:
     def initial(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the initial state from the inputs of the node."""
         return inputs[self.closed : self.closed + self.leaves]
+
+    def counters(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the final values of leaves without derivative from the inputs of the node."""
+        return inputs[self.closed + self.leaves : len(inputs) - self.is_counted]
 
 
 def place(route: Route, constants: Sequence[Tensor], initial: Sequence[Tensor], final: Sequence[Any]) -> list[Tensor]:
@@ -255,7 +274,8 @@ def _infer(*inputs: Node, route: Route) -> tuple[Any, Any]:
 def _kernel(*arrays: Any, route: Route) -> Any:
     start = route.initial(arrays)
     step = Application(route.step, arrays[: route.closed], start)
-    return Packing(start).pack(repeat(step, start, route.history, route.steps))
+    steps = int(arrays[-1]) if route.is_counted else route.steps
+    return Packing(start).pack(repeat(step, start, route.history, steps))
 
 
 class _Linearisation:
@@ -269,7 +289,7 @@ class _Linearisation:
     def __init__(self, route: Route, point: Tensor, inputs: Sequence[Tensor]) -> None:
         initial = route.initial(inputs)
         self.packing = Packing(initial)
-        closed, counters = inputs[: route.closed], inputs[route.closed + route.leaves :]
+        closed, counters = inputs[: route.closed], route.counters(inputs)
         self._nodes = [*closed, *counters, point]
         self._stand_ins = [placeholder(node.shape, node.dtype) for node in self._nodes]
         self._point = self._stand_ins[-1]
@@ -351,4 +371,5 @@ FIXED_POINT = Op(
     jvp=_push,
     params={"route": STRUCTURE},
     needs=(INPUTS, OUTPUT),
+    batch=one_by_one,
 )

@@ -18,6 +18,7 @@ from unspool._autodiff.loop import Loop, loop_output, one_body, place_loop, take
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
+from unspool._autodiff.recording import recorded as recording
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer, shown
@@ -71,6 +72,7 @@ def iterate(
         The state after the last step.
     steps : int
         How many steps were made, which derivatives take as given. It equals ``max_steps`` if the condition never held.
+        Under `vmap`, where members stop each at its own step, that of a member: a tensor without axes.
     outputs : pytree of Tensor
         Only with ``has_outputs=True``: the outputs of all steps.
 
@@ -119,13 +121,17 @@ def _as_count(max_steps: Any) -> int | None:
     return count
 
 
-def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[int, list[Tensor]]:
+def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[Any, list[Tensor]]:
     """Return how many steps were made, and the final state and the stacked outputs."""
     step, constants, initial = traced.step, traced.constants, traced.initial
     if most == 0:
         outputs = step.apply(constants, initial)[step.carries :]
         return 0, [*initial, *[zeros((0, *x.shape), x.dtype) for x in outputs]]
     if not can_be_evaluated([*constants, *initial]):
+        batch = recording.get()
+        members = None if batch is None else batch.iterate(traced, strategy, most)
+        if members is not None:
+            return members
         if step.condition is not None or most is None:
             raise UnboundPlaceholderError(_cannot_run(constants, initial))
         return most, strategy.place(step, constants, initial, most)

@@ -27,6 +27,7 @@ from unspool._dtypes import real_dtype
 from unspool._engine.engine import run_quietly
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.batching import one_by_one
 from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import add_cotangents
@@ -247,4 +248,5 @@ EIGSH = Op(
     params={"search": STRUCTURE},
     needs=(INPUTS, OUTPUT),
     multi=True,
+    batch=one_by_one,
 )

@@ -33,6 +33,7 @@ from unspool._engine.engine import run_quietly
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops import elementwise
+from unspool._ops.batching import one_by_one
 from unspool._ops.linalg.gauge import refusal
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, JointRule, Op
 from unspool.errors import ArgumentError, ConvergenceError
@@ -387,4 +388,5 @@ LINEAR_SOLVE = Op(
     jvp=_jvp,
     params={"equation": STRUCTURE},
     needs=(INPUTS, OUTPUT),
+    batch=one_by_one,
 )

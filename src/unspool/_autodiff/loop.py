@@ -27,6 +27,7 @@ from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node, origin_scope
+from unspool._ops.batching import rule_above
 from unspool._ops.leaf import CONSTANT, placeholder
 from unspool._ops.op import INPUTS, OUTPUT, PART, STRUCTURE, JointRule, Op
 from unspool.errors import StructureError
@@ -376,4 +377,5 @@ LOOP = Op(
     params={"loop": STRUCTURE},
     needs=(INPUTS, OUTPUT),
     multi=True,
+    batch=rule_above("loop"),
 )

@@ -18,6 +18,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import is_concrete
 from unspool._engine.buffers import aligned
+from unspool._ops.batching import rule_above
 from unspool._ops.contraction.contract import CONTRACT, form_of, record, split_subscripts
 from unspool._ops.contraction.kernel import contract_arrays
 from unspool._ops.op import INPUTS, SIZE, STRUCTURE, Op
@@ -153,4 +154,5 @@ OUTER_SUM = Op(
     ),
     params={"subscripts": STRUCTURE, "start": SIZE},
     needs=(INPUTS,),
+    batch=rule_above("outer_sum"),
 )

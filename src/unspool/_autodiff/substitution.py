@@ -50,12 +50,12 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
     evaluated: list[tuple[Node, Node]] = []
     with origin_scope() as origin:
         # What every node of every gradient pays for: most are placed without a call of a function of Python's.
-        for node in _younger_than(min(images), nodes, images):
+        for node in younger_than(min(images), nodes, images):
             key = node.id
             while mark < key:
                 levels.mark()  # what a sweep built is a level above what it differentiated, here as there
                 mark = next(crossed, math.inf)
-            operands = _operands(node) if type(node) is Projection else node.inputs
+            operands = operands_of(node) if type(node) is Projection else node.inputs
             for operand in operands:
                 if operand.id in images:
                     break
@@ -67,7 +67,7 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
             if op.canonical is None and type(node) is Tensor:
                 image: Node = intern(op, given, node.attributes, node.shape, node.dtype, node.key)
             else:
-                image = _image(node, given)
+                image = image_of(node, given)
             images[key] = image
             if node.value is not None or (has_dropped and was_evaluated(node)):
                 evaluated.append((node, image))
@@ -110,7 +110,7 @@ def _pieces_of(nodes: Sequence[Node]) -> dict[int, Piece]:
     return {node.id: piece for node, piece in made if node is not None}
 
 
-def _younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> list[Node]:
+def younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> list[Node]:
     """Return what nodes are made of as far as it is younger than a stand-in, in topological order.
 
     What is known is left out.
@@ -126,7 +126,7 @@ def _younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> l
             continue
         seen.add(key)
         found.append(node)
-        for operand in _operands(node) if type(node) is Projection else node.inputs:
+        for operand in operands_of(node) if type(node) is Projection else node.inputs:
             other = operand.id
             if other > first:
                 if other not in seen:
@@ -136,15 +136,15 @@ def _younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> l
     if in_id_order:
         found.sort(key=_by_id)
         return found
-    return in_order(found, _operands)
+    return in_order(found, operands_of)
 
 
-def _operands(node: Node) -> tuple[Node, ...]:
+def operands_of(node: Node) -> tuple[Node, ...]:
     """Return what a node is made from; an output is known by its call."""
     return (call_of(node),) if type(node) is Projection else node.inputs
 
 
-def _image(node: Node, operands: tuple[Any, ...]) -> Node:
+def image_of(node: Node, operands: tuple[Any, ...]) -> Node:
     """Return a node with other operands: the one that is alive, a simpler one of the same value, or a new one."""
     kind = type(node)
     if kind is Projection:

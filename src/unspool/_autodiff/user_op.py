@@ -18,6 +18,7 @@ from unspool import _graph
 from unspool._autodiff.derived import run_rule
 from unspool._dims import Shape
 from unspool._dtypes import DType, as_dtype, promote
+from unspool._ops import batching
 from unspool._ops.broadcasting import align, broadcast_shapes
 from unspool._ops.elementwise import fold_to_shape
 from unspool._ops.layout import broadcast_to
@@ -69,6 +70,7 @@ def op(
     needs: Sequence[str] = (INPUTS, OUTPUT),
     multi: bool = False,
     replace: bool = False,
+    batch: Literal["leading"] | None = None,
 ) -> Callable[..., Any]:
     """Register an operation of your own and return the function that applies it.
 
@@ -102,6 +104,10 @@ def op(
     replace : bool
         Whether a user op of that name may exist and is replaced, as in a notebook cell that is run again. Tensors made
         with the old one keep it.
+    batch : {"leading"}, optional
+        What the op does to a batch (`vmap`). ``"leading"`` says that kernel and rules work for stacks, with further
+        axes before those of every input. By default the kernel is called for one member after the other; one that is
+        elementwise never is.
 
     Returns
     -------
@@ -139,6 +145,7 @@ def op(
         needs=tuple(needs),
         multi=multi,
         users_own=True,
+        batch=_batch_rule(name, batch, elementwise),
     )
     # The rule is asked every time: it is the user's, and may look at more than shapes, dtypes and parameters.
     made.inferred = None
@@ -161,6 +168,14 @@ def op(
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = kernel.__doc__
     return apply
+
+
+def _batch_rule(name: str, batch: Any, is_elementwise: bool) -> batching.BatchRule:
+    if batch not in (None, "leading"):
+        raise OpDefinitionError(f"batch of op {name!r} is 'leading' or None, got {batch!r}")
+    if is_elementwise:
+        return batching.elementwise
+    return batching.one_by_one if batch is None else batching.leading
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------

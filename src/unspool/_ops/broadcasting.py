@@ -14,6 +14,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._dims import Shape, Size, equal, is_concrete
+from unspool._ops import batching
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_shape
 from unspool._ops.op import FOR_ITS_OWN, SIZE, Op, register
@@ -132,6 +133,7 @@ ENSURE_SHAPE = register(
         canonical_for=FOR_ITS_OWN,
         cheap=True,
         renames=True,  # in a plan: what it checks was checked when the sizes were bound
+        batch=batching.prefixed(shape=None),
     )
 )
 
@@ -147,3 +149,6 @@ def _moved(ct: Tensor, shape: Shape) -> Tensor:
 
 def _list(shapes: tuple[Shape, ...]) -> str:
     return " and ".join(str(shape) for shape in shapes)
+
+
+ops.provide(broadcast_shapes=broadcast_shapes)

@@ -16,6 +16,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import real_dtype
+from unspool._ops import batching
 from unspool._ops.contraction.norms import vector_norm
 from unspool._ops.elementwise import ADD, ASTYPE, CONJ, MASK, NEGATIVE, SUBTRACT, maximum, multiply
 from unspool._ops.elementwise.complex_numbers import IMAGINARY_PART, REAL_PART
@@ -76,6 +77,7 @@ SCALE = register(
         vjp=lambda i, ct, *nodes, **params: None,
         jvp=_scale_of_tangents,
         params={"stack": STRUCTURE},
+        batch=lambda op, members, *moves, stack: batching.leading(op, members, *moves, stack=stack + 1),
     )
 )
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._dims import Shape
+from unspool._dims import Shape, is_concrete
 from unspool._dtypes import promote
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
+from unspool._ops.batching import Members
+from unspool._ops.contraction.contract import contract
+from unspool._ops.indexing import getitem
 from unspool._ops.op import INPUTS, STRUCTURE, Op, register
 from unspool._ops.reduction.rows import through_rows
-from unspool.errors import SizeContradictionError
+from unspool.errors import SizeContradictionError, UnknownSizeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -78,6 +81,33 @@ def _vjp_second(ct: Tensor, out: Tensor, x1: Tensor, x2: Tensor, *, valid: bool)
     return through_rows(ct, tuple(range(x1.ndim)), function)
 
 
+def _convolve_members(op: Op, members: Members, x1: Tensor, x2: Tensor, *, valid: bool) -> Tensor:
+    first, second = members.batched
+    if not second or (not first and not valid):
+        # One more axis, along which the operand that all share has one element.
+        lifted = [x if flag else layout.expand_dims(x, 0) for x, flag in ((x1, first), (x2, second))]
+        return convolve_nd(*(lifted if first else lifted[::-1]), valid=valid)
+    x1, x2 = members.all((x1, x2))
+    sizes: tuple[Any, ...] = x2.shape[1:]
+    if not is_concrete((*x1.shape[1:], *sizes)):
+        raise UnknownSizeError(f"members convolve tensors of known sizes, got shapes {x1.shape} and {x2.shape}")
+    if not valid:
+        x1 = layout.pad(x1, [(0, 0), *[(m - 1, m - 1) for m in sizes]])
+    # Every element of a result is the product of a window of the first operand with the second one, reversed.
+    rank = len(sizes)
+    places = []
+    for axis, m in enumerate(sizes):
+        starts: Any = np.arange(x1.shape[1 + axis] - m + 1)
+        positions = starts[:, None] + np.arange(m)
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = positions.shape
+        places.append(positions.reshape(shape))
+    outer, inner = range(1, rank + 1), range(rank + 1, 2 * rank + 1)
+    backwards = layout.flip(x2, tuple(range(1, rank + 1)))
+    windows = getitem(x1, (slice(None), *places))
+    return contract(windows, (0, *outer, *inner), backwards, (0, *inner), (0, *outer))
+
+
 CONVOLVE_ND = register(
     Op(
         "convolve_nd",
@@ -91,5 +121,6 @@ CONVOLVE_ND = register(
         params={"valid": STRUCTURE},
         needs=(INPUTS,),
         fresh=True,
+        batch=_convolve_members,
     )
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unspool import _graph
 from unspool import _trees as trees
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.op import STRUCTURE, JointRule, Op, register
 
 if TYPE_CHECKING:
@@ -45,8 +46,13 @@ def _identity(name: str) -> Op:
         canonical=canonical,
         cheap=True,
         renames=True,
+        batch=batching.elementwise,
     )
     return register(op)
+
+
+def _remat_members(op: Op, members: batching.Members, x: Any, *sources: Any, count: int) -> Any:
+    return batching.place(op, [members.spread(0, x), *sources], {"count": count})
 
 
 KEEP = _identity("keep")
@@ -66,6 +72,7 @@ REMAT = register(
         jvp=lambda tangents, out, x, *sources, count: tangents[0],
         params={"count": STRUCTURE},
         renames=True,
+        batch=_remat_members,
     )
 )
 

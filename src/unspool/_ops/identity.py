@@ -15,6 +15,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dtypes import INEXACT
 from unspool._graph import NO_PARAMS, Node
+from unspool._ops import batching
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import constant
 from unspool._ops.op import Op, register
@@ -44,6 +45,7 @@ ALIAS = register(
         jvp=(lambda t, out, x: t,),
         cheap=True,
         renames=True,
+        batch=lambda op, members, x: x,
     )
 )
 
@@ -57,6 +59,7 @@ STOP_GRADIENT = register(
         canonical=_canonical_stop,
         cheap=True,
         renames=True,
+        batch=batching.elementwise,
     )
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from unspool._dims import Shape
 from unspool._ops.op import Op
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Operations:
     MULTIPLY: Op
     add: Callable[..., Tensor]
     astype: Callable[..., Tensor]
+    broadcast_shapes: Callable[..., Shape]
     broadcast_to: Callable[..., Tensor]
     conj: Callable[..., Tensor]
     cumsum: Callable[..., Tensor]
@@ -34,8 +36,10 @@ class Operations:
     nonzero: Callable[..., tuple[Tensor, ...]]
     real: Callable[..., Tensor]
     rearrange: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
+    reshape: Callable[..., Tensor]
     stack: Callable[..., Tensor]
     sum: Callable[..., Tensor]
+    unrepeated: Callable[[Tensor], Tensor]
 
     def provide(self, **operations: Any) -> None:
         """Enter operations by their names."""

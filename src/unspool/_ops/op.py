@@ -19,6 +19,10 @@ The calling convention of every part is the same: data positional, static parame
     one rule per input, ``rule(t, out, *inputs, **params)``, whose results are summed, or one function
     ``jvp(tangents, out, *inputs, **params)`` with ``None`` for inputs without tangent.
 
+``batch``
+    what the op does to all members of a batch at once, ``rule(op, members, *inputs, **params)``: inputs that belong to
+    the members have them along a first axis, and so has the result (`unspool._ops.batching` has the common rules).
+
 A vjp that would do the same work for each input is a `JointRule`. One of vjp and jvp is enough: the other follows by
 transposition, which costs a sweep over the graph the rule builds.
 
@@ -130,11 +134,15 @@ class Op(OpBase):
         Whether it stands for steps that an engine may run one by one.
     users_own : bool
         Whether its kernel is a user's, which may not give the same value each time.
+    batch : callable, optional
+        As described above. An op with a parameter ``axis`` and none of its own has that parameter counted from the
+        second axis on.
     """
 
     # `OpBase` has what recording looks at: canonical, canonical_for, commuting, infer,
     # inferred, result_dtypes and sized.
     __slots__ = (
+        "batch",
         "cheap",
         "code",
         "draws",
@@ -178,6 +186,7 @@ class Op(OpBase):
         draws: bool = False,
         stepwise: bool = False,
         users_own: bool = False,
+        batch: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
         # Stands for the op where structures are compared: integers are cheap to hash.
@@ -203,6 +212,7 @@ class Op(OpBase):
         self.draws = draws
         self.stepwise = stepwise
         self.users_own = users_own
+        self.batch = batch
         # What it inferred before, by shapes, dtypes and parameters.
         self.inferred = {}
         # Used by the elementwise fast path: dtypes for which operands may be swapped without changing a bit of the

@@ -21,6 +21,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape, Size
 from unspool._dtypes import COMPLEX, INT64, DType, real_dtype
+from unspool._ops import batching
 from unspool._ops.leaf import constant
 from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import MutationError
@@ -99,8 +100,27 @@ def _generator(key: Any) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=(upper << _HALF) + lower))
 
 
-def _normal_kernel(key: Any, *, shape: tuple[int, ...], dtype: DType) -> Any:
-    generator = _generator(key)
+def _of_keys(kernel: Any) -> Any:
+    """Return the kernel that draws with each key of a stack; every key is at the beginning of its own stream.
+
+    What else it is given has the axes of the stack first.
+    """
+
+    def draw(keys: Any, *given: Any, **params: Any) -> Any:
+        if keys.ndim == 1:
+            return kernel(_generator(keys), *given, **params)
+        stack = list(np.ndindex(keys.shape[:-1]))
+        drawn = [kernel(_generator(keys[i]), *[x[i] for x in given], **params) for i in stack]
+        return np.stack(drawn).reshape(*keys.shape[:-1], *drawn[0].shape) if drawn else _nothing(keys, **params)
+
+    return draw
+
+
+def _nothing(keys: Any, *, shape: tuple[int, ...] = (), size: int = 0, dtype: DType = INT64, **params: Any) -> Any:
+    return np.zeros((*keys.shape[:-1], *(shape or (size,))), dtype)
+
+
+def _normal(generator: np.random.Generator, *, shape: tuple[int, ...], dtype: DType) -> Any:
     if dtype not in COMPLEX:
         return generator.standard_normal(shape, dtype)
     parts = generator.standard_normal((*shape, 2), real_dtype(dtype))
@@ -109,51 +129,56 @@ def _normal_kernel(key: Any, *, shape: tuple[int, ...], dtype: DType) -> Any:
     return parts.view(dtype)[..., 0]
 
 
-def _integers_kernel(key: Any, *, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Any:
-    return _generator(key).integers(low, high, shape, dtype)
+def _integers(generator: np.random.Generator, *, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Any:
+    return generator.integers(low, high, shape, dtype)
 
 
 NORMAL = register(
     Op(
         "random_normal",
-        infer=lambda key, *, shape, dtype: (shape, dtype),
-        kernel=_normal_kernel,
+        infer=lambda key, *, shape, dtype: ((*key.shape[:-1], *shape), dtype),
+        kernel=_of_keys(_normal),
         params={"shape": SIZE, "dtype": STRUCTURE},
         draws=True,
+        batch=batching.leading,
     )
 )
 UNIFORM = register(
     Op(
         "random_uniform",
-        infer=lambda key, *, shape, dtype: (shape, dtype),
-        kernel=lambda key, *, shape, dtype: _generator(key).random(shape, dtype),
+        infer=lambda key, *, shape, dtype: ((*key.shape[:-1], *shape), dtype),
+        kernel=_of_keys(lambda generator, *, shape, dtype: generator.random(shape, dtype)),
         params={"shape": SIZE, "dtype": STRUCTURE},
         draws=True,
+        batch=batching.leading,
     )
 )
 INTEGERS = register(
     Op(
         "random_integers",
-        infer=lambda key, *, shape, low, high, dtype: (shape, dtype),
-        kernel=_integers_kernel,
+        infer=lambda key, *, shape, low, high, dtype: ((*key.shape[:-1], *shape), dtype),
+        kernel=_of_keys(_integers),
         params={"shape": SIZE, "low": STRUCTURE, "high": STRUCTURE, "dtype": STRUCTURE},
         draws=True,
+        batch=batching.leading,
     )
 )
 PERMUTATION = register(
     Op(
         "random_permutation",
-        infer=lambda key, *, size: ((size,), INT64),
-        kernel=lambda key, *, size: _generator(key).permutation(size),
+        infer=lambda key, *, size: ((*key.shape[:-1], size), INT64),
+        kernel=_of_keys(lambda generator, *, size: generator.permutation(size)),
         params={"size": SIZE},
         draws=True,
+        batch=batching.leading,
     )
 )
 POISSON = register(
     Op(
         "random_poisson",
-        infer=lambda key, mean, *, shape: (shape, INT64),
-        kernel=lambda key, mean, *, shape: np.asarray(_generator(key).poisson(mean, shape), INT64),
+        infer=lambda key, mean, *, shape: ((*key.shape[:-1], *shape), INT64),
+        kernel=_of_keys(lambda generator, mean, *, shape: np.asarray(generator.poisson(mean, shape), INT64)),
+        batch=batching.leading,
         params={"shape": SIZE},
         draws=True,
     )
@@ -161,8 +186,11 @@ POISSON = register(
 BINOMIAL = register(
     Op(
         "random_binomial",
-        infer=lambda key, trials, chance, *, shape: (shape, INT64),
-        kernel=lambda key, trials, chance, *, shape: np.asarray(_generator(key).binomial(trials, chance, shape), INT64),
+        infer=lambda key, trials, chance, *, shape: ((*key.shape[:-1], *shape), INT64),
+        kernel=_of_keys(
+            lambda generator, trials, chance, *, shape: np.asarray(generator.binomial(trials, chance, shape), INT64)
+        ),
+        batch=batching.leading,
         params={"shape": SIZE},
         draws=True,
     )

@@ -17,6 +17,7 @@ from unspool._dims import Shape, Size, equal
 from unspool._dtypes import promote
 from unspool._graph import Node, find, intern
 from unspool._ops import elementwise, layout, reduction
+from unspool._ops.batching import Members
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.contraction.kernel import contract_arrays
 from unspool._ops.op import INPUTS, STRUCTURE, Op, register
@@ -221,6 +222,17 @@ def _leave_absent(ct: Tensor, result: Tensor, labels: str, kept: str) -> Tensor:
     return elementwise.mask(result, layout.reshape(keep, shape))
 
 
+@lru_cache(maxsize=4096)
+def _members_form(subscripts: str, first: bool, second: bool) -> Form:
+    """Return the form of the same contraction for all members of a batch, along a first axis of their own."""
+    s1, s2, out = split_subscripts(subscripts)
+    return form_of(("member",) * first + tuple(s1), ("member",) * second + tuple(s2), ("member", *out))
+
+
+def _contract_members(op: Op, members: Members, x1: Tensor, x2: Tensor, *, subscripts: str) -> Tensor:
+    return record(_members_form(subscripts, *members.batched), x1, x2)
+
+
 CONTRACT = register(
     Op(
         "contract",
@@ -234,5 +246,6 @@ CONTRACT = register(
         params={"subscripts": STRUCTURE},
         needs=(INPUTS,),
         fresh=True,
+        batch=_contract_members,
     )
 )

@@ -18,6 +18,7 @@ from unspool._core import record
 from unspool._dims import Shape
 from unspool._dtypes import FLOAT64
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.broadcasting import broadcast_shapes, sum_to_shape
 from unspool._ops.late import ops
 from unspool._ops.leaf import constant
@@ -121,5 +122,6 @@ MASK = register(
         canonical=_canonical_mask,
         cheap=True,
         fresh=True,
+        batch=batching.like_first,
     )
 )

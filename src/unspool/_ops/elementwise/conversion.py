@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike
 from unspool import _graph
 from unspool._devices import check_device
 from unspool._dtypes import BOOL, COMPLEX, DType, as_dtype
+from unspool._ops import batching
 from unspool._ops.elementwise.absence import through_mask
 from unspool._ops.late import ops
 from unspool._ops.leaf import as_tensor
@@ -34,6 +35,7 @@ ASTYPE = register(
         params={"dtype": STRUCTURE},
         cheap=True,
         fresh=True,
+        batch=batching.elementwise,
     )
 )
 

@@ -16,6 +16,7 @@ import numpy as np
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, as_dtype
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.elementwise.absence import fold_to_shape, scale, unscale
 from unspool._ops.late import ops
@@ -80,6 +81,7 @@ def elementwise(
         view=view,
         fresh=fresh or isinstance(kernel, np.ufunc),
         exact=exact,
+        batch=batching.elementwise,
     )
     op.commuting = commuting
     op.result_dtypes = _ResultDTypes(name, dtype or ufunc_dtype(kernel))

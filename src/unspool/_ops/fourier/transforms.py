@@ -17,8 +17,10 @@ from unspool import _graph
 from unspool._dims import Shape, Size
 from unspool._dtypes import COMPLEX, DType, complex_dtype, real_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise, reduction
+from unspool._ops import elementwise, layout, reduction
+from unspool._ops.batching import Members
 from unspool._ops.layout.reshaping import replaced
+from unspool._ops.leaf import constant
 from unspool._ops.op import INPUTS, OUTPUT, SIZE, STRUCTURE, Op, register
 from unspool._ops.reduction.rows import through_rows
 
@@ -173,6 +175,11 @@ def _frequencies_vjp(ct: Tensor, out: Tensor, d: Tensor, *, n: Size, half: bool)
     return elementwise.negative(elementwise.divide(reduction.sum(elementwise.multiply(ct, out)), d))
 
 
+def _frequencies_of_members(op: Op, members: Members, d: Tensor, *, n: Size, half: bool) -> Tensor:
+    unit = _graph.apply(op, constant(1, d.dtype), n=n, half=half)
+    return elementwise.divide(unit, layout.reshape(d, (members.count, 1)))
+
+
 FREQUENCIES = register(
     Op(
         "fft_frequencies",
@@ -183,5 +190,6 @@ FREQUENCIES = register(
         params={"n": SIZE, "half": STRUCTURE},
         needs=(INPUTS, OUTPUT),
         fresh=True,
+        batch=_frequencies_of_members,
     )
 )

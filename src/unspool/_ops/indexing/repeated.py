@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._dims import product
+from unspool._dims import Shape, product
 from unspool._dtypes import BOOL, INT64
+from unspool._graph import Node
+from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.elementwise import conj, logical_not, mask, multiply
+from unspool._ops.indexing import batching
 from unspool._ops.indexing.parse import ParsedIndex, Where, parse_index
-from unspool._ops.indexing.selection import infer_selection, pick, put
+from unspool._ops.indexing.selection import pick, put
 from unspool._ops.indexing.sorting import argsort
-from unspool._ops.indexing.template import flat_positions
+from unspool._ops.indexing.template import Flat, Lengths, indexed_shape, stacked_positions
 from unspool._ops.layout import reshape
 from unspool._ops.op import INPUTS, OUTPUT, SIZE, STRUCTURE, Op, register
 
@@ -38,7 +41,7 @@ def multiply_repeatedly(parsed: ParsedIndex, values: Tensor) -> tuple[ParsedInde
     """
     x, (index, lengths, at) = parsed
     count = product(values.shape)
-    positions = _graph.apply(POSITIONS, *at, index=index, lengths=lengths, shape=x.shape)
+    positions = _graph.apply(POSITIONS, *at, index=index, lengths=lengths, shape=x.shape, stack=0)
     order = _by_array(argsort(reshape(positions, (count,))))
     groups = pick(reshape(positions, (count,)), order)
     factors = pick(reshape(values, (count,)), order)
@@ -54,12 +57,19 @@ def _by_array(positions: Tensor) -> Where:
 
 # --- positions and groups of equal ones ------------------------------------------------------------------------------
 
+
+def _infer_positions(*at: Node, index: Flat, lengths: Lengths, shape: Shape, stack: int) -> tuple[Shape, Any]:
+    around = broadcast_shapes(*[x.shape[:stack] for x in at]) if stack else ()
+    return (*around, *indexed_shape(shape, index, lengths, [x.shape[stack:] for x in at])), INT64
+
+
 POSITIONS = register(
     Op(
         "positions",
-        infer=infer_selection(INT64),
-        kernel=lambda *at, index, lengths, shape: flat_positions(index, lengths, at, shape),
-        params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE},
+        infer=_infer_positions,
+        kernel=lambda *at, index, lengths, shape, stack: stacked_positions(index, lengths, at, shape, stack),
+        params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE, "stack": STRUCTURE},
+        batch=batching.positions,
     )
 )
 
@@ -75,7 +85,13 @@ def _edges(groups: Any, *, last: bool) -> Any:
 
 
 IS_EDGE = register(
-    Op("is_edge", infer=lambda groups, *, last: (groups.shape, BOOL), kernel=_edges, params={"last": STRUCTURE})
+    Op(
+        "is_edge",
+        infer=lambda groups, *, last: (groups.shape, BOOL),
+        kernel=_edges,
+        params={"last": STRUCTURE},
+        batch=batching.edges,
+    )
 )
 
 
@@ -155,5 +171,6 @@ RECURRENCE = register(
         jvp=(_from_term, _from_factor, None),
         params={"reverse": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.recurrence,
     )
 )

@@ -20,6 +20,7 @@ from unspool._dims import Shape
 from unspool._dtypes import BOOL
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
+from unspool._ops.indexing import batching
 from unspool._ops.indexing.parse import ParsedIndex, Where
 from unspool._ops.indexing.template import (
     Flat,
@@ -144,6 +145,7 @@ SLICE = register(
         params={"index": STRUCTURE, "lengths": SIZE},
         cheap=True,
         view=True,
+        batch=batching.pick,
     )
 )
 
@@ -164,6 +166,7 @@ UNSLICE = register(
         needs=(POSITIONS,),
         params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE},
         fresh=True,
+        batch=batching.put,
     )
 )
 
@@ -184,6 +187,7 @@ GATHER = register(
         jvp=_pick_jvp,
         needs=(POSITIONS,),
         params={"index": STRUCTURE, "lengths": SIZE},
+        batch=batching.pick,
     )
 )
 
@@ -212,6 +216,7 @@ SCATTER = register(
         jvp=_put_jvp,
         needs=(POSITIONS,),
         params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE},
+        batch=batching.put,
     )
 )
 
@@ -235,6 +240,7 @@ CHOSEN = register(
         kernel=_chosen_kernel,
         params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE},
         fresh=True,
+        batch=batching.tell,
     )
 )
 
@@ -262,6 +268,7 @@ IS_LAST = register(
         infer=infer_selection(BOOL),
         kernel=_last_kernel,
         params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE},
+        batch=batching.tell,
     )
 )
 

@@ -15,6 +15,7 @@ from unspool._dims import Shape
 from unspool._dtypes import INT64, INTEGERS
 from unspool._graph import Node
 from unspool._ops.elementwise import astype
+from unspool._ops.indexing import batching
 from unspool._ops.indexing.parse import Where
 from unspool._ops.indexing.selection import pick
 from unspool._ops.layout import normalize_axis, rearrange, reshape
@@ -157,6 +158,7 @@ SEARCHSORTED = register(
         infer=_infer_searchsorted,
         kernel=lambda x1, x2, *, side: np.searchsorted(x1, x2, side=side),
         params={"side": STRUCTURE},
+        batch=batching.search,
     )
 )
 

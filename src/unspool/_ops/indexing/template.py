@@ -232,6 +232,43 @@ def flat_positions(index: Flat, lengths: Lengths, at: Sequence[Any], shape: tupl
     return _outer_sum(plain, np.asarray(block), template.lead)
 
 
+def stacked_positions(index: Flat, lengths: Lengths, at: Sequence[Any], shape: tuple[int, ...], stack: int) -> Any:
+    """Return the same for a stack of operands, whose first ``stack`` axes tell selections of one tensor apart.
+
+    Operands may have size 1 there. Those axes come first in the result.
+    """
+    if not stack:
+        return flat_positions(index, lengths, at, shape)
+    template, strides = decode(index, lengths), _strides(shape)
+    ranks = [np.ndim(operand) - stack for operand in at]
+    rank = max([*ranks, *[entry[2] for entry in template.entries if entry[0] == "along"]], default=0)
+    waiting = iter(at)
+    plain: list[Any] = []
+    block: Any = np.zeros((1,) * (stack + rank), np.int64)
+    axis = 0
+    for entry in template.entries:
+        kind = entry[0]
+        if kind == "new":
+            plain.append(np.zeros(1, np.int64))
+        if kind in ("new", "gap"):
+            continue
+        size, stride = shape[axis], strides[axis]
+        if kind in ("whole", "slice"):
+            plain.append(np.arange(*_item(entry).indices(size)) * stride)
+        elif kind == "from":
+            start = _wrapped(next(waiting), axis, size) if entry[2] else np.asarray(next(waiting))
+            positions = start[..., None] + np.arange(entry[2]) * entry[1]
+            check_range(positions, axis, size)
+            plain.append(positions * stride)
+        else:
+            item = positions_along(size, *entry[1:])[(None,) * stack] if kind == "along" else np.asarray(next(waiting))
+            lifted = item.reshape(*item.shape[:stack], *[1] * (rank + stack - item.ndim), *item.shape[stack:])
+            block = block + _wrapped(lifted, axis, size) * stride
+        axis += 1
+    plain.extend(np.arange(shape[a]) * strides[a] for a in range(axis, len(shape)))
+    return _outer_sum(plain, block, template.lead, stack)
+
+
 def _strides(shape: tuple[int, ...]) -> list[int]:
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
@@ -239,13 +276,17 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return strides
 
 
-def _outer_sum(plain: list[Any], block: Any, lead: int) -> Any:
-    """Add offsets that each have result axes of their own: one per plain axis, and the axes of the block."""
-    rank = len(plain) + block.ndim
-    total = block.reshape((1,) * lead + block.shape + (1,) * (len(plain) - lead))
+def _outer_sum(plain: list[Any], block: Any, lead: int, stack: int = 0) -> Any:
+    """Add offsets that each have result axes of their own: one per plain axis, and the axes of the block.
+
+    The first ``stack`` axes of the block, and of plain offsets that have several, are common to all.
+    """
+    own = block.shape[stack:]
+    rank = len(plain) + len(own)
+    total = block.reshape(block.shape[:stack] + (1,) * lead + own + (1,) * (len(plain) - lead))
     for place, offsets in enumerate(plain):
-        at = place if place < lead else place + block.ndim
-        total = total + offsets.reshape((1,) * at + (-1,) + (1,) * (rank - at - 1))
+        at = place if place < lead else place + len(own)
+        total = total + offsets.reshape(offsets.shape[:-1] + (1,) * at + offsets.shape[-1:] + (1,) * (rank - at - 1))
     return total
 
 

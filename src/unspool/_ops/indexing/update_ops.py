@@ -15,6 +15,7 @@ from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise
 from unspool._ops.elementwise import add_cotangents, astype, logical_not, mask, unscale
+from unspool._ops.indexing import batching
 from unspool._ops.indexing.parse import Where
 from unspool._ops.indexing.selection import chosen, is_last, pick, pick_present, put, put_present, scatter_with, view_of
 from unspool._ops.indexing.template import Flat, Lengths, flat_positions
@@ -31,7 +32,17 @@ def _infer_update(x: Node, values: Node, *at: Node, index: Flat, lengths: Length
 def _update(name: str, kernel: Any, vjp: Any, jvp: Any, needs: tuple[str, ...], *, fresh: bool = False) -> Op:
     """Declare an op that gives a tensor with other elements in some places."""
     params = {"index": STRUCTURE, "lengths": SIZE}
-    made = Op(name, infer=_infer_update, kernel=kernel, vjp=vjp, jvp=jvp, params=params, needs=needs, fresh=fresh)
+    made = Op(
+        name,
+        infer=_infer_update,
+        kernel=kernel,
+        vjp=vjp,
+        jvp=jvp,
+        params=params,
+        needs=needs,
+        fresh=fresh,
+        batch=batching.update(name.replace("slice", "scatter")),
+    )
     return register(made)
 
 

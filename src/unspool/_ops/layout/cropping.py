@@ -13,6 +13,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.layout.reshaping import embed, rearrange, replaced, source_to_read
 from unspool._ops.op import SIZE, Op, register
 from unspool.errors import ShapeError, SizeContradictionError
@@ -79,6 +80,7 @@ CROP = register(
         params={"start": SIZE, "shape": SIZE},
         canonical=_canonical_crop,
         view=True,
+        batch=batching.prefixed(start=0, shape=None),
     )
 )
 
@@ -133,6 +135,7 @@ ZERO_PAD = register(
         jvp=(lambda t, out, x, *, before, after: _pad_absent(t, before, after),),
         params={"before": SIZE, "after": SIZE},
         canonical=_canonical_zero_pad,
+        batch=batching.prefixed(before=0, after=0),
     )
 )
 

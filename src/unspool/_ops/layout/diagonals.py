@@ -16,6 +16,7 @@ from unspool import _graph
 from unspool._dims import Shape, Size, equal, maximum, minimum
 from unspool._dtypes import BOOL
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.broadcasting import ensure_shape
 from unspool._ops.elementwise import where
 from unspool._ops.late import ops
@@ -68,6 +69,7 @@ DIAGONAL = register(
         params={"offset": STRUCTURE},
         canonical=_canonical_diagonal,
         view=True,
+        batch=batching.leading,
     )
 )
 
@@ -108,6 +110,7 @@ EMBED_DIAGONAL = register(
         vjp=(_embed_diagonal_vjp,),
         jvp=(lambda t, out, x, *, rows, columns, offset: _embed_absent(t, rows, columns, offset),),
         params={"rows": SIZE, "columns": SIZE, "offset": STRUCTURE},
+        batch=batching.leading,
     )
 )
 

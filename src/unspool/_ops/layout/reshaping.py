@@ -17,6 +17,7 @@ import numpy as np
 from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size, equal, is_concrete, product
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.elementwise import MASK, fold_to_shape, mask
 from unspool._ops.late import ops
@@ -154,6 +155,7 @@ RESHAPE = register(
         canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
+        batch=batching.prefixed(shape=None),
     )
 )
 
@@ -226,6 +228,10 @@ def _canonical_permute(x: Tensor, *, axes: tuple[int, ...]) -> Tensor | None:
     return None
 
 
+def _permute_members(op: Op, members: batching.Members, x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    return permute_dims(x, (0, *[axis + 1 for axis in axes]))
+
+
 PERMUTE = register(
     Op(
         "permute_dims",
@@ -238,6 +244,7 @@ PERMUTE = register(
         canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
+        batch=_permute_members,
     )
 )
 
@@ -288,6 +295,10 @@ def _canonical_broadcast(x: Tensor, *, shape: Shape) -> Tensor | None:
     return _graph.apply(BROADCAST_TO, x.inputs[0], shape=shape)
 
 
+def _broadcast_members(op: Op, members: batching.Members, x: Tensor, *, shape: Shape) -> Tensor:
+    return broadcast_to(members.lifted(0, x, len(shape)), (members.count, *shape))
+
+
 BROADCAST_TO = register(
     Op(
         "broadcast_to",
@@ -300,6 +311,7 @@ BROADCAST_TO = register(
         canonical_for=FOR_ITS_OWN,
         cheap=True,
         view=True,
+        batch=_broadcast_members,
     )
 )
 
@@ -325,4 +337,10 @@ def broadcast_to(x: Any, shape: Size | Sequence[Size]) -> Tensor:
     return _graph.apply(BROADCAST_TO, x, shape=sizes)
 
 
-ops.provide(broadcast_to=broadcast_to, rearrange=rearrange)
+def unrepeated(x: Tensor) -> Tensor:
+    """Return what a tensor was broadcast from, to be read in its place; itself, if it was not."""
+    source = source_to_read(x) if x.op is BROADCAST_TO else None
+    return x if source is None else source
+
+
+ops.provide(broadcast_to=broadcast_to, rearrange=rearrange, reshape=reshape, unrepeated=unrepeated)

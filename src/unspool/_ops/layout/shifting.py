@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
+from unspool._ops import batching
 from unspool._ops.layout.axes import ravel
 from unspool._ops.layout.reshaping import (
     Axis,
@@ -47,6 +48,7 @@ FLIP = register(
         canonical=_canonical_flip,
         cheap=True,
         view=True,
+        batch=batching.shifted,
     )
 )
 
@@ -150,6 +152,7 @@ ROLL = register(
         jvp=(lambda t, out, x, *, shifts, axes: rearrange(t, lambda inner: roll(inner, shifts, axes)),),
         params={"shifts": STRUCTURE, "axes": STRUCTURE},
         canonical=_canonical_roll,
+        batch=batching.shifted,
     )
 )
 

@@ -17,8 +17,10 @@ from unspool import _graph
 from unspool._dims import Shape, equal
 from unspool._dtypes import inexact_dtype, promote
 from unspool._graph import Node
-from unspool._ops import elementwise, layout, reduction
+from unspool._ops import batching, elementwise, layout, reduction
+from unspool._ops.creation import arange
 from unspool._ops.leaf import as_tensor
+from unspool._ops.linalg.batching import side_by_side
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool.errors import ArgumentError, RankError, ShapeError
 
@@ -108,6 +110,7 @@ SHIFT_ROWS = register(
         vjp=(_shift_rows_vjp,),
         jvp=(lambda t, out, x, *, fixed: shift_rows(t, fixed),),
         params={"fixed": STRUCTURE},
+        batch=batching.leading,
     )
 )
 
@@ -173,6 +176,21 @@ def _right_side_vjp(ct: Tensor, x: Tensor, band: Tensor, b: Tensor, *, upper: in
     return _solve(*_with(ct, *_adjoint(band, upper)))
 
 
+def _solve_members(op: Op, members: batching.Members, band: Tensor, b: Tensor, *, upper: int) -> Tensor:
+    """Solve for all members as one banded matrix with their matrices along its diagonal."""
+    if not members.batched[0]:
+        return side_by_side(op, members, band, b, upper=upper)
+    band, b = members.all((band, b))
+    count, rows, size = band.shape
+    # What lies beyond the ends of a matrix is not read; between two of them it would be, and has to be nothing.
+    row = elementwise.add(arange(size), layout.expand_dims(arange(-upper, rows - upper), 1))
+    exists = elementwise.logical_and(elementwise.greater_equal(row, 0), elementwise.less(row, size))
+    inside = elementwise.mask(band, exists)
+    whole = layout.reshape(layout.moveaxis(inside, 0, 1), (rows, count * size))
+    x = _solve(whole, layout.reshape(b, (count * size, b.shape[-1])), upper)
+    return layout.reshape(x, b.shape)
+
+
 SOLVE_BANDED = register(
     Op(
         "solve_banded",
@@ -185,5 +203,6 @@ SOLVE_BANDED = register(
         ),
         params={"upper": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=_solve_members,
     )
 )

@@ -13,6 +13,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg.factoring import lapack
 from unspool._ops.linalg.finite import nan_to_nan
@@ -102,4 +103,6 @@ def _jvp(t: Tensor, factor: Tensor, x: Tensor) -> Tensor:
     return matmul(factor, lower_half(inner))
 
 
-CHOLESKY = register(Op("cholesky", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=(_jvp,), needs=(OUTPUT,)))
+CHOLESKY = register(
+    Op("cholesky", infer=_infer, kernel=_kernel, vjp=(_vjp,), jvp=(_jvp,), needs=(OUTPUT,), batch=batching.leading)
+)

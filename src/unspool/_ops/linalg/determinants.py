@@ -15,7 +15,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX, real_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.contraction import matmul
 from unspool._ops.contraction.contract import contract
 from unspool._ops.creation import eye
@@ -143,6 +143,7 @@ DET = register(
         vjp=(None, None, _vjp_det),
         jvp=(None, None, _jvp_det),
         needs=(INPUTS,),
+        batch=batching.leading,
     )
 )
 
@@ -274,6 +275,7 @@ ADJUGATE = register(
         vjp=(None, None, lambda ct, out, factors, pivots, a: adjugate_slope(adjoint(a), ct)),
         jvp=(None, None, lambda t, out, factors, pivots, a: adjugate_slope(a, t)),
         needs=(INPUTS,),
+        batch=batching.leading,
     )
 )
 
@@ -292,6 +294,7 @@ ADJUGATE_SLOPE = register(
             lambda t, out, a, direction: adjugate_slope(a, t),
         ),
         needs=(INPUTS,),
+        batch=batching.leading,
     )
 )
 
@@ -348,6 +351,7 @@ SLOGDET = register(
         jvp=_jvp_slogdet,
         needs=(INPUTS, OUTPUT),
         multi=True,
+        batch=batching.leading,
     )
 )
 
@@ -378,5 +382,6 @@ SOUND_INVERSE = register(
         kernel=_sound_inverse_kernel,
         vjp=(lambda ct, out, inverse, a: ct, None),
         jvp=(lambda t, out, inverse, a: t, None),
+        batch=batching.leading,
     )
 )

@@ -16,7 +16,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import BOOL, complex_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise, layout, reduction
+from unspool._ops import batching, elementwise, layout, reduction
 from unspool._ops.contraction import matmul
 from unspool._ops.leaf import constant
 from unspool._ops.linalg.eig_checks import close_pairs, settled_cotangent, settled_tangent
@@ -170,6 +170,7 @@ EIG = register(
         params={"degeneracy": STRUCTURE, "gauge": STRUCTURE, "broaden": STRUCTURE},
         needs=(OUTPUT,),
         multi=True,
+        batch=batching.leading,
     )
 )
 
@@ -219,6 +220,7 @@ INVERSE_GAPS = register(
         jvp=(_push_gaps,),
         params={"degeneracy": STRUCTURE},
         needs=(OUTPUT,),
+        batch=batching.leading,
     )
 )
 
@@ -240,5 +242,5 @@ def _largest_kernel(vectors: Any) -> Any:
 
 
 LARGEST_OF_COLUMN = register(
-    Op("largest_of_column", infer=lambda vectors: (vectors.shape, BOOL), kernel=_largest_kernel)
+    Op("largest_of_column", infer=lambda vectors: (vectors.shape, BOOL), kernel=_largest_kernel, batch=batching.leading)
 )

@@ -17,7 +17,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dims import Shape
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.cancellation import scale_of
 from unspool._ops.linalg.gauge import Tolerances, refusal
 from unspool._ops.op import STRUCTURE, Op, register
@@ -108,6 +108,7 @@ EIG_COTANGENT = register(
         vjp=lambda i, ct, *nodes, **params: ct if i == 0 else None,
         jvp=lambda tangents, *nodes, **params: tangents[0],
         params={"names": STRUCTURE, "degeneracy": STRUCTURE, "gauge": STRUCTURE, "blocks": STRUCTURE},
+        batch=batching.leading,
     )
 )
 EIG_TANGENT = register(
@@ -118,6 +119,7 @@ EIG_TANGENT = register(
         vjp=(lambda ct, *nodes, **params: ct, None, None),
         jvp=(lambda t, *nodes, **params: t, None, None),
         params={"degeneracy": STRUCTURE, "gauge": STRUCTURE, "blocks": STRUCTURE},
+        batch=batching.leading,
     )
 )
 

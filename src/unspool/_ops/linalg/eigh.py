@@ -17,7 +17,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dtypes import real_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg.division import Division, division
@@ -184,5 +184,6 @@ EIGH_OP = register(
         },
         needs=(OUTPUT,),
         multi=True,
+        batch=batching.leading,
     )
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from unspool import _dims, _graph
 from unspool._dtypes import EXACT, INT64
-from unspool._ops import layout
+from unspool._ops import batching, layout
 from unspool._ops.elementwise import add, conj
 from unspool._ops.indexing import argsort, take_along_axis
 from unspool._ops.leaf import as_tensor
@@ -161,6 +161,7 @@ PIVOTS_OF_ORDER = register(
         "pivots_of_order",
         infer=lambda order: (order.shape, INT64),
         kernel=lambda order: _over_rows(_pivots_of_order, order),
+        batch=batching.leading,
     )
 )
 ORDER_OF_PIVOTS = register(
@@ -168,5 +169,6 @@ ORDER_OF_PIVOTS = register(
         "order_of_pivots",
         infer=lambda pivots: (pivots.shape, INT64),
         kernel=lambda pivots: _over_rows(_order_of_pivots, pivots),
+        batch=batching.leading,
     )
 )

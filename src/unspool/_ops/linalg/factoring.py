@@ -18,6 +18,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dtypes import INT32
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.linalg.finite import is_finite
 from unspool._ops.op import Op, parts, register
 from unspool.errors import RankError
@@ -81,7 +82,7 @@ def _kernel(a: Any) -> tuple[Any, Any]:
     return factors, pivots
 
 
-LU_FACTORS = register(Op("lu_factors", infer=_infer, kernel=_kernel, multi=True))
+LU_FACTORS = register(Op("lu_factors", infer=_infer, kernel=_kernel, multi=True, batch=batching.leading))
 
 
 # --- singular matrices -----------------------------------------------------------------------------------------------

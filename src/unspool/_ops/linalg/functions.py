@@ -18,7 +18,7 @@ from unspool import _dims, _graph
 from unspool._dims import Shape
 from unspool._dtypes import promote, real_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.contraction import matmul
 from unspool._ops.indexing import getitem
@@ -128,6 +128,7 @@ RELATIVE_SIZE = register(
         kernel=_relative_size_kernel,
         vjp=(None, None),
         jvp=(None, None),
+        batch=batching.leading,
     )
 )
 
@@ -163,6 +164,7 @@ def _analytic(name: str, kernel: Callable[..., Any], frechet_kernel: Callable[..
             vjp=(pull_frechet_x, lambda ct, out, x, e: frechet(adjoint(x), ct)),
             jvp=(push_frechet_x, lambda t, out, x, e: frechet(x, t)),
             needs=(INPUTS,),
+            batch=batching.leading,
         )
     )
     return register(
@@ -173,6 +175,7 @@ def _analytic(name: str, kernel: Callable[..., Any], frechet_kernel: Callable[..
             vjp=(lambda ct, out, x: frechet(adjoint(x), ct),),
             jvp=(lambda t, out, x: frechet(x, t),),
             needs=(INPUTS,),
+            batch=batching.leading,
         )
     )
 
@@ -311,5 +314,13 @@ def _root_jvp(t: Tensor, out: Tensor, x: Tensor) -> Tensor:
 
 
 SQRTM = register(
-    Op("sqrtm", infer=_infer_function, kernel=_root_kernel, vjp=(_root_vjp,), jvp=(_root_jvp,), needs=(OUTPUT,))
+    Op(
+        "sqrtm",
+        infer=_infer_function,
+        kernel=_root_kernel,
+        vjp=(_root_vjp,),
+        jvp=(_root_jvp,),
+        needs=(OUTPUT,),
+        batch=batching.leading,
+    )
 )

@@ -32,7 +32,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import promote
 from unspool._graph import Node
-from unspool._ops import elementwise, layout, reduction
+from unspool._ops import batching, elementwise, layout, reduction
 from unspool._ops.broadcasting import sum_to_shape
 from unspool._ops.cancellation import largest_modulus, scale_of
 from unspool._ops.linalg.gauge import refusal
@@ -145,6 +145,7 @@ GAP_QUOTIENT = register(
         jvp=(_push_numerator, _push_left, _push_right),
         params={"sign": STRUCTURE, "degeneracy": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.leading,
     )
 )
 
@@ -245,6 +246,7 @@ GAUGE_CHECK = register(
             "gauge": STRUCTURE,
             "diagonal": STRUCTURE,
         },
+        batch=batching.leading,
     )
 )
 
@@ -343,6 +345,7 @@ SETTLED_VALUES = register(
         vjp=lambda i, ct, *nodes, **params: ct if i == 0 else None,
         jvp=lambda tangents, *nodes, **params: tangents[0],
         params={"what": STRUCTURE, "degeneracy": STRUCTURE, "gauge": STRUCTURE, "zeros": STRUCTURE},
+        batch=batching.leading,
     )
 )
 

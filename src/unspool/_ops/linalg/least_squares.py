@@ -17,7 +17,7 @@ from unspool import _graph
 from unspool._dims import Shape, Size, is_concrete
 from unspool._dtypes import INT64
 from unspool._graph import Node
-from unspool._ops import elementwise, layout, reduction
+from unspool._ops import batching, elementwise, layout, reduction
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg import gauge
@@ -235,6 +235,7 @@ PINV = register(
         params={"rtol": STRUCTURE, "hermitian": STRUCTURE},
         needs=(INPUTS, OUTPUT),
         multi=True,
+        batch=batching.leading,
     )
 )
 
@@ -268,6 +269,7 @@ FULL_RANK = register(
         kernel=_full_rank_kernel,
         vjp=(lambda ct, out, x, ranks: ct, None),
         jvp=(lambda t, out, x, ranks: t, None),
+        batch=batching.leading,
     )
 )
 
@@ -326,5 +328,6 @@ LSTSQ = register(
         jvp=(None, None, _jvp_lstsq_a, _jvp_lstsq_b),
         params={"constant_rank": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.leading,
     )
 )

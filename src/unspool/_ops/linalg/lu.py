@@ -16,7 +16,7 @@ from unspool import _dims, _graph
 from unspool._dims import Shape, Size
 from unspool._dtypes import INT64, real_dtype
 from unspool._graph import Node
-from unspool._ops import layout
+from unspool._ops import batching, layout
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import arange, zeros
 from unspool._ops.elementwise import add, astype, equal, subtract
@@ -167,5 +167,6 @@ LU = register(
         params={"tol": STRUCTURE},
         needs=(OUTPUT,),
         multi=True,
+        batch=batching.leading,
     )
 )

@@ -15,6 +15,7 @@ from unspool import _dims, _graph
 from unspool._dims import Dim, Shape, Size
 from unspool._dtypes import promote
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import add, negative, subtract
 from unspool._ops.linalg.finite import refuse_not_finite
@@ -167,6 +168,7 @@ POLAR = register(
         params={"rank": STRUCTURE},
         needs=(OUTPUT,),
         multi=True,
+        batch=batching.leading,
     )
 )
 
@@ -218,5 +220,6 @@ LYAPUNOV = register(
         jvp=(_lyapunov_p_jvp, _lyapunov_c_rule),
         params={"rank": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.leading,
     )
 )

@@ -20,6 +20,7 @@ from unspool import _dims, _graph
 from unspool._dims import Shape
 from unspool._dtypes import COMPLEX
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add, negative, subtract
@@ -303,5 +304,6 @@ QR = register(
         params={"complete": STRUCTURE, "positive": STRUCTURE, "checked": STRUCTURE, "tol": STRUCTURE},
         needs=(OUTPUT,),
         multi=True,
+        batch=batching.leading,
     )
 )

@@ -21,6 +21,7 @@ import numpy as np
 from unspool import _graph
 from unspool._dtypes import DType
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import negative, subtract
 from unspool._ops.linalg.finite import refuse_not_finite
@@ -93,6 +94,7 @@ CHECK_PHASES = register(
         vjp=lambda i, ct, out, *inputs, tol: ct if i == 0 else None,
         jvp=lambda tangents, out, *inputs, tol: tangents[0],
         params={"tol": STRUCTURE},
+        batch=batching.leading,
     )
 )
 
@@ -131,6 +133,7 @@ CHECK_BASIS = register(
         vjp=(lambda ct, out, rest_ct, rest, *, tol: ct, None),
         jvp=(lambda t, out, rest_ct, rest, *, tol: t, None),
         params={"tol": STRUCTURE},
+        batch=batching.leading,
     )
 )
 
@@ -184,6 +187,7 @@ FULL_RANK = register(
         vjp=(lambda ct, out, u, b, *, rank, what: ct, None),
         jvp=(lambda t, out, u, b, *, rank, what: t, None),
         params={"rank": STRUCTURE, "what": STRUCTURE},
+        batch=batching.leading,
     )
 )
 
@@ -276,5 +280,6 @@ DIVIDE_COTANGENT = register(
         jvp=_divide_cotangent_jvp,
         params={"tol": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.leading,
     )
 )

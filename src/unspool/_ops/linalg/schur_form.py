@@ -14,6 +14,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import complex_dtype
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.elementwise import astype
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.matrices import as_square
@@ -78,4 +79,4 @@ def _kernel(x: Any) -> tuple[Any, Any]:
     return triangles, bases
 
 
-SCHUR = register(Op("schur", infer=_infer, kernel=_kernel, multi=True))
+SCHUR = register(Op("schur", infer=_infer, kernel=_kernel, multi=True, batch=batching.leading))

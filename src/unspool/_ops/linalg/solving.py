@@ -15,12 +15,13 @@ from unspool import _graph
 from unspool._dims import Shape, equal, product
 from unspool._dtypes import promote
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.contraction import matmul
 from unspool._ops.contraction.contract import common_size, contract
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg import elimination
+from unspool._ops.linalg.batching import side_by_side
 from unspool._ops.linalg.factoring import is_factored, lapack, lu_factors, refuse_singular, singular, stack_of
 from unspool._ops.linalg.finite import nan_to_nan
 from unspool._ops.linalg.matrices import adjoint as adjoint_of
@@ -255,6 +256,7 @@ SOLVE = register(
         jvp=(None, None, _jvp_solve_a, _jvp_solve_b),
         params={"adjoint": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=side_by_side,
     )
 )
 
@@ -318,5 +320,6 @@ INV = register(
         jvp=(None, None, _jvp_inv),
         params={"strict": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.leading,
     )
 )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool import _graph
+from unspool._ops import batching
 from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
@@ -294,5 +295,6 @@ MOTION = register(
         },
         needs=(INPUTS, OUTPUT),
         multi=True,
+        batch=batching.leading,
     )
 )

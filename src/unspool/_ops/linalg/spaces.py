@@ -15,6 +15,7 @@ from unspool import _dims, _graph
 from unspool._dims import Shape, Size
 from unspool._dtypes import real_dtype
 from unspool._graph import Node
+from unspool._ops import batching
 from unspool._ops.contraction import matmul
 from unspool._ops.creation import zeros
 from unspool._ops.elementwise import add
@@ -260,7 +261,14 @@ def _factors_kernel(x: Any, *, hermitian: bool) -> Any:
 
 
 FACTORS = register(
-    Op("space_factors", infer=_infer_factors, kernel=_factors_kernel, params={"hermitian": STRUCTURE}, multi=True)
+    Op(
+        "space_factors",
+        infer=_infer_factors,
+        kernel=_factors_kernel,
+        params={"hermitian": STRUCTURE},
+        multi=True,
+        batch=batching.leading,
+    )
 )
 
 
@@ -310,5 +318,6 @@ SPACE = register(
         },
         needs=(INPUTS, OUTPUT),
         multi=True,
+        batch=batching.leading,
     )
 )

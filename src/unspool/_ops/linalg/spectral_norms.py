@@ -10,7 +10,7 @@ from unspool import _graph
 from unspool._dims import Shape
 from unspool._dtypes import INT64
 from unspool._graph import Node
-from unspool._ops import elementwise, reduction
+from unspool._ops import batching, elementwise, reduction
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.finite import refuse_not_finite
 from unspool._ops.linalg.least_squares import Tolerance, as_numbers, chosen_tolerance, large, relative_tolerance
@@ -99,5 +99,6 @@ MATRIX_RANK = register(
         infer=_infer_rank,
         kernel=_rank_kernel,
         params={"tol": STRUCTURE, "rtol": STRUCTURE, "hermitian": STRUCTURE},
+        batch=batching.leading,
     )
 )

@@ -20,7 +20,7 @@ from unspool import _dims, _graph
 from unspool._dims import Shape, Size
 from unspool._dtypes import INT64, real_dtype
 from unspool._graph import Node
-from unspool._ops import elementwise, indexing, layout
+from unspool._ops import batching, elementwise, indexing, layout
 from unspool._ops.cancellation import scale_of
 from unspool._ops.contraction import matmul
 from unspool._ops.layout.cropping import crop, zero_pad
@@ -325,6 +325,7 @@ SVD_OP = register(
         },
         needs=(OUTPUT,),
         multi=True,
+        batch=batching.leading,
     )
 )
 
@@ -359,7 +360,12 @@ def _pivot_rows_kernel(x: Any) -> Any:
 
 
 PIVOT_ROWS = register(
-    Op("pivot_rows", infer=lambda x: ((*x.shape[:-2], 1, x.shape[-1]), INT64), kernel=_pivot_rows_kernel)
+    Op(
+        "pivot_rows",
+        infer=lambda x: ((*x.shape[:-2], 1, x.shape[-1]), INT64),
+        kernel=_pivot_rows_kernel,
+        batch=batching.leading,
+    )
 )
 
 

@@ -13,7 +13,7 @@ from unspool import _graph
 from unspool._dims import Shape, equal
 from unspool._dtypes import promote
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.broadcasting import broadcast_shapes, ensure_shape
 from unspool._ops.contraction import matmul
 from unspool._ops.linalg import schur
@@ -117,5 +117,6 @@ SYLVESTER = register(
         jvp=(_jvp_a, _jvp_b, _jvp_c),
         params={"rtol": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=batching.leading,
     )
 )

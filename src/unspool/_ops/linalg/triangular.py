@@ -15,12 +15,13 @@ from unspool import _dims, _graph
 from unspool._dims import Shape
 from unspool._dtypes import inexact_dtype, promote
 from unspool._graph import Node
-from unspool._ops import layout
+from unspool._ops import batching, layout
 from unspool._ops.broadcasting import broadcast_shapes
 from unspool._ops.contraction import matmul
 from unspool._ops.elementwise import astype, conj, mask, negative
 from unspool._ops.layout.diagonals import TRI_MASK
 from unspool._ops.leaf import as_tensor
+from unspool._ops.linalg.batching import side_by_side
 from unspool._ops.linalg.matrices import adjoint as adjoint_of
 from unspool._ops.linalg.matrices import as_square
 from unspool._ops.op import INPUTS, OUTPUT, STRUCTURE, Op, register
@@ -133,6 +134,7 @@ LOWER_HALF = register(
         kernel=_lower_half_kernel,
         vjp=(_lower_half_rule,),
         jvp=(_lower_half_rule,),
+        batch=batching.leading,
     )
 )
 
@@ -254,5 +256,6 @@ SOLVE_TRIANGULAR = register(
         jvp=(_matrix_jvp, _right_side_jvp),
         params={"lower": STRUCTURE, "adjoint": STRUCTURE, "unit_diagonal": STRUCTURE},
         needs=(INPUTS, OUTPUT),
+        batch=side_by_side,
     )
 )

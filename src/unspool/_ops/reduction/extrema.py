@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._dims import Shape
+from unspool._dims import Shape, product
 from unspool._dtypes import BOOL, INT64, REAL, DType
 from unspool._graph import Node
-from unspool._ops import elementwise, layout
+from unspool._ops import batching, elementwise, layout
 from unspool._ops.leaf import as_tensor, constant
 from unspool._ops.op import FOR_ITS_OWN, INPUTS, OUTPUT, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import (
@@ -187,7 +187,16 @@ def _position_op(name: str, kernel: Any) -> Op:
         refuse_empty(x.shape, axes, name)
         return reduced_shape(x.shape, axes, keepdims), INT64
 
-    return register(Op(name, infer=infer, kernel=kernel, params={"axis": STRUCTURE, "keepdims": STRUCTURE}))
+    params = {"axis": STRUCTURE, "keepdims": STRUCTURE}
+    return register(Op(name, infer=infer, kernel=kernel, params=params, batch=_position_of_members))
+
+
+def _position_of_members(op: Op, members: batching.Members, x: Tensor, *, axis: int | None, keepdims: bool) -> Tensor:
+    if axis is not None:
+        return _graph.apply(op, x, axis=axis + 1, keepdims=keepdims)
+    flat = layout.reshape(x, (members.count, product(x.shape[1:])))
+    found = _graph.apply(op, flat, axis=1, keepdims=False)
+    return layout.reshape(found, (members.count, *[1] * (x.ndim - 1))) if keepdims else found
 
 
 ARGMAX = _position_op("argmax", lambda x, *, axis, keepdims: np.argmax(x, axis=axis, keepdims=keepdims))

@@ -1,4 +1,4 @@
-"""Whole Jacobians and Hessians: one sweep per row in reverse mode, or per column in forward mode.
+"""Whole Jacobians and Hessians: one sweep for all rows in reverse mode, or for all columns in forward mode.
 
 Of complex values: the Jacobian of a real result with respect to complex arguments holds gradients (d/dx + i d/dy),
 that of a complex result with respect to real arguments holds ordinary derivatives. Between complex values there is a
@@ -7,24 +7,22 @@ Jacobian only if the function is holomorphic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
 from unspool._autodiff.connected import OrZeros, check_unconnected, require_connection
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.reverse import pullback
+from unspool._batching.units import swept_units
 from unspool._dims import is_concrete, product
 from unspool._dtypes import COMPLEX, INEXACT, DType, complex_dtype
 from unspool._fragments.asking import check_callable
 from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import add, astype, conj, multiply
 from unspool._ops.identity import zeros
-from unspool._ops.layout import reshape, stack
-from unspool._ops.leaf import constant
+from unspool._ops.layout import moveaxis, reshape
 from unspool.errors import ArgumentError, ComplexLossError, DTypeError, UnknownSizeError
 
 if TYPE_CHECKING:
@@ -189,56 +187,43 @@ def _sweeps(tensors: Sequence[Tensor], holomorphic: bool) -> int:
 def _by_rows(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> list[list[Tensor | None]]:
     blocks = []
     for out in outputs:
-        rows: list[list[Tensor | None]] = []
-        for units in _units(out, holomorphic):
-            swept = [pullback([out], [unit], variables) for unit in units]
-            rows.append([_combine([s[i] for s in swept], holomorphic, conjugated=True) for i in range(len(variables))])
-        blocks.append([_assemble([row[i] for row in rows], out, x, axis=0) for i, x in enumerate(variables)])
+        rows = swept_units(out, partial(_pulled, out, variables), holomorphic)
+        joined = [_combine(row, holomorphic, conjugated=True) for row in rows]
+        blocks.append([_assemble(row, out, x, axis=0) for row, x in zip(joined, variables, strict=True)])
     return blocks
 
 
 def _by_columns(outputs: Sequence[Tensor], variables: Sequence[Tensor], holomorphic: bool) -> list[list[Tensor | None]]:
     blocks: list[list[Tensor | None]] = [[] for _ in outputs]
     for x in variables:
-        columns: list[list[Tensor | None]] = []
-        for units in _units(x, holomorphic):
-            swept = [pushforward(outputs, [x], [unit]) for unit in units]
-            columns.append(
-                [_combine([s[i] for s in swept], holomorphic, conjugated=False) for i in range(len(outputs))]
-            )
-        for i, out in enumerate(outputs):
-            blocks[i].append(_assemble([column[i] for column in columns], out, x, axis=-1))
+        columns = swept_units(x, partial(_pushed, outputs, x), holomorphic)
+        for block, column, out in zip(blocks, columns, outputs, strict=True):
+            block.append(_assemble(_combine(column, holomorphic, conjugated=False), out, x, axis=-1))
     return blocks
 
 
-def _units(x: Tensor, holomorphic: bool) -> Iterator[list[Tensor]]:
-    """Yield, for each element, the tensors that move it: along 1, and along i if it is complex."""
-    shape: Any = x.shape
-    for index in np.ndindex(*shape):
-        units = []
-        for value in (1, 1j) if x.dtype in COMPLEX and not holomorphic else (1,):
-            unit = np.zeros(shape, x.dtype)
-            unit[index] = value
-            units.append(constant(unit))
-        yield units
+def _pulled(out: Tensor, variables: Sequence[Tensor], ct: Tensor) -> list[Tensor | None]:
+    return pullback([out], [ct], variables)
 
 
-def _combine(parts: Sequence[Tensor | None], holomorphic: bool, *, conjugated: bool) -> Tensor | None:
-    first = parts[0]
-    if first is None or len(parts) == 1:
-        return conj(first) if first is not None and holomorphic and conjugated else first
-    along_i = parts[1]
-    return first if along_i is None else add(first, multiply(along_i, 1j))
+def _pushed(outputs: Sequence[Tensor], x: Tensor, t: Tensor) -> list[Tensor | None]:
+    return pushforward(outputs, [x], [t])
 
 
-def _assemble(slices: Sequence[Tensor | None], out: Tensor, x: Tensor, axis: int) -> Tensor | None:
-    """Put rows (``axis=0``) or columns (``axis=-1``) together to one block of the Jacobian; ``None`` if all are."""
-    if all(s is None for s in slices):
+def _combine(parts: Sequence[Tensor] | None, holomorphic: bool, *, conjugated: bool) -> Tensor | None:
+    """Return the derivatives along each element, along a first axis, from those along 1 and, if it is complex, i."""
+    if parts is None:
         return None
-    dtype = _block_dtype(out, x)
-    template = x if axis == 0 else out
-    filled = [zeros(template.shape, dtype) if s is None else astype(s, dtype) for s in slices]
-    return reshape(stack(filled, axis=axis), out.shape + x.shape)
+    if len(parts) == 1:
+        return conj(parts[0]) if holomorphic and conjugated else parts[0]
+    return add(parts[0], multiply(parts[1], 1j))
+
+
+def _assemble(slices: Tensor | None, out: Tensor, x: Tensor, axis: int) -> Tensor | None:
+    """Put rows (``axis=0``) or columns (``axis=-1``), along a first axis, together to one block of the Jacobian."""
+    if slices is None:
+        return None
+    return reshape(moveaxis(astype(slices, _block_dtype(out, x)), 0, axis), out.shape + x.shape)
 
 
 def _or_zeros(block: Tensor | None, out: Tensor, x: Tensor) -> Tensor:

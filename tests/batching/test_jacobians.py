@@ -9,7 +9,7 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
-from unspool._autodiff import jacobians
+from unspool._batching import jacobians
 from unspool.errors import ArgumentError, ComplexLossError, DTypeError, UnknownSizeError
 
 X = np.array([0.3, -1.2, 2.0])
@@ -88,7 +88,7 @@ def test_the_fewer_sweeps_are_made(monkeypatch: Any, rows: int, columns: int, sw
     matrix = np.arange(rows * columns, dtype=float).reshape(rows, columns)
     found = us.jacobian(lambda x: us.sum(us.constant(matrix) * x, axis=1))(np.ones(columns))
     close(found, matrix)
-    assert sweeps == {"rows": 0, "columns": 0, swept: min(rows, columns)}
+    assert sweeps == {"rows": 0, "columns": 0, swept: 1}
 
 
 def test_jacrev_and_jacfwd_compose_in_any_order() -> None:

@@ -1,0 +1,149 @@
+"""The batching rule of a loop: the loop of the batched bodies.
+
+Which registers differ among members is found by following the steps until nothing changes; others stay as they are, so
+a counter, and what is read of data by it, remain those of one member. A stack has the steps along its first axis and
+the members along its second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
+from unspool._autodiff.checkpointed_run import bodies_of
+from unspool._autodiff.loop import Body, Loop, loop_output, place_loop, signature_of
+from unspool._autodiff.loop_gather import gather
+from unspool._batching.images import BatchedFragment, Image, batch_fragment, place_batched, spread_image
+from unspool._dims import Size
+from unspool._fragments.fragment import Fragment
+from unspool._ops.batching import Members
+from unspool._ops.contraction.contract import form_of, split_subscripts
+from unspool._ops.layout import moveaxis, stack
+
+if TYPE_CHECKING:
+    from unspool._tensor import Tensor
+
+
+def batch_loop(op: Any, members: Members, *inputs: Tensor, loop: Loop) -> list[Image]:
+    """Return the images of the outputs of a loop."""
+    work = _Batching(loop, members, inputs)
+    node = place_loop(work.loop, work.inputs(inputs))
+    return work.images([loop_output(node, i) for i in range(len(node.shape))])
+
+
+def batched_body(
+    loop: Loop, count: Size, batched: Sequence[bool], inputs: Sequence[Tensor]
+) -> tuple[Fragment, list[bool]]:
+    """Return the one body of a loop for all members, and which registers differ among them."""
+    work = _Batching(loop, Members(count, tuple(batched)), inputs)
+    return work.loop.bodies[0].fragment, work.registers
+
+
+class _Batching:
+    """A loop with those of its values that differ among members.
+
+    Attributes
+    ----------
+    loop : Loop
+        That of all members.
+    registers : list of bool
+        Which registers differ among members.
+    """
+
+    def __init__(self, loop: Loop, members: Members, inputs: Sequence[Tensor]) -> None:
+        first, last = loop.constants, loop.constants + len(loop.entering)
+        flags = members.batched
+        shapes = [x.shape[1:] if flag else x.shape for x, flag in zip(inputs, flags, strict=True)]
+        self._members = members
+        self._constants, self._rows = flags[:first], flags[last:]
+        self._shapes = signature_of(loop, shapes).bodies
+        self.registers = [False] * loop.registers
+        for r, flag in zip(loop.entering, flags[first:last], strict=True):
+            self.registers[r] = flag
+        self._stacked, self._sums = [False] * len(loop.stacked), [False] * loop.sums
+        self._source = loop
+        while self._spreads():
+            pass
+        bodies = [body._replace(fragment=self._batched(n, body).fragment) for n, body in enumerate(loop.bodies)]
+        self.loop = loop._replace(bodies=tuple(bodies))
+
+    def _spreads(self) -> bool:
+        """Note what the bodies make of what differs; tell whether that is more than was known."""
+        before = [*self.registers, *self._stacked, *self._sums]
+        for number, body in enumerate(self._source.bodies):
+            results = iter(self._batched(number, body).outputs)
+            for places, known in self._filled(body):
+                for i in places:
+                    known[i] = next(results) or known[i]
+        return before != [*self.registers, *self._stacked, *self._sums]
+
+    def _filled(self, body: Body) -> list[tuple[tuple[int, ...], list[bool]]]:
+        return [(body.assigns, self.registers), (body.stacked, self._stacked), (body.sums, self._sums)]
+
+    def _batched(self, number: int, body: Body) -> BatchedFragment:
+        """Return a body for all members, as far as is known what differs."""
+        given = [self._constants[i] for i in body.constants]
+        given += [self.registers[r] for r in body.reads] + [self._rows[i] for i in body.rows]
+        forced = [known[i] for places, known in self._filled(body) for i in places]
+        return batch_fragment(body.fragment, self._shapes[number], given, self._members.count, forced=forced)
+
+    def inputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the inputs of the loop of all members."""
+        loop, found = self._source, list(inputs)
+        first, last = loop.constants, loop.constants + len(loop.entering)
+        for i, r in enumerate(loop.entering, first):
+            if self.registers[r]:
+                found[i] = self._members.spread(i, found[i])
+        for i, flag in enumerate(self._rows, last):
+            if flag:
+                found[i] = moveaxis(found[i], 0, 1)
+        return found
+
+    def images(self, outputs: Sequence[Tensor]) -> list[Image]:
+        """Return the outputs of the loop of all members, with the members first where they differ."""
+        loop = self._source
+        registers = [self.registers[r] for r in loop.leaving]
+        kinds = [(flag, 0) for flag in registers] + [(flag, 1) for flag in self._stacked]
+        kinds += [(flag, 0) for flag in self._sums]
+        pairs = zip(outputs, kinds, strict=True)
+        return [Image(moveaxis(x, axis, 0) if flag and axis else x, flag) for x, (flag, axis) in pairs]
+
+
+def batch_checkpointed(op: Any, members: Members, *inputs: Tensor, checkpoints: Checkpoints) -> list[Image]:
+    """Return the images of the outputs of a loop that keeps few states."""
+    work = _Batching(checkpoints.loop, members, inputs)
+    given = work.inputs(inputs)
+    whole = Checkpoints(bodies_of(work.loop, given), checkpoints.strategy)
+    return work.images(outputs_of(place_checkpointed(whole, given)))
+
+
+def batch_outer_sum(op: Any, members: Members, left: Tensor, right: Tensor, *, subscripts: str, start: int) -> Tensor:
+    """Return sums over the steps of outer products, for all members."""
+    labels = split_subscripts(subscripts)
+    first, second = members.batched
+    form = form_of(
+        ("member",) * first + tuple(labels[0]), ("member",) * second + tuple(labels[1]), ("member", *labels[2])
+    )
+    left, right = (moveaxis(left, 0, 1) if first else left), (moveaxis(right, 0, 1) if second else right)
+    return gather(form.subscripts, left, right, start)
+
+
+def batch_chain(op: Any, members: Members, *inputs: Tensor, chain: Any) -> list[Image]:
+    """Return the images of the outputs of a chain: those of the calls that it stands for, each for all members."""
+    images = [Image(x, flag) for x, flag in zip(inputs, members.batched, strict=True)]
+    carry = images[: len(chain.carried)]
+    constants = images[len(chain.carried) : len(chain.carried) + len(chain.constant)]
+    rest = iter(images[len(chain.carried) + len(chain.constant) :])
+    shown = sorted({*[source for _, source in chain.carried], *chain.last, *chain.stacked})
+    stacks: list[list[Any]] = [[] for _ in chain.stacked]
+    outputs: dict[int, Image] = {}
+    for _ in range(chain.steps):
+        slots = dict(zip(chain.constant, constants, strict=True))
+        slots |= {position: image for (position, _), image in zip(chain.carried, carry, strict=True)}
+        slots |= {position: next(rest) for position in chain.varying}
+        outputs = place_batched(chain.plan, [slots[position] for position in sorted(slots)], members.count, shown)
+        carry = [outputs[source] for _, source in chain.carried]
+        for rows, index in zip(stacks, chain.stacked, strict=True):
+            rows.append(spread_image(outputs[index], members.count))
+    return [outputs[index] for index in chain.last] + [Image(stack(rows, axis=1), True) for rows in stacks]

@@ -1,0 +1,254 @@
+"""Loops of a batch that stop by a value: each member's value, number of steps and derivatives are its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from unspool.errors import ArgumentError, ConvergenceError, UnboundPlaceholderError
+
+# The loop x ← r·x stops below 1 after a number of steps that is known in closed form, with x·rᵏ and slope k·x·rᵏ⁻¹.
+RATES = np.array([0.5, 0.9, 0.99, 0.7, 0.9, 0.3])
+START = 1000.0
+LENGTHS = np.ceil(np.log(1.0 / START) / np.log(RATES)).astype(int)
+
+
+def decay(r: us.Tensor) -> tuple[us.Tensor, Any]:
+    return us.iterate(lambda x: r * x, us.tensor(START), until=lambda new: new < 1.0)
+
+
+def test_values_and_numbers_of_steps_are_those_of_the_closed_form() -> None:
+    x, steps = us.vmap(decay)(RATES)
+    assert steps.tolist() == LENGTHS.tolist()
+    np.testing.assert_allclose(x.eval(), START * RATES**LENGTHS, rtol=1e-12)
+
+
+ADJOINTS = {"unrolled": us.Unrolled(), "checkpointed": us.Checkpointed(slots=4)}
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS.values(), ids=ADJOINTS.keys())
+def test_derivatives_are_those_of_the_closed_form(adjoint: Any) -> None:
+    def last(r: us.Tensor) -> us.Tensor:
+        return us.iterate(lambda x: r * x, us.tensor(START), until=lambda new: new < 1.0, adjoint=adjoint)[0]
+
+    slopes = LENGTHS * START * RATES ** (LENGTHS - 1)
+    rates = us.tensor(RATES)
+    np.testing.assert_allclose(us.grad(lambda r: us.sum(us.vmap(last)(r)))(rates).eval(), slopes, rtol=1e-10)
+    np.testing.assert_allclose(us.vmap(us.grad(last))(rates).eval(), slopes, rtol=1e-10)
+    _, pushed = us.jvp(us.vmap(last), (rates,), (np.ones(6),))
+    np.testing.assert_allclose(pushed.eval(), slopes, rtol=1e-10)
+
+
+def test_second_derivatives_are_those_of_the_closed_form() -> None:
+    curvatures = LENGTHS * (LENGTHS - 1) * START * RATES ** (LENGTHS - 2)
+    second = us.grad(us.grad(lambda r: decay(r)[0]))
+    np.testing.assert_allclose(us.vmap(second)(RATES).eval(), curvatures, rtol=1e-9)
+    of_batch = us.grad(lambda r: us.sum(us.grad(lambda r: us.sum(us.vmap(decay)(r)[0]))(r)))(us.tensor(RATES))
+    np.testing.assert_allclose(of_batch.eval(), curvatures, rtol=1e-9)
+
+
+def test_what_members_share_gets_the_sum_of_their_gradients_or_one_each() -> None:
+    factor = us.tensor(1.0)
+
+    def last(factor: us.Tensor, r: us.Tensor) -> us.Tensor:
+        return us.iterate(lambda x: factor * r * x, us.tensor(START), until=lambda new: new < 1.0)[0]
+
+    slopes = LENGTHS * START * RATES**LENGTHS
+    each = us.vmap(us.grad(last), in_axes=(None, 0))(factor, RATES)
+    np.testing.assert_allclose(each.eval(), slopes, rtol=1e-10)
+    total = us.grad(lambda f: us.sum(us.vmap(last, in_axes=(None, 0))(f, RATES)))(factor)
+    np.testing.assert_allclose(float(total), slopes.sum(), rtol=1e-10)
+
+
+def test_no_member_makes_a_step_that_it_would_not_make_alone() -> None:
+    rows = []
+
+    def kernel(x: Any) -> Any:
+        rows.append(x.size)
+        return 1.0 * x
+
+    counted = us.op("counted rows", kernel=kernel, infer="elementwise", vjp=(lambda ct, out, x: ct,), replace=True)
+
+    def last(r: us.Tensor) -> Any:
+        return us.iterate(lambda x: counted(r * x), us.tensor(START), until=lambda new: new < 1.0)
+
+    x, steps = us.vmap(last)(RATES)
+    us.eval(x)
+    # Beside the steps, what stops is looked up once for each number of members that go on together.
+    assert steps.tolist() == LENGTHS.tolist()
+    looked_up = sum(np.count_nonzero(n <= LENGTHS) for n in np.unique(LENGTHS))
+    assert sum(rows) <= LENGTHS.sum() + looked_up
+
+
+def test_a_gradient_inside_of_the_function_does_not_run_the_loop_twice() -> None:
+    rows = []
+
+    def kernel(x: Any) -> Any:
+        rows.append(x.size)
+        return 1.0 * x
+
+    counted = us.op("counted again", kernel=kernel, infer="elementwise", vjp=(lambda ct, out, x: ct,), replace=True)
+
+    def last(r: us.Tensor) -> us.Tensor:
+        return us.iterate(lambda x: counted(r * x), us.tensor(START), until=lambda new: new < 1.0)[0]
+
+    us.vmap(us.value_and_grad(last))(RATES)[1].eval()
+    looked_up = sum(np.count_nonzero(n <= LENGTHS) for n in np.unique(LENGTHS))
+    assert sum(rows) <= LENGTHS.sum() + looked_up
+
+
+def test_the_most_steps_hold_for_each_member() -> None:
+    _, steps = us.vmap(lambda r: us.iterate(lambda x: r * x, START, until=lambda new: new < 1.0, max_steps=30))(RATES)
+    assert steps.tolist() == np.minimum(LENGTHS, 30).tolist()
+
+
+def test_a_batch_of_no_members_makes_no_steps() -> None:
+    x, steps = us.vmap(decay)(np.empty(0))
+    assert x.eval().shape == steps.eval().shape == (0,)
+
+
+def test_a_counter_in_the_state_is_each_members_own_at_the_end() -> None:
+    def step(state: Any) -> Any:
+        x, k = state
+        return x * RATE.get(), k + 1
+
+    class RATE:
+        value: Any = None
+
+        @classmethod
+        def get(cls) -> Any:
+            return cls.value
+
+    def last(r: us.Tensor) -> Any:
+        RATE.value = r
+        (_, k), _ = us.iterate(step, (us.tensor(START), 0), until=lambda new: new[0] < 1.0)
+        return k
+
+    assert us.vmap(last)(RATES).tolist() == LENGTHS.tolist()
+
+
+def test_batches_in_batches_stop_each_member_at_its_own_step() -> None:
+    starts = np.array([10.0, 1000.0])
+
+    def last(r: us.Tensor, start: us.Tensor) -> Any:
+        return us.iterate(lambda x: r * x, start, until=lambda new: new < 1.0)
+
+    x, steps = us.vmap(lambda s: us.vmap(lambda r: last(r, s))(RATES))(starts)
+    lengths = np.ceil(np.log(1.0 / starts)[:, None] / np.log(RATES)).astype(int)
+    # 10 · 0.1ᵏ is 1 after one step, which is not below 1; no rate here is a root of a start.
+    assert steps.tolist() == lengths.tolist()
+    np.testing.assert_allclose(x.eval(), starts[:, None] * RATES**lengths, rtol=1e-12)
+    slopes = us.vmap(lambda s: us.vmap(us.grad(lambda r: last(r, s)[0]))(RATES))(starts)
+    np.testing.assert_allclose(slopes.eval(), lengths * starts[:, None] * RATES ** (lengths - 1), rtol=1e-10)
+
+
+def test_a_member_whose_numbers_become_nan_leaves_the_others_alone() -> None:
+    def last(r: us.Tensor) -> Any:
+        return us.iterate(lambda x: r * x, us.tensor(START), until=lambda new: new < 1.0, max_steps=2000)
+
+    x, steps = us.vmap(last)(np.array([0.5, np.nan, 0.9]))
+    assert steps.tolist() == [10, 2000, 66]
+    assert np.isnan(x.eval()).tolist() == [False, True, False]
+    slopes = us.grad(lambda r: us.sum(us.vmap(last)(r)[0] * np.array([1.0, 0.0, 1.0])))(np.array([0.5, 2.0, 0.9]))
+    np.testing.assert_allclose(slopes.eval()[[0, 2]], [10 * START * 0.5**9, 66 * START * 0.9**65], rtol=1e-10)
+
+
+def test_a_vector_state_with_a_condition_on_both_states() -> None:
+    matrices = np.stack([np.diag([1.0, q]) for q in (0.2, 0.9, 0.6)])
+
+    def power(A: us.Tensor) -> Any:
+        def step(x: us.Tensor) -> us.Tensor:
+            y = A @ x
+            return y / us.linalg.norm(y)
+
+        x, steps = us.iterate(step, us.tensor([0.6, 0.8]), until=lambda new, old: us.max(abs(new - old)) < 1e-10)
+        return x @ A @ x, steps
+
+    values, steps = us.vmap(power)(matrices)
+    alone = [power(us.tensor(A)) for A in matrices]
+    assert steps.tolist() == [n for _, n in alone]
+    np.testing.assert_allclose(values.eval(), 1.0, atol=1e-12)
+    found = us.vmap(us.grad(lambda A: power(A)[0]))(matrices).eval()
+    np.testing.assert_allclose(found, np.tile([[1.0, 0.0], [0.0, 0.0]], (3, 1, 1)), atol=1e-7)
+
+
+def test_a_loop_that_does_not_depend_on_the_member_runs_once_and_counts_in_integers() -> None:
+    counts = []
+
+    def f(x: us.Tensor) -> us.Tensor:
+        y, steps = us.iterate(lambda y: 0.5 * y, us.tensor(8.0), until=lambda new: new < 1.0)
+        counts.append(steps)
+        return x * y
+
+    assert us.vmap(f)(np.arange(3.0)).tolist() == [0.0, 0.5, 1.0]
+    assert counts == [4]
+
+
+# --- fixed points -----------------------------------------------------------------------------------------------------
+
+# x = a + b·x has the fixed point a / (1 - b), with slopes 1 / (1 - b) and a / (1 - b)².
+AS, BS = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.5, 0.9, -0.4])
+SEARCHES = {
+    "accelerated": lambda a, b: us.fixed_point(lambda x: a + b * x, 1.0, tol=1e-12),
+    "plain": lambda a, b: us.fixed_point(lambda x: a + b * x, 1.0, tol=1e-12, acceleration=None),
+    "through the steps": lambda a, b: us.fixed_point(
+        lambda x: a + b * x, us.tensor(1.0), tol=1e-12, acceleration=None, adjoint=us.Unrolled()
+    ),
+    "iterate": lambda a, b: us.iterate(
+        lambda x: a + b * x, us.tensor(1.0), until=lambda new, old: abs(new - old) < 1e-12, adjoint=us.Implicit()
+    ),
+    "iterate with a counter": lambda a, b: us.iterate(
+        lambda s: (a + b * s[0], s[1] + 1), (1.0, 0), max_steps=400, adjoint=us.Implicit()
+    )[0],
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
+def test_fixed_points_and_their_derivatives_are_those_of_the_closed_form(search: Any) -> None:
+    x, steps = us.vmap(search)(AS, BS)
+    np.testing.assert_allclose(x.eval(), AS / (1 - BS), rtol=1e-9)
+    assert steps.tolist() == [int(search(us.tensor(a), us.tensor(b))[1]) for a, b in zip(AS, BS, strict=True)]
+    own = us.vmap(us.grad(lambda a, b: search(a, b)[0], argnums=(0, 1)))(AS, BS)
+    of_batch = us.grad(lambda a, b: us.sum(us.vmap(search)(a, b)[0]), argnums=(0, 1))(us.tensor(AS), us.tensor(BS))
+    for found in (own, of_batch):
+        np.testing.assert_allclose(found[0].eval(), 1 / (1 - BS), rtol=1e-7)
+        np.testing.assert_allclose(found[1].eval(), AS / (1 - BS) ** 2, rtol=1e-7)
+
+
+def test_second_derivatives_of_fixed_points() -> None:
+    second = us.grad(us.grad(lambda b: us.fixed_point(lambda x: 1.0 + b * x, 1.0, tol=1e-13)[0]))
+    np.testing.assert_allclose(us.vmap(second)(BS).eval(), 2 / (1 - BS) ** 3, rtol=1e-6)
+
+
+def test_fixed_points_in_batches_of_batches() -> None:
+    x, _ = us.vmap(lambda a: us.vmap(lambda b: us.fixed_point(lambda x: a + b * x, 1.0, tol=1e-12))(BS))(AS)
+    np.testing.assert_allclose(x.eval(), AS[:, None] / (1 - BS), rtol=1e-9)
+    slopes = us.vmap(lambda a: us.vmap(us.grad(lambda b: us.fixed_point(lambda x: a + b * x, 1.0)[0]))(BS))(AS)
+    np.testing.assert_allclose(slopes.eval(), AS[:, None] / (1 - BS) ** 2, rtol=1e-6)
+
+
+def test_a_member_without_a_fixed_point_is_an_error() -> None:
+    with pytest.raises(ConvergenceError, match="no fixed point after 20 steps"):
+        us.vmap(lambda b: us.fixed_point(lambda x: 1.0 + b * x, 1.0, max_steps=20, acceleration=None))(BS)
+    with pytest.raises(ConvergenceError, match="is no fixed point"):
+        us.vmap(lambda b: us.iterate(lambda x: 1.0 + b * x, 1.0, max_steps=5, adjoint=us.Implicit()))(BS)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_outputs_of_steps_cannot_be_stacked_where_their_numbers_differ() -> None:
+    def f(r: us.Tensor) -> Any:
+        return us.iterate(lambda x: (r * x, x), us.tensor(START), until=lambda new: new < 1.0, has_outputs=True)
+
+    with pytest.raises(ArgumentError, match="different numbers of steps"):
+        us.vmap(f)(RATES)
+
+
+def test_a_placeholder_without_value_is_named_as_outside_of_batches() -> None:
+    rates = us.placeholder((6,), "float64", "rates")
+    with pytest.raises(UnboundPlaceholderError, match="has to run to know its number of steps"):
+        us.vmap(decay)(rates)
