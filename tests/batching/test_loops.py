@@ -127,7 +127,7 @@ def test_a_counter_stays_common_to_all_members() -> None:
     """Data that a counter reads is read once for all members: a slice in the batched body, not an index array."""
     found = us.vmap(us.grad(fixed_steps))(us.tensor(XS))
     loops = [node for node in us._graph.ancestors([found]) if node.op.name == "loop"]
-    names = {i.op.name for node in loops for body in node.params["loop"].bodies for i in body.fragment.body}
+    names = {i.op.name for node in loops for body in node.attributes["loop"].bodies for i in body.fragment.body}
     assert "slice" in names
     assert "gather" not in names
 

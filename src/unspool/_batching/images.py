@@ -82,7 +82,7 @@ def _image(node: Node, given: Sequence[Any], count: Size, shown: dict[int, list[
     if type(node) is Projection:
         return given[0][node.output]
     if node.op is PART:
-        return given[0][node.params["index"]]
+        return given[0][node.attributes["index"]]
     if not any(image.batched for image in given):
         again = image_of(node, tuple([image.node for image in given]))
         return _of_outputs(again)
@@ -96,7 +96,7 @@ def apply_rule(op: Any, inputs: Sequence[Any], batched: Sequence[bool], node: No
     rule = rule_of(op)
     if rule is None:
         raise MissingRuleError(f"op {op.name!r} has no batching rule; it was used at {source_of(node)}")
-    result = rule(op, Members(count, tuple(batched)), *inputs, **node.params)
+    result = rule(op, Members(count, tuple(batched)), *inputs, **node.attributes)
     if op.multi:
         return tuple([entry if type(entry) is Image else Image(entry, True) for entry in result])
     if result.shape != (count, *node.shape) or result.dtype != node.dtype:

@@ -18,6 +18,7 @@ from unspool._ops import elementwise, layout
 from unspool._ops.batching import Members
 from unspool._ops.contraction.contract import contract
 from unspool._ops.indexing import getitem
+from unspool._ops.layout import padding
 from unspool._ops.op import INPUTS, STRUCTURE, Op, register
 from unspool._ops.reduction.rows import through_rows
 from unspool.errors import SizeContradictionError, UnknownSizeError
@@ -92,7 +93,7 @@ def _convolve_members(op: Op, members: Members, x1: Tensor, x2: Tensor, *, valid
     if not is_concrete((*x1.shape[1:], *sizes)):
         raise UnknownSizeError(f"members convolve tensors of known sizes, got shapes {x1.shape} and {x2.shape}")
     if not valid:
-        x1 = layout.pad(x1, [(0, 0), *[(m - 1, m - 1) for m in sizes]])
+        x1 = padding.pad(x1, [(0, 0), *[(m - 1, m - 1) for m in sizes]])
     # Every element of a result is the product of a window of the first operand with the second one, reversed.
     rank = len(sizes)
     places = []
