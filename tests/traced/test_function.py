@@ -416,3 +416,11 @@ def test_a_trace_keeps_no_argument_alive() -> None:
     f({"x": x}, y).eval()
     del x, y
     assert [reference() for reference in alive] == [None, None] and f.traces == 1
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("int8", 300), ("uint8", -1), ("uint64", -1), ("int16", 1 << 20)])
+def test_an_integer_that_does_not_fit_the_dtype_of_a_tensor_is_refused(dtype: str, number: int) -> None:
+    x, f = us.tensor(np.array([1, 2], dtype)), us.fragment(lambda x, k: x + k)
+    np.testing.assert_array_equal(f(x, 3), np.array([1, 2], dtype) + 3)
+    with pytest.raises(us.errors.DTypeError, match="out of bounds"):
+        f(x, number).eval()

@@ -68,7 +68,8 @@ class WeakNumber:
     def beside(self, dtype: DType) -> Tensor:
         """Return the tensor that the number is beside an operand of the given dtype."""
         wanted = scalar_dtype(dtype, self.kind)
-        if wanted is INT32 and self.bits > _ARGUMENT_BITS:
+        # Whether a number fits a narrow or an unsigned type, its value alone tells.
+        if (wanted is INT32 and self.bits > _ARGUMENT_BITS) or (wanted.kind in "iu" and wanted not in (INT32, INT64)):
             self._insist()
         return elementwise.astype(self.tensor, wanted)
 
