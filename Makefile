@@ -84,6 +84,8 @@ test-array-api: $(VENV)/.test
 		-n $(WORKERS) -p no:cacheprovider --max-examples $(EXAMPLES) --disable-deadline \
 		--xfails-file $(CURDIR)/tests/array_api/expected-failures.txt
 
+ecosystem: $(VENV)/.ecosystem
+
 test-ecosystem: $(VENV)/.ecosystem
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop
 

@@ -461,3 +461,11 @@ def test_windows_are_those_of_numpy(window, axis):
 def test_a_window_that_does_not_fit_is_refused():
     with pytest.raises(ArgumentError, match="a window of length 6 does not fit axis 0 of size 5"):
         us.lib.stride_tricks.sliding_window_view(us.tensor(np.ones(5)), 6)
+
+
+@pytest.mark.parametrize("f", [np.nanvar, np.nanstd])
+def test_spreads_without_nan_are_computed_in_the_type_that_is_asked_for(f):
+    data = np.array([[1.0, np.nan, 4.0], [2.0, 7.0, np.nan]], np.float32)
+    found = f(us.tensor(data), axis=1, dtype="float64", ddof=1)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found.eval(), f(data, axis=1, dtype="float64", ddof=1))

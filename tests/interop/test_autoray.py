@@ -59,6 +59,7 @@ def test_a_generator_repeats_itself_and_numpys_shared_state_rules_the_rest() -> 
     ar.do("random.seed", 3, like="unspool")
     drawn = ar.do("random.uniform", size=4, like="unspool")
     assert np.array_equal(drawn.eval(), np.random.RandomState(3).uniform(size=4))
+    assert ar.do("random.exponential", size=(2, 3), like="unspool").shape == (2, 3)
 
 
 def test_a_value_that_is_asked_for_by_name_may_leave_a_derivative() -> None:

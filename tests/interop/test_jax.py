@@ -134,3 +134,9 @@ def test_a_function_of_jax_stands_in_a_loop_of_ours() -> None:
         return jnp.sum(y)
 
     np.testing.assert_allclose(us.sum(x).grad(start).eval(), jax.grad(plain)(jnp.asarray(X)), rtol=1e-9)
+
+
+def test_arrays_go_both_ways() -> None:
+    x = us.tensor(X)
+    assert np.array_equal(jnp.from_dlpack(x), X)
+    assert np.array_equal(us.from_dlpack(jnp.asarray(X)).eval(), X)

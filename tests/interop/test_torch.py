@@ -131,3 +131,12 @@ def test_a_recipe_runs_nothing_until_it_is_asked() -> None:
     y = us.interop.torch.lift(f)(us.tensor([1.0]))
     assert not ran and y.shape == (1,)
     assert y.tolist() == [2.0] and len(ran) == 1
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_go_both_ways_without_a_copy() -> None:
+    x, y = us.tensor(X), torch.tensor(X)
+    assert torch.from_dlpack(x).data_ptr() == x.eval().__array_interface__["data"][0]
+    assert us.from_dlpack(y).eval().__array_interface__["data"][0] == y.data_ptr()

@@ -41,7 +41,7 @@ def asarray(x: Any, dtype: DTypeLike | None = None, *, device: str | None = None
     >>> import unspool as us
     >>> x = us.asarray([1, 2])
     >>> x
-    tensor (2,) int64
+    Tensor([1, 2])
     >>> us.asarray(x) is x
     True
     >>> us.asarray([[x[0], 0], [0, x[1]]]).eval()

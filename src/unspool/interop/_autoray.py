@@ -15,6 +15,7 @@ import numpy as np
 
 import unspool as us
 from unspool import linalg as _linalg
+from unspool import random as _random
 from unspool._tensor import Tensor
 
 _Function = Callable[..., Any]
@@ -51,9 +52,8 @@ def _as_tensors(draw: _Function) -> _Function:
 
 _WRAPPERS: dict[str, _Function] = {
     "linalg.svd": _thin_svd,
-    "random.normal": _drawn("normal"),
-    "random.uniform": _drawn("uniform"),
-    "random.permutation": _drawn("permutation"),
+    # Ours take a key.
+    **{f"random.{name}": _drawn(name) for name in _random.__all__ if hasattr(np.random, name)},
 }
 
 
@@ -75,32 +75,12 @@ def default_rng(seed: Any = None) -> Generator:
     return seed if isinstance(seed, Generator) else Generator(np.random.default_rng(seed))
 
 
-def array(x: Any, dtype: Any = None) -> Tensor:
-    """Make a tensor of an array, a tensor or nested lists."""
-    return us.asarray(x, dtype=dtype)
-
-
 def complex(re: Any, im: Any) -> Tensor:
     """Make complex numbers of their parts."""
     return us.asarray(re) + 1j * us.asarray(im)
 
 
-def copy(x: Any) -> Tensor:
-    """Return the tensor, which never changes."""
-    return us.asarray(x)
-
-
-finfo = np.finfo
-iinfo = np.iinfo
-
-
-def indices(dimensions: Any) -> Tensor:
-    """Return for each axis the index along it at every position."""
-    return us.asarray(np.indices(dimensions))
-
-
 random = SimpleNamespace(default_rng=default_rng, seed=np.random.seed)
-linalg = SimpleNamespace(expm=_linalg.matrix_exp)
 scipy = SimpleNamespace(
-    linalg=SimpleNamespace(expm=_linalg.matrix_exp, lu=_linalg.lu, solve_triangular=_linalg.solve_triangular)
+    linalg=SimpleNamespace(expm=_linalg.expm, lu=_linalg.lu, solve_triangular=_linalg.solve_triangular)
 )

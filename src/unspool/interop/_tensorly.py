@@ -51,10 +51,6 @@ def enter(backend: ModuleType) -> None:
             return us.asarray(tensor).ndim
 
         @staticmethod
-        def where(condition: Any, *choices: Any) -> Any:
-            return us.where(condition, *choices) if choices else us.nonzero(condition)
-
-        @staticmethod
         def clip(tensor: Any, a_min: Any = None, a_max: Any = None) -> Tensor:
             return us.clip(tensor, a_min, a_max)
 

@@ -130,6 +130,7 @@ def nanvar(
     keepdims: bool = False,
     *,
     ddof: float | None = None,
+    dtype: DTypeLike | None = None,
     where: Any = None,
 ) -> Tensor:
     """Return the variance of the elements that are not NaN; see `unspool.var`. NaN where too few of them are left.
@@ -140,7 +141,7 @@ def nanvar(
     >>> us.nanvar([1.0, float("nan"), 3.0]).eval()
     array(1.)
     """
-    x, keep = _split(x, where)
+    x, keep = _split(x if dtype is None else elementwise.astype(x, dtype), where)
     spread = reduction.var(x, axis, correction, keepdims, ddof=ddof, where=keep)
     return _if_enough(spread, keep, axis, keepdims, correction if ddof is None else ddof)
 
@@ -152,6 +153,7 @@ def nanstd(
     keepdims: bool = False,
     *,
     ddof: float | None = None,
+    dtype: DTypeLike | None = None,
     where: Any = None,
 ) -> Tensor:
     """Return the standard deviation of the elements that are not NaN; see `unspool.std` and `nanvar`.
@@ -162,7 +164,7 @@ def nanstd(
     >>> us.nanstd([1.0, float("nan"), 3.0]).eval()
     array(1.)
     """
-    x, keep = _split(x, where)
+    x, keep = _split(x if dtype is None else elementwise.astype(x, dtype), where)
     spread = reduction.std(x, axis, correction, keepdims, ddof=ddof, where=keep)
     return _if_enough(spread, keep, axis, keepdims, correction if ddof is None else ddof)
 
