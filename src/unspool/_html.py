@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from typing import Any
 
 
@@ -33,3 +32,8 @@ def text_as_html(text: str) -> str:
 def printed_as_html(self: Any) -> str:
     """Return what an object prints; to be its ``_repr_html_``."""
     return text_as_html(str(self))
+
+
+def escape(text: str) -> str:
+    """Return text with what means something in HTML replaced; ``html.escape``, whose import takes a millisecond."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
