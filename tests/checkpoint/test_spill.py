@@ -135,11 +135,19 @@ def test_any_name_will_do(store: SpillStore, name: str) -> None:
     assert list(store.get(store.put({name: np.ones(2), "1": np.zeros(1)}))) == [name, "1"]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "uint8", ">f8", "object", "U3"])
+@pytest.mark.parametrize("dtype", ["float16", "m8[s]", ">f8", "object", "U3"])
 def test_other_data_types_are_refused_by_name(store: SpillStore, dtype: str) -> None:
     with pytest.raises(DTypeError, match=r"array 'odd' has dtype .*complex128"):
         store.put({"odd": np.zeros(2, dtype)})
     assert files_in(store) == []
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "uint32", "uint64"])
+def test_small_and_unsigned_integers_come_back(store: SpillStore, dtype: str) -> None:
+    array = np.array([[0, 1, 127]], dtype)
+    back = store.get(store.put({"x": array}))["x"]
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
 
 
 def test_a_file_is_plain_safetensors_with_checksum_and_layout_in_its_metadata(store: SpillStore) -> None:
