@@ -32,6 +32,7 @@ SENSITIVE = (
     "tests/autodiff",
     "tests/checkpoint",
     "tests/engine",
+    "tests/ensembles",
     "tests/test_budgeted_programs.py",
     "tests/test_docs.py",
 )

@@ -271,7 +271,6 @@ LEAST = 0
 # Where steps run again more often than that, by how much, and why.
 SLABS_ONLY = "room for the gradient is made of slabs alone, and here they are small beside the states"
 ONE_STATE = "so near to the least budget a state more or less decides, and what a plan counts twice is several"
-UNEVEN = "the kinds of steps differ in size, and a plan goes by what they take on average"
 DRAWN = "what a step draws is held where there is room for everything, and a plan does not count it"
 ABOVE = {
     ("noisy", 2): DRAWN,
@@ -281,7 +280,6 @@ ABOVE = {
     ("truncated", 2): SLABS_ONLY,
     ("truncated", 3): SLABS_ONLY,
     ("truncated", LEAST): SLABS_ONLY,
-    ("branching", 3): UNEVEN,
     ("traced", LEAST): ONE_STATE,
     ("noisy", LEAST): ONE_STATE,
     ("turning", LEAST): ONE_STATE,

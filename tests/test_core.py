@@ -501,3 +501,74 @@ def test_lines_of_many_places_are_told_apart():
 def test_a_node_made_nowhere_has_no_line():
     node = _core.new(us.Tensor, EXP, (), NO_PARAMS, (), us.tensor(1.0).dtype, (), None, 0)
     assert node.line == 0
+
+
+# --- pieces of graph that were not evaluated --------------------------------------------------------------------------
+
+
+def chain_of(count: int) -> list[us.Tensor]:
+    x = us.tensor(np.arange(3.0))
+    nodes = []
+    for k in range(count):
+        x = us.sin(x) * (1.0 + k)
+        nodes += [x.inputs[0], x]
+    return nodes
+
+
+def test_pending_nodes_are_found_with_the_number_of_their_uses():
+    x = us.tensor([1.0, 2.0])
+    y = us.sin(x)
+    z = y * y + y
+    order, uses = [z], {z.id: 0}
+    assert _core.pending_nodes(order, uses)
+    assert {node.id for node in order} == {z.id, z.inputs[0].id, y.id}
+    assert uses == {z.id: 0, z.inputs[0].id: 1, y.id: 3}
+
+
+def test_pending_nodes_end_with_what_has_a_value_and_refuse_what_is_not_plain():
+    y = us.sin(us.tensor([1.0]))
+    y.eval()
+    z = us.cos(y)
+    order: list[Any] = [z]
+    assert _core.pending_nodes(order, {z.id: 0})
+    assert order == [z]
+    assert not _core.pending_nodes([us.sum(us.linalg.qr(us.tensor(np.eye(2)))[0])], {})
+
+
+@pytest.mark.parametrize("given", [(None, {}), ([1], {}), ([], [])])
+def test_pending_nodes_take_a_list_of_nodes_and_a_dict(given):
+    with pytest.raises(TypeError):
+        _core.pending_nodes(*given)
+
+
+def test_wiring_numbers_nodes_by_what_they_are_and_operands_by_where_they_stand():
+    nodes = chain_of(50)
+    tokens, arities, sources, outside, keys = _core.wiring(nodes)
+    numbers = [np.frombuffer(data, np.int64).tolist() for data in (tokens, arities, sources)]
+    assert numbers[0] == [0, 1] * 50
+    assert numbers[1] == [1, 2] * 50
+    assert [key[2] for key in keys] == [nodes[0].op, nodes[1].op]
+    all_nodes = [*nodes, *outside]
+    expected = [operand for node in nodes for operand in node.inputs]
+    assert [all_nodes[i] for i in numbers[2]] == expected
+    assert len(outside) == len(set(map(id, outside))) == 51  # the leaf, and a number for each step
+
+
+def test_wiring_tells_parameters_and_shapes_apart():
+    x, y = us.tensor(np.ones((2, 3))), us.tensor(np.ones((3, 2)))
+    nodes = [us.sum(x, axis=0), us.sum(x, axis=1), us.sum(y, axis=0), us.sum(us.tensor(np.zeros((2, 3))), axis=0)]
+    assert np.frombuffer(_core.wiring(nodes)[0], np.int64).tolist() == [0, 1, 2, 0]
+
+
+def test_wiring_refuses_what_is_no_list_of_nodes():
+    for given in (None, (), [1]):
+        with pytest.raises(TypeError):
+            _core.wiring(given)
+    assert _core.wiring([])[:3] == (b"", b"", b"")
+
+
+def test_what_arrives_at_no_call_is_refused():
+    with pytest.raises(TypeError, match="expected a call"):
+        _core.arrive(us.tensor(1.0), (), {}, set(), {}, set(), ())
+    with pytest.raises(TypeError, match="7 arguments"):
+        _core.arrive()

@@ -44,6 +44,7 @@ FOLDS_BY_LIVENESS = "bits depend on what is held and read; goes with the redesig
 DIFFERENT = {
     "branches": (HELD, UNREAD),
     "early_break": (UNREAD,),
+    "gauss_seidel": (HELD,),
     "history": (HELD, READ, UNREAD),
     "kalman": (HELD, READ, UNREAD),
     "nested": (UNREAD,),

@@ -225,7 +225,7 @@ become_output(NodeObject *node, CallObject *call, PyObject *index)
 
 PyDoc_STRVAR(fold_doc,
 "fold(plan, inputs, origins, id, depth, residuals, indices, tensors, /)\n--\n\n"
-"Make a call with a given id of which tensors are outputs; what they were made from is let go.\n\n"
+"Make a call with a given id of which tensors are outputs; what they were made from is released.\n\n"
 "None if the same call is alive: it was recorded and evaluated before, and its outputs have tensors that stand for them.");
 
 static PyObject *

@@ -68,6 +68,13 @@ extern PyTypeObject NodeType, BundleType, TensorType;
 NodeObject *make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
                       PyObject *dtype, PyObject *key, PyObject *code, int lasti, PyObject *id);
 PyObject *next_id(PyObject *module, PyObject *unused);
+
+static inline long long
+number_of(const NodeObject *node)
+{
+    return PyLong_AsLongLong(node->id);
+}
+
 void hide(NodeObject *node);
 int node_traverse(NodeObject *self, visitproc visit, void *arg);
 int node_clear(NodeObject *self);
@@ -140,6 +147,8 @@ PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, Py
 #define MOST_ELEMENTS (1LL << 31)
 
 int same_numbers(PyObject *left, PyObject *right);
+int is_seed(NodeObject *node);
+int may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
 
 /* --- constants (constants.c) --- */
@@ -206,6 +215,19 @@ extern PyTypeObject PieceType, StepType, PendingType;
 
 extern PyTypeObject MatcherType;
 
+Py_ssize_t *read_slots(PyObject *tuple, Py_ssize_t least, Py_ssize_t end, Py_ssize_t *count);
+
+/* Whether two objects are the same or equal; -1 is an error. */
+static inline int
+agree(PyObject *one, PyObject *other)
+{
+    return one == other ? 1 : PyObject_RichCompareBool(one, other, Py_EQ);
+}
+
+/* --- derivatives that are recorded again (sweeps.c) --- */
+
+extern PyTypeObject SweepType;
+
 /* --- the functions of each file --- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -213,6 +235,6 @@ extern PyTypeObject MatcherType;
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
-    layout_methods[], matching_methods[];
+    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[];
 
 #endif

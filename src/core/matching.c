@@ -35,8 +35,9 @@ typedef struct {
 
 /* --- tables --- */
 
-static Py_ssize_t *
-read_slots(PyObject *tuple, Py_ssize_t slots, Py_ssize_t *count)
+/* Read a tuple of numbers from `least` on, below `end`. The caller frees it. */
+Py_ssize_t *
+read_slots(PyObject *tuple, Py_ssize_t least, Py_ssize_t end, Py_ssize_t *count)
 {
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "slots come in tuples");
@@ -46,7 +47,7 @@ read_slots(PyObject *tuple, Py_ssize_t slots, Py_ssize_t *count)
     Py_ssize_t *found = PyMem_Calloc(*count + 1, sizeof(Py_ssize_t));
     for (Py_ssize_t i = 0; found != NULL && i < *count; i++) {
         found[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, i));
-        if (found[i] < -slots || found[i] >= slots || PyErr_Occurred()) {
+        if (found[i] < least || found[i] >= end || PyErr_Occurred()) {
             PyMem_Free(found);
             found = NULL;
             PyErr_SetString(PyExc_ValueError, "there is no such slot");
@@ -68,7 +69,7 @@ read_step(MatchStep *step, PyObject *entry, Py_ssize_t slots)
         PyErr_SetString(PyExc_ValueError, "there is no such slot");
         return -1;
     }
-    step->source = read_slots(sources, slots, &step->count);
+    step->source = read_slots(sources, -slots, slots, &step->count);
     if (step->source == NULL) {
         return -1;
     }
@@ -96,13 +97,6 @@ read_input(MatchInput *input, PyObject *entry, Py_ssize_t slots)
 }
 
 /* --- matching --- */
-
-/* Whether two objects are the same or equal; -1 is an error. */
-static inline int
-agree(PyObject *one, PyObject *other)
-{
-    return one == other ? 1 : PyObject_RichCompareBool(one, other, Py_EQ);
-}
 
 /* Compare a node with its step and find what it reads; -1 is an error. */
 static int
@@ -328,8 +322,8 @@ matcher(PyObject *module, PyObject *args)
     self->slots = slots;
     self->find_part = Py_NewRef(find_part);
     self->leaves = Py_NewRef(leaves);
-    self->target = read_slots(targets, slots, &self->targets);
-    self->output = self->target == NULL ? NULL : read_slots(outputs, slots, &self->outputs);
+    self->target = read_slots(targets, -slots, slots, &self->targets);
+    self->output = self->target == NULL ? NULL : read_slots(outputs, -slots, slots, &self->outputs);
     self->step = PyMem_Calloc(PyList_GET_SIZE(steps) + 1, sizeof(MatchStep));
     self->input = PyMem_Calloc(PyList_GET_SIZE(inputs) + 1, sizeof(MatchInput));
     int is_read = self->output != NULL && self->step != NULL && self->input != NULL;

@@ -70,7 +70,7 @@ PyDoc_STRVAR(piece_doc,
 "The record of a piece that was evaluated: its site, the nodes at its inputs, and its outputs, held weakly.\n\n"
 "Attributes\n----------\n"
 "residuals : tuple of arrays\n"
-"    What it keeps for derivatives; None for what was let go. Empty if it keeps nothing.\n"
+"    What it keeps for derivatives; None for what was evicted. Empty if it keeps nothing.\n"
 "newest : int\n"
 "    The id of the youngest input that is not a leaf.\n"
 "depth : int\n"

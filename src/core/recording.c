@@ -2,7 +2,7 @@
 
 #include "core.h"
 
-static int
+int
 is_seed(NodeObject *node)
 {
     return node->op == constant_op && PyTuple_Check(node->key) && PyTuple_GET_SIZE(node->key) == 3 &&
@@ -10,7 +10,7 @@ is_seed(NodeObject *node)
 }
 
 /* Whether the inputs of an op are such that it may have a canonical form, beside what follows from shapes and parameters. */
-static int
+int
 may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count)
 {
     int found = op->canonical_for == FOR_ANY;

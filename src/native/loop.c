@@ -2,11 +2,11 @@
 
 #include "native.h"
 
-#include <time.h>
-
-/* How long a run goes on before it looks whether somebody wants to end it, and how often it looks at the clock. */
+/* How long a run goes on before it looks whether somebody wants to end it, and how many steps it makes at most, if they
+   take little time, before it looks at the clock. */
 #define NANOSECONDS (20 * 1000000LL)
-enum { STEPS_A_LOOK = 64 };
+#define SOON (100 * 1000LL)
+enum { MOST_STEPS_A_LOOK = 64 };
 
 typedef struct {
     char *base;
@@ -21,6 +21,7 @@ typedef struct {
     void *data;
     npy_intp count, size;
     int slot;
+    int is_double;        /* what is added without a call of NumPy's loops */
 } Sum;
 
 typedef struct {
@@ -40,6 +41,7 @@ typedef struct {
     int watched;          /* the slot of the condition, or -1 */
     npy_intp after;       /* the row of a history that a step fills is as much later as this */
     int is_stopped;
+    volatile npy_int64 *counter; /* where to count the steps for whoever looks on from another thread, or NULL */
 } Run;
 
 /* --- what a loop is given --- */
@@ -126,6 +128,7 @@ accept_sums(Run *run, PyObject *sums, PyObject *adders, const int *slots)
         sum->size = PyDataType_ELSIZE(slot->descr);
         sum->count = sum->size ? slot->nbytes / sum->size : 0;
         sum->slot = slots[i];
+        sum->is_double = slot->descr->type_num == NPY_DOUBLE;
     }
     return DONE;
 }
@@ -137,7 +140,7 @@ keep_rows(const Run *run, const Rows *rows, Py_ssize_t count, npy_intp k)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
         const Slot *slot = &run->program->slot[rows[i].slot];
-        memcpy(rows[i].base + k * rows[i].stride, run->frame.pointer[rows[i].slot], slot->nbytes);
+        copy_bytes(rows[i].base + k * rows[i].stride, run->frame.pointer[rows[i].slot], slot->nbytes);
     }
 }
 
@@ -189,6 +192,10 @@ make_step(Run *run, npy_intp k)
     for (Py_ssize_t i = 0; i < run->sums; i++) {
         Sum *sum = &run->sum[i];
         char *total = PyArray_DATA(sum->array);
+        if (sum->is_double) {
+            add_doubles((double *)total, (const double *)pointer[sum->slot], sum->count);
+            continue;
+        }
         char *arguments[3] = {total, pointer[sum->slot], total};
         npy_intp steps[3] = {sum->size, sum->size, sum->size};
         sum->add(arguments, &sum->count, steps, sum->data);
@@ -212,14 +219,6 @@ save_before(Run *run)
     return DONE;
 }
 
-static long long
-now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000LL + time.tv_nsec;
-}
-
 /* Make steps from k on, without the interpreter's lock if the program does not call back. Stops before the last one's
    assignments, which `drive_steps` makes, and now and then to look for signals. */
 static int
@@ -227,7 +226,8 @@ make_steps(Run *run, npy_intp *k, npy_intp step, npy_intp *left)
 {
     int done = DONE;
     PyThreadState *state = run->program->calls_back ? NULL : PyEval_SaveThread();
-    long long started = now();
+    long long started = nanoseconds(), looked = started;
+    npy_intp look = 1, steps = 1;
     for (npy_intp made = 1;; made++) {
         done = make_step(run, *k);
         if (done != DONE || run->is_stopped || *left == 1) {
@@ -236,9 +236,18 @@ make_steps(Run *run, npy_intp *k, npy_intp step, npy_intp *left)
         assign_registers(run);
         *k += step;
         --*left;
-        if (made % STEPS_A_LOOK == 0 && now() - started > NANOSECONDS) {
-            done = NOT_NOW; /* not at the end */
-            break;
+        if (run->counter != NULL) {
+            ++*run->counter;
+        }
+        if (made == look) {
+            long long time = nanoseconds();
+            if (time - started > NANOSECONDS) {
+                done = NOT_NOW; /* not at the end */
+                break;
+            }
+            steps = time - looked > SOON ? 1 : steps < MOST_STEPS_A_LOOK ? 2 * steps : steps;
+            look += steps;
+            looked = time;
         }
     }
     if (state != NULL) {
@@ -271,6 +280,22 @@ drive_steps(Run *run, npy_intp *k, npy_intp step, npy_intp left)
 }
 
 /* --- all of it --- */
+
+/* Take an array of one integer to count steps in; None for nobody who looks. */
+static int
+accept_counter(Run *run, PyObject *counter)
+{
+    if (counter == Py_None) {
+        return DONE;
+    }
+    if (!PyArray_CheckExact(counter) || PyArray_TYPE((PyArrayObject *)counter) != NPY_INT64 ||
+        PyArray_SIZE((PyArrayObject *)counter) != 1 || !PyArray_ISCARRAY((PyArrayObject *)counter)) {
+        PyErr_SetString(PyExc_TypeError, "a counter is an array of one integer");
+        return FAILED;
+    }
+    run->counter = PyArray_DATA((PyArrayObject *)counter);
+    return DONE;
+}
 
 static Py_ssize_t
 rounded(npy_intp bytes)
@@ -423,14 +448,16 @@ static int
 drive(Run *run, PyObject *args, npy_intp *k)
 {
     PyObject *targets, *histories, *written, *sums, *adders;
-    PyObject *constants, *carry, *rows, *history, *write, *totals;
+    PyObject *constants, *carry, *rows, *history, *write, *totals, *counter;
     Py_ssize_t first, step, count;
     int is_watched, is_reverse, slots[256];
     Program *program = run->program;
-    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!pp)nnnO!O!O!O!O!O!", &PyTuple_Type, &targets, &PyTuple_Type, &histories,
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!pp)nnnO!O!O!O!O!O!O", &PyTuple_Type, &targets, &PyTuple_Type, &histories,
                           &PyTuple_Type, &written, &PyTuple_Type, &sums, &PyTuple_Type, &adders, &is_watched,
                           &is_reverse, &first, &step, &count, &PyList_Type, &constants, &PyList_Type, &carry,
-                          &PyList_Type, &rows, &PyList_Type, &history, &PyList_Type, &write, &PyList_Type, &totals)) {
+                          &PyList_Type, &rows, &PyList_Type, &history, &PyList_Type, &write, &PyList_Type, &totals,
+                          &counter) ||
+        accept_counter(run, counter) != DONE) {
         return FAILED;
     }
     run->constants = PyList_GET_SIZE(constants), run->carries = PyList_GET_SIZE(carry);
@@ -480,7 +507,15 @@ drive(Run *run, PyObject *args, npy_intp *k)
     done = done == DONE ? describe_assignments(run, targets) : done;
     done = done == DONE ? place_slots(run, constants, carry) : done;
     *k = first;
-    return done == DONE ? drive_steps(run, k, step, count) : done;
+    if (done == DONE && profile_session && profile_enter(program) < 0) {
+        return FAILED;
+    }
+    long long begin = profile_session ? nanoseconds() : 0;
+    done = done == DONE ? drive_steps(run, k, step, count) : done;
+    if (profile_session && begin && done == DONE) {
+        profile_leave(program, begin, (*k - first) / step + 1);
+    }
+    return done;
 }
 
 PyObject *

@@ -3,11 +3,21 @@
 #define UNSPOOL_NATIVE_MODULE
 #include "native.h"
 
+static PyMethodDef functions[] = {
+    {"start_profile", profile_start, METH_NOARGS, "start_profile()\n--\n\nMeasure every instruction from now on."},
+    {"stop_profile", profile_stop, METH_NOARGS, "stop_profile()\n--\n\nReturn what was measured."},
+    {"counted", profile_counted, METH_NOARGS, "counted()\n--\n\nReturn the nanoseconds measured so far."},
+    {"look", profile_look, METH_NOARGS, "look()\n--\n\nReturn the nanoseconds of a look at the clock."},
+    {"count", profile_count, METH_O, "count(nanoseconds)\n--\n\nCount what was measured elsewhere."},
+    {NULL},
+};
+
 static PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "unspool._native",
     .m_doc = "Plans as tables of instructions over NumPy's inner loops.",
     .m_size = -1,
+    .m_methods = functions,
 };
 
 PyMODINIT_FUNC

@@ -5,7 +5,7 @@
    ufunc, which NumPy would call with the same arguments, so the bits are NumPy's. What has no such function is a
    call-back into Python.
 
-   Nothing in a program changes when it runs. Pointers and temporaries are in a frame, and frames are on a stack that
+   Nothing in a program changes when it runs, but for its timers. Pointers and temporaries are in a frame, and frames are on a stack that
    each thread has, so programs may run in several threads and inside of each other. */
 
 #ifndef UNSPOOL_NATIVE_H
@@ -24,14 +24,14 @@
 #include <numpy/arrayobject.h>
 #include <numpy/ufuncobject.h>
 
-enum { MOST_OPERANDS = 6, MOST_AXES = 32, ALIGNMENT = 64 };
+enum { MOST_OPERANDS = 6, MOST_ARGUMENTS = 14, MOST_READ = 64, MOST_AXES = 32, ALIGNMENT = 64 };
 
 /* What an instruction does; the numbers are those of `unspool._engine.native_program`. */
 enum {
     OP_LOOP,     /* an inner loop of a ufunc, element by element */
-    OP_ARITHMETIC, /* +, -, * or / on a few doubles */
+    OP_FEW,      /* arithmetic on doubles */
     OP_REDUCE,   /* an inner loop of a ufunc that adds to its first operand */
-    OP_MATMUL,   /* an inner loop of `matmul` */
+    OP_GUFUNC,   /* an inner loop of a generalised ufunc */
     OP_DOT,      /* the product of two vectors */
     OP_COPY,     /* elements of one slot into another */
     OP_CAST,     /* the same, converted */
@@ -41,9 +41,15 @@ enum {
     OP_VIEW,     /* a pointer into another slot */
     OP_PICK,     /* the same, at positions that other slots hold */
     OP_CALL,     /* a Python function */
-    OP_IF_ZERO,  /* skip instructions unless a number is zero */
-    OP_IF_OUTSIDE, /* skip instructions unless a number is outside of a range, or not a number */
+    OP_IF_ZERO,  /* skip instructions if a number is zero */
+    OP_IF_OUTSIDE, /* skip instructions if a number is outside of a range, or not a number */
     OP_SKIP,     /* skip instructions */
+    OP_FORTRAN,  /* a routine of BLAS or LAPACK; skip instructions if it fails */
+    OP_CHECK,    /* skip instructions unless numbers are as they most often are */
+    OP_TRIANGLE, /* zeros in one half of a matrix */
+    OP_SHIFT,    /* add a number to small integers */
+    OP_PARITY,   /* the sign of the row exchanges of a factorisation */
+    OP_FUSE,     /* run some of the instructions after it block by block of rows */
 };
 
 /* Converts elements: how many, from where, with which stride, to where. */
@@ -64,7 +70,10 @@ typedef struct {
     int order;           /* of the axes in memory: 'C', 'F', or 0 for neither */
 } Slot;
 
-typedef struct {
+typedef struct Instruction Instruction;
+typedef void FewFunc(const Instruction *it, char **at);
+
+struct Instruction {
     int opcode;
     int operands;             /* slots it reads and then the one it fills */
     int slots[MOST_OPERANDS];
@@ -76,12 +85,20 @@ typedef struct {
     PyUFuncGenericFunction loop;
     PyArray_DotFunc *dot;
     CastFunc *cast;
+    FewFunc *few;
+    int is_sum;               /* rows of doubles that are added to one */
     void *data;
     npy_intp *numbers;        /* what else there is to know */
     Py_ssize_t given;
     double low, high;
+    char *constants;          /* of a routine */
     PyObject *object;
-} Instruction;
+};
+
+/* How often an instruction ran, and how long that took. */
+typedef struct {
+    long long calls, nanoseconds;
+} Timer;
 
 typedef struct {
     PyObject_HEAD
@@ -91,9 +108,12 @@ typedef struct {
     Instruction *instruction;
     int *input, *output;      /* the slots of inputs and outputs */
     Py_ssize_t frame;         /* bytes of temporaries */
-    int calls_back;
+    int calls_back;           /* always; not only if something is rare */
     int is_given_up;          /* a call-back gave what the program was not made for */
     PyObject *fallback;       /* does the same in Python */
+    PyObject *about;          /* what it was made from, for reports */
+    Timer *timer;             /* of each instruction, if it ran while a profile was taken */
+    int session;              /* of which profile */
 } Program;
 
 extern PyTypeObject ProgramType;
@@ -114,12 +134,56 @@ void frame_leave(Frame *frame);
 
 CastFunc *find_cast(int from, int to);
 
+/* --- arithmetic on doubles (few.c) --- */
+
+FewFunc *find_few(const Instruction *it, int symbol);
+void add_doubles(double *total, const double *term, npy_intp count);
+
+/* --- linear algebra (lapack.c) --- */
+
+int find_routine(Instruction *it, PyObject *object, Py_ssize_t slots);
+int run_fortran(const Instruction *it, char **pointer);
+int run_check(const Instruction *it, char **at);
+void run_triangle(const Instruction *it, char *at);
+void run_shift(const Instruction *it, char **at);
+void run_parity(const Instruction *it, char **at);
+
 /* --- running (run.c) --- */
 
 /* Without success: an error is set; the program is not made for what it met, this time or ever. */
 enum { DONE = 0, FAILED = -1, NOT_NOW = 1, GIVEN_UP = 2 };
 
 int run_program(Program *program, char **pointer);
+
+/* Copy bytes; most often there are a few, and then a call costs more than the copy. */
+static inline void
+copy_bytes(char *to, const char *from, npy_intp count)
+{
+    if (count == 8) {
+        memcpy(to, from, 8);
+    }
+    else if (count == 64) {
+        memcpy(to, from, 64);
+    }
+    else {
+        memcpy(to, from, count);
+    }
+}
+
+
+/* --- profiles (profile.c) --- */
+
+extern int profile_session;
+extern long long profile_total;
+
+long long nanoseconds(void);
+int profile_enter(Program *program);
+void profile_leave(Program *program, long long begin, long long steps);
+PyObject *profile_start(PyObject *module, PyObject *nothing);
+PyObject *profile_stop(PyObject *module, PyObject *nothing);
+PyObject *profile_counted(PyObject *module, PyObject *nothing);
+PyObject *profile_count(PyObject *module, PyObject *amount);
+PyObject *profile_look(PyObject *module, PyObject *nothing);
 
 /* --- programs (program.c) --- */
 

@@ -79,6 +79,8 @@ find_loop(Instruction *it, PyObject *object)
         PyErr_SetString(PyExc_ValueError, "there is no such loop");
         return -1;
     }
+    it->is_sum = it->opcode == OP_REDUCE && strcmp(found->name, "add") == 0 && found->types[3 * index] == NPY_DOUBLE &&
+                 it->inner[0] == 8 && it->inner[1] == 8;
     it->loop = found->functions[index];
     it->data = found->data == NULL ? NULL : found->data[index];
     return 0;
@@ -149,12 +151,35 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
     }
     it->ndim = (int)axes;
     it->object = Py_NewRef(object);
-    program->calls_back |= it->opcode == OP_CALL;
+    if (it->opcode == OP_CALL) {
+        if (it->given < 2 || it->numbers[0] > MOST_READ || it->numbers[0] < 0 || it->given - 2 < it->numbers[0]) {
+            PyErr_SetString(PyExc_ValueError, "a call-back reads some slots");
+            return -1;
+        }
+        for (Py_ssize_t i = 2; i < it->given; i++) {
+            if (it->numbers[i] < 0 || it->numbers[i] >= program->slots) {
+                PyErr_SetString(PyExc_ValueError, "a call-back reads and fills some of the slots");
+                return -1;
+            }
+        }
+        program->calls_back |= !it->numbers[1];
+    }
     if (PyTuple_GET_SIZE(inner) && read_strides(it, outer, inner) < 0) {
         return -1;
     }
     if (it->opcode == OP_IF_OUTSIDE) {
         return PyArg_ParseTuple(object, "dd", &it->low, &it->high) ? 0 : -1;
+    }
+    if (it->opcode == OP_FEW) {
+        it->few = it->given == 1 ? find_few(it, (int)it->numbers[0]) : NULL;
+        return it->few == NULL ? (PyErr_SetString(PyExc_ValueError, "there is no such arithmetic"), -1) : 0;
+    }
+    if (it->opcode == OP_FORTRAN) {
+        return find_routine(it, object, program->slots);
+    }
+    if (it->opcode == OP_CHECK) {
+        it->low = PyFloat_AsDouble(object);
+        return it->low == -1 && PyErr_Occurred() ? -1 : 0;
     }
     if (it->opcode == OP_CAST) {
         it->cast = it->given == 2 ? find_cast((int)it->numbers[0], (int)it->numbers[1]) : NULL;
@@ -168,7 +193,7 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
         it->dot = PyDataType_GetArrFuncs((PyArray_Descr *)object)->dotfunc;
         return it->dot == NULL ? (PyErr_SetString(PyExc_ValueError, "there is no product of this dtype"), -1) : 0;
     }
-    if (it->opcode == OP_LOOP || it->opcode == OP_REDUCE || it->opcode == OP_MATMUL) {
+    if (it->opcode == OP_LOOP || it->opcode == OP_REDUCE || it->opcode == OP_GUFUNC) {
         return find_loop(it, object);
     }
     return 0;
@@ -269,8 +294,15 @@ call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *name
             pointer[i] = PyArray_DATA((PyArrayObject *)array);
         }
     }
+    if (done == DONE && profile_session && profile_enter(program) < 0) {
+        done = FAILED;
+    }
     if (done == DONE) {
+        long long begin = profile_session ? nanoseconds() : 0;
         done = run_program(program, pointer);
+        if (profile_session && begin) {
+            profile_leave(program, begin, 1);
+        }
     }
     for (Py_ssize_t i = 0; i < program->outputs && done == DONE; i++) {
         const Slot *slot = &program->slot[program->output[i]];
@@ -316,6 +348,8 @@ program_dealloc(Program *self)
     PyMem_Free(self->instruction);
     PyMem_Free(self->input);
     PyMem_Free(self->output);
+    PyMem_Free(self->timer);
+    Py_XDECREF(self->about);
     Py_XDECREF(self->fallback);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
@@ -326,6 +360,7 @@ program_traverse(Program *self, visitproc visit, void *arg)
     for (Py_ssize_t i = 0; self->instruction != NULL && i < self->instructions; i++) {
         Py_VISIT(self->instruction[i].object);
     }
+    Py_VISIT(self->about);
     Py_VISIT(self->fallback);
     return 0;
 }
@@ -333,6 +368,7 @@ program_traverse(Program *self, visitproc visit, void *arg)
 static int
 program_clear(Program *self)
 {
+    Py_CLEAR(self->about);
     Py_CLEAR(self->fallback);
     return 0;
 }
@@ -402,6 +438,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static PyMemberDef program_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Program, call), READONLY, NULL},
+    {"about", T_OBJECT, offsetof(Program, about), 0, "What it was made from, for reports."},
     {"fallback", T_OBJECT, offsetof(Program, fallback), READONLY, "Does the same in Python."},
     {"calls_back", T_INT, offsetof(Program, calls_back), READONLY, "Whether an instruction calls Python."},
     {"is_given_up", T_INT, offsetof(Program, is_given_up), READONLY, "Whether it always runs in Python."},

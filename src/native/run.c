@@ -23,31 +23,6 @@ move_on(const Instruction *it, npy_intp *index, char **at)
     return 0;
 }
 
-/* Arithmetic on a few doubles, without the cost of a call; elements are rounded one by one, so the bits are the same. */
-#define ON_DOUBLES(EXPRESSION)                                                                                         \
-    for (npy_intp i = 0; i < it->count; i++) {                                                                         \
-        double x = *(double *)(at[0] + i * it->inner[0]), y = *(double *)(at[1] + i * it->inner[1]);                    \
-        *(double *)(at[2] + i * it->inner[2]) = EXPRESSION;                                                            \
-    }
-
-static inline void
-run_arithmetic(const Instruction *it, char **at)
-{
-    switch (it->numbers[0]) {
-    case '+':
-        ON_DOUBLES(x + y)
-        break;
-    case '-':
-        ON_DOUBLES(x - y)
-        break;
-    case '*':
-        ON_DOUBLES(x * y)
-        break;
-    default:
-        ON_DOUBLES(x / y)
-    }
-}
-
 static void
 run_loop(const Instruction *it, char **at)
 {
@@ -59,24 +34,40 @@ run_loop(const Instruction *it, char **at)
     } while (move_on(it, index, at));
 }
 
+static void
+run_few(const Instruction *it, char **at)
+{
+    npy_intp index[MOST_AXES] = {0};
+    do {
+        it->few(it, at);
+    } while (move_on(it, index, at));
+}
+
 /* The operands are what is reduced and the result, which the loop takes as its first operand too. */
 static void
 run_reduce(const Instruction *it, char **at)
 {
     npy_intp steps[3] = {it->inner[1], it->inner[0], it->inner[1]};
     npy_intp index[MOST_AXES] = {0};
+    if (it->is_sum) {
+        do {
+            add_doubles((double *)at[1], (const double *)at[0], it->count);
+        } while (move_on(it, index, at));
+        return;
+    }
     do {
         char *arguments[3] = {at[1], at[0], at[1]};
         it->loop(arguments, &it->count, steps, it->data);
     } while (move_on(it, index, at));
 }
 
-/* The numbers are the dimensions and the strides as an inner loop of `matmul` takes them. */
+/* The numbers are the dimensions, of which there are `count`, and the strides, as an inner loop takes them. */
 static void
-run_matmul(const Instruction *it, char **at)
+run_gufunc(const Instruction *it, char **at)
 {
-    char *arguments[3] = {at[0], at[1], at[2]};
-    it->loop(arguments, it->numbers, it->numbers + 4, it->data);
+    char *arguments[MOST_OPERANDS];
+    memcpy(arguments, at, sizeof arguments);
+    it->loop(arguments, it->numbers, it->numbers + it->count, it->data);
 }
 
 static inline void
@@ -206,6 +197,72 @@ is_zero(const char *number, int type)
     }
 }
 
+/* --- blocks --- */
+
+/* Run one of the instructions that go through elements. */
+static inline void
+run_elements(const Instruction *it, char **at)
+{
+    switch (it->opcode) {
+    case OP_FEW:
+        if (it->ndim == 0) {
+            it->few(it, at);
+        }
+        else {
+            run_few(it, at);
+        }
+        break;
+    case OP_LOOP:
+        if (it->ndim == 0) {
+            it->loop(at, &it->count, it->inner, it->data);
+        }
+        else {
+            run_loop(it, at);
+        }
+        break;
+    case OP_REDUCE:
+        run_reduce(it, at);
+        break;
+    case OP_COPY:
+        run_copy(it, at);
+        break;
+    case OP_CAST:
+        run_cast(it, at);
+        break;
+    default:
+        run_select(it, at);
+    }
+}
+
+/* Numbers: how many instructions, how many rows, how many in a block; then for each instruction whether rows are its
+   first axis, how many elements a row has if not, and for each operand the bytes from row to row. */
+static void
+run_fused(const Instruction *first, char **pointer)
+{
+    npy_intp members = first->numbers[0], rows = first->numbers[1], block = first->numbers[2];
+    for (npy_intp row = 0; row < rows; row += block) {
+        npy_intp count = rows - row < block ? rows - row : block;
+        const npy_intp *how = first->numbers + 3;
+        for (npy_intp i = 0; i < members; i++, how += 2 + MOST_OPERANDS) {
+            Instruction it = first[1 + i];
+            npy_intp shape[MOST_AXES];
+            char *at[MOST_OPERANDS];
+            for (int j = 0; j < it.operands; j++) {
+                at[j] = pointer[it.slots[j]] + row * how[2 + j];
+            }
+            if (how[0]) {
+                memcpy(shape, it.shape, it.ndim * sizeof(npy_intp));
+                shape[0] = count;
+                it.shape = shape;
+            }
+            else {
+                it.count = count * how[1];
+            }
+            run_elements(&it, at);
+        }
+    }
+}
+
 /* --- call-backs --- */
 
 /* What is in a slot, as an array that cannot be written to. */
@@ -242,16 +299,19 @@ take_result(const Slot *slot, char *pointer, PyObject *value)
     return fits ? DONE : GIVEN_UP;
 }
 
-/* Numbers: how many of the slots are read; all others are filled. The object is a function of arrays. */
+/* Numbers: how many of the slots are read, whether it is called now and then, and the slots; those that are not read are
+   filled. The object is a function of arrays. It may run while others have the interpreter's lock. */
 static int
 run_call(const Program *program, const Instruction *it, char **pointer)
 {
-    PyObject *arguments[MOST_OPERANDS];
-    Py_ssize_t read = it->numbers[0], filled = it->operands - read;
+    PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *arguments[MOST_READ];
+    const npy_intp *slots = it->numbers + 2;
+    Py_ssize_t read = it->numbers[0], filled = it->given - 2 - read;
     int done = FAILED;
     PyObject *result = NULL;
     for (Py_ssize_t i = 0; i < read; i++) {
-        int slot = it->slots[i];
+        npy_intp slot = slots[i];
         arguments[i] = as_array(&program->slot[slot], pointer[slot]);
         if (arguments[i] == NULL) {
             read = i;
@@ -262,19 +322,22 @@ run_call(const Program *program, const Instruction *it, char **pointer)
     if (result == NULL) {
         goto end;
     }
-    if (filled == 1) {
-        int slot = it->slots[read];
+    if (filled == 0) {
+        done = DONE; /* it only looks */
+    }
+    else if (filled == 1) {
+        npy_intp slot = slots[read];
         done = take_result(&program->slot[slot], pointer[slot], result);
     }
-    else if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != filled) {
-        done = GIVEN_UP;
-    }
     else {
-        done = DONE;
+        /* A list or a tuple, also one with names. */
+        PyObject *all = PySequence_Fast(result, "an op with several results returns all of them");
+        done = all == NULL ? FAILED : PySequence_Fast_GET_SIZE(all) != filled ? GIVEN_UP : DONE;
         for (Py_ssize_t i = 0; i < filled && done == DONE; i++) {
-            int slot = it->slots[read + i];
-            done = take_result(&program->slot[slot], pointer[slot], PyTuple_GET_ITEM(result, i));
+            npy_intp slot = slots[read + i];
+            done = take_result(&program->slot[slot], pointer[slot], PySequence_Fast_GET_ITEM(all, i));
         }
+        Py_XDECREF(all);
     }
 end:
     Py_XDECREF(result);
@@ -284,52 +347,42 @@ end:
         }
         Py_DECREF(arguments[i]);
     }
+    PyGILState_Release(lock);
     return done;
 }
 
 /* --- all of it --- */
 
-int
-run_program(Program *program, char **pointer)
+/* Made twice, with timers and without, so that a run without pays nothing for them. */
+static inline __attribute__((always_inline)) int
+run_all(Program *program, char **pointer, Timer *timer)
 {
     const Instruction *it = program->instruction, *end = it + program->instructions;
+    long long before = timer == NULL ? 0 : nanoseconds();
     for (; it < end; it++) {
+        const Instruction *here = it;
+        long long inside = timer == NULL ? 0 : profile_total;
         char *at[MOST_OPERANDS];
         for (int i = 0; i < it->operands; i++) {
             at[i] = pointer[it->slots[i]];
         }
         switch (it->opcode) {
-        case OP_ARITHMETIC:
-            run_arithmetic(it, at);
-            break;
+        case OP_FEW:
         case OP_LOOP:
-            if (it->ndim == 0) {
-                it->loop(at, &it->count, it->inner, it->data);
-            }
-            else {
-                run_loop(it, at);
-            }
-            break;
         case OP_REDUCE:
-            run_reduce(it, at);
+        case OP_COPY:
+        case OP_CAST:
+        case OP_SELECT:
+            run_elements(it, at);
             break;
-        case OP_MATMUL:
-            run_matmul(it, at);
+        case OP_GUFUNC:
+            run_gufunc(it, at);
             break;
         case OP_DOT:
             it->dot(at[0], it->inner[0], at[1], it->inner[1], at[2], it->count, NULL);
             break;
-        case OP_COPY:
-            run_copy(it, at);
-            break;
-        case OP_CAST:
-            run_cast(it, at);
-            break;
         case OP_FILL:
             run_fill(it, at[0]);
-            break;
-        case OP_SELECT:
-            run_select(it, at);
             break;
         case OP_TAKE:
             if (!run_take(it, at)) {
@@ -352,20 +405,60 @@ run_program(Program *program, char **pointer)
             break;
         }
         case OP_IF_ZERO:
-            if (!is_zero(at[0], (int)it->numbers[1])) {
+            if (is_zero(at[0], (int)it->numbers[1])) {
                 it += it->numbers[0];
             }
             break;
         case OP_IF_OUTSIDE: {
             double number = *(double *)at[0];
-            if (it->low < number && number < it->high) {
+            if (!(it->low < number && number < it->high)) {
                 it += it->numbers[0];
             }
             break;
         }
+        case OP_FORTRAN:
+            if (!run_fortran(it, pointer)) {
+                it += it->numbers[0];
+            }
+            break;
+        case OP_CHECK:
+            if (!run_check(it, at)) {
+                it += it->numbers[0];
+            }
+            break;
+        case OP_FUSE:
+            run_fused(it, pointer);
+            it += it->numbers[0];
+            break;
+        case OP_TRIANGLE:
+            run_triangle(it, at[0]);
+            break;
+        case OP_SHIFT:
+            run_shift(it, at);
+            break;
+        case OP_PARITY:
+            run_parity(it, at);
+            break;
         default:
             it += it->numbers[0];
         }
+        if (timer != NULL) {
+            long long after = nanoseconds(), took = after - before - (profile_total - inside);
+            Timer *one = &timer[here - program->instruction];
+            one->calls++;
+            one->nanoseconds += took;
+            profile_total += took;
+            before = after;
+        }
     }
     return DONE;
+}
+
+int
+run_program(Program *program, char **pointer)
+{
+    if (profile_session && program->session == profile_session) {
+        return run_all(program, pointer, program->timer);
+    }
+    return run_all(program, pointer, NULL);
 }

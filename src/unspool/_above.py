@@ -37,16 +37,23 @@ class Above:
         ``gradient(loss, wrt, options, memory, checkpoint)``: the gradient of a scalar, lazily, or at once in a budget.
     call_ufunc, call_function : callable
         NumPy's functions on tensors: ``__array_ufunc__`` and ``__array_function__``.
+    report : callable
+        ``report(loss, path, **options)``: what happened inside of a run.
+    iterate_spooled : callable
+        ``iterate_spooled(traced, strategy, most, spool)``: an iteration that is written as it runs. Not tensors ask for
+        it but `unspool.iterate`, which stands below what writes runs.
     namespace : module
         The package users import.
     """
 
-    __slots__ = ("call_function", "call_ufunc", "engine", "gradient", "namespace")
+    __slots__ = ("call_function", "call_ufunc", "engine", "gradient", "iterate_spooled", "namespace", "report")
 
     engine: Callable[[], Engine]
     gradient: Callable[[Tensor, Any, Mapping[str, Any], Any, Any], Any]
     call_ufunc: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
     call_function: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    report: Callable[..., Any]
+    iterate_spooled: Callable[[Any, Any, int | None, Any], tuple[int, list[Tensor]]]
     namespace: ModuleType
 
 

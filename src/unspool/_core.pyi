@@ -216,6 +216,36 @@ def all_hold(
 ) -> bool: ...
 def count() -> int: ...
 def nodes() -> list[Node]: ...
+def arrive(
+    call: Call,
+    met: tuple[int, ...],
+    arrived: dict[int, Any],
+    wanted: set[int],
+    found: dict[int, Any],
+    active: set[int],
+    passing: tuple[int, ...],
+    /,
+) -> tuple[list[Any], tuple[bool, ...]] | tuple[()] | None: ...
+def wiring(order: list[Node], /) -> tuple[bytes, bytes, bytes, list[Node], list[tuple[Any, ...]]]: ...
+def pending_nodes(order: list[Node], uses: dict[int, int], /) -> bool: ...
+
+class SweepRecord:
+    def repeat(
+        self, nodes: tuple[Node, ...], most: int, newest: int, begin_level: Callable[[], None], /
+    ) -> list[Tensor | None] | None: ...
+
+def sweep_record(
+    slots: int,
+    outputs: tuple[int, ...],
+    variables: tuple[int, ...],
+    compared: list[tuple[Any, ...]],
+    boundary: list[tuple[Any, ...]],
+    constants: tuple[Node, ...],
+    recorded: list[tuple[Any, ...]],
+    results: tuple[int, ...],
+    alias: Op,
+    /,
+) -> SweepRecord: ...
 def matcher(
     slots: int,
     targets: tuple[int, ...],

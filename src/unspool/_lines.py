@@ -36,7 +36,8 @@ def asks_for_array(frame: FrameType, copy: bool | None) -> bool:
     callee = _value_of(doing.callee, frame)
     if callee is np.array:
         return copy is not None  # what is in a list is asked for without saying so
-    if any(callee is function for function in _AS_ARRAY):
+    is_type = isinstance(callee, type) and issubclass(callee, np.generic)  # np.int64(t) says what it wants
+    if is_type or any(callee is function for function in _AS_ARRAY):
         return not doing.makes_list and not isinstance(_value_of(doing.argument, frame), (list, tuple))
     # list(map(np.asarray, ts)): a built-in function makes no arrays by itself.
     return _is_builtin(callee)

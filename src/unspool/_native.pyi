@@ -6,6 +6,7 @@ from typing import Any
 class Program:
     """A plan as a table of instructions; called with arrays, it returns a tuple of arrays."""
 
+    about: Any
     fallback: Callable[..., Any]
     calls_back: int
     is_given_up: int
@@ -33,6 +34,26 @@ class Program:
         histories: list[Any],
         written: list[Any],
         sums: list[Any],
+        counter: Any,
         /,
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]] | None:
         """Make steps of a loop; ``None`` if the program was not made for what it is given."""
+
+def start_profile() -> None:
+    """Measure every instruction of every program from now on."""
+
+def stop_profile() -> tuple[list[tuple[Any, list[tuple[int, int]]]], list[tuple[Any, int, int, int, int]], int]:
+    """Return what was measured.
+
+    For each program that ran what it was made from, and how often and how long each instruction ran, in nanoseconds;
+    the runs of programs: what it was made from, beginning, end, steps and thread; and how many runs were not noted.
+    """
+
+def counted() -> int:
+    """Return the nanoseconds that have been measured so far, here and elsewhere."""
+
+def count(took: int, /) -> None:
+    """Count nanoseconds that were measured elsewhere."""
+
+def look() -> float:
+    """Return the nanoseconds that a look at the clock takes."""

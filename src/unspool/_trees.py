@@ -55,7 +55,7 @@ def flatten_like(structure: TreeDef, tree: Any, what: str) -> list[Any]:
 
 def names(structure: TreeDef, root: str) -> list[str]:
     """Return what to call each leaf in messages: ``root['a'][0]`` and so on."""
-    return [accessor.codify(root) for accessor in structure.accessors()]
+    return [root] if structure.is_leaf() else [accessor.codify(root) for accessor in structure.accessors()]
 
 
 def children(tree: Any) -> dict[Any, Any] | None:

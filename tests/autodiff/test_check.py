@@ -194,3 +194,8 @@ def test_differences_settle_to_the_derivative(f: Any, slope: Any, at: float) -> 
 def test_differences_that_do_not_settle_are_nan() -> None:
     found = derivative(lambda x: x * np.nan, np.ones(2), np.ones(2), step=2.0**-8, rtol=1e-8, atol=1e-10)
     assert np.isnan(found).all()
+
+
+def test_what_is_linear_piece_by_piece_has_a_second_derivative_that_is_zero_up_to_rounding() -> None:
+    x = np.array([[-0.23415337, -0.23413696, 1.57921282], [0.76743473, -0.46947439, 0.54256004]])
+    us.check_grad(lambda x: us.std(x, axis=0), x)

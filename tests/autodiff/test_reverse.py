@@ -1,4 +1,4 @@
-"""The reverse sweep: which nodes it visits, what it asks of rules, and how contributions add up."""
+"""The backward pass: which nodes it visits, what it asks of rules, and how contributions add up."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settle() -> None:
-    """Set the budget back, and let go of what a test that failed has left."""
+    """Set the budget back, and free what a test that failed has left."""
     set_back()
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         if hasattr(sys, name):

@@ -108,6 +108,39 @@ def rotate_arrays(x: Any, steps: int) -> Any:
     return x
 
 
+def power_iteration(steps: int, read: Callable[[int], bool]) -> tuple[us.Tensor, us.Tensor, list[us.Tensor]]:
+    """Return a matrix, the last vector and all tensors that were made on the way."""
+    a = us.tensor(np.eye(4) + 0.1 * np.cos(np.arange(16.0)).reshape(4, 4))
+    x, held = us.tensor(np.ones(4)), []
+    for k in range(steps):
+        y = a @ x
+        n = us.sqrt(us.sum(y * y))
+        x = y / n
+        held += [y, n, x]
+        if read(k):
+            float(n)
+    return a, x, held
+
+
+def test_a_loop_folds_whose_every_value_is_held() -> None:
+    a, x, held = power_iteration(100, lambda k: True)
+    loss = us.sum(x * np.arange(4.0))
+    slope = loss.grad(a)
+    assert all(map(is_folded, held[30:-30]))
+    close(slope.eval(), by_tape(loss, a))
+
+
+def test_a_loop_that_is_read_now_and_then_is_folded_before_it_is_differentiated() -> None:
+    with folding(64):
+        a, x, held = power_iteration(560, lambda k: k % 10 == 9)
+        last = [held[i] for i in range(29, len(held), 30)]
+        del held
+        loss = us.sum(x * np.arange(4.0))
+        slope = loss.grad(a)
+        assert all(map(is_folded, last[5:-5]))
+        close(slope.eval(), by_tape(loss, a))
+
+
 def test_a_folded_tensor_looks_as_it_did() -> None:
     def build(x: us.Tensor) -> tuple[Any, Any]:
         y = us.sin(x) * 0.5 + x

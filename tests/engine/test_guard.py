@@ -1,4 +1,4 @@
-"""What a budget lets go and gets back: digests find ops that do not repeat themselves, and a disk holds states.
+"""What a budget evicts and gets back: digests find ops that do not repeat themselves, and a disk holds states.
 
 A disk is a help, never a need: whatever happens to it, results are the same.
 """
@@ -104,7 +104,7 @@ def test_without_digests_nothing_is_compared() -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write every fourth state, however slow the disk is beside the steps of a test."""
-    monkeypatch.setattr("unspool._engine.guard.disk_period", lambda *_, **__: 4)
+    monkeypatch.setattr("unspool.checkpoint.planner.disk_period", lambda *_, **__: 4)
 
 
 @cases({}, slow=True)

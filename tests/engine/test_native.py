@@ -245,6 +245,25 @@ def test_products_have_the_bits_of_numpy(n: int, m: int, char: str) -> None:
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
+SPECIAL = (0.0, -0.0, 1.0, -1.5, 1e308, -1e308, 5e-324, 1e-200, np.inf, -np.inf, np.nan, 3.0)
+ARITHMETIC: tuple[Callable[[Any, Any], Any], ...] = (us.add, us.subtract, us.multiply, us.divide)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 100, 128, 129, 1000])
+def test_arithmetic_on_doubles_has_the_bits_of_numpy_for_all_special_values(n: int) -> None:
+    values = np.resize(np.array(SPECIAL), n)
+    others = np.resize(np.array((*SPECIAL[::-1], 2.5)), n)
+
+    def function(x: Any, y: Any, z: Any) -> list[Any]:
+        pairs = [f(a, b) for f in ARITHMETIC for a, b in ((x, y), (x, z), (z, y), (z, z))]
+        return [*pairs, -x, abs(x), us.square(x), us.sqrt(x), us.sum(x), us.sum(us.sqrt(abs(y) + 1e-3) * 1e-3)]
+
+    for scalar in SPECIAL:
+        fragment, given = fragment_of(function, [values, others, np.array(scalar)], adjoint=False)
+        for lay in (np.asarray, strided):
+            assert compare(fragment, [lay(a) if a.shape else a for a in given])
+
+
 def steps(a: Any, x: Any) -> dict[str, Callable[[Any], Any]]:
     """Return bodies of loops over a vector."""
     return {

@@ -58,11 +58,11 @@ def test_a_report_prints_as_a_table() -> None:
         "slots for states                 261",
         "steps in a block                  37",
         "steps between states on disk     400",
-        "states dropped                    12",
-        "residuals dropped              9,963",
+        "states evicted                    12",
+        "residuals evicted              9,963",
         "written to disk                    0 B",
         "read from disk                   999 B",
-        "rebuilding                     0.250 s",
+        "recomputing                    0.250 s",
         "metadata                        4.20 MB",
     ]
 

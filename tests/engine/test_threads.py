@@ -118,17 +118,19 @@ def test_threads_that_differentiate_one_loss_that_is_being_folded(count: int) ->
 
 @COUNTS
 def test_threads_that_evaluate_parts_of_one_graph(count: int) -> None:
-    a, x = us.tensor(A), us.tensor(X)
-    states, values = [x], [X]
-    for _ in range(40):
-        states.append(us.sin(a @ states[-1]) + 0.5 * states[-1])
-        values.append(np.sin(A @ values[-1]) + 0.5 * values[-1])
+    # Often: what one thread is about to compute another may finish in any instruction between.
+    for _ in range(20):
+        a, x = us.tensor(A), us.tensor(X)
+        states, values = [x], [X]
+        for _ in range(40):
+            states.append(us.sin(a @ states[-1]) + 0.5 * states[-1])
+            values.append(np.sin(A @ values[-1]) + 0.5 * values[-1])
 
-    def work(k: int) -> Any:
-        return [state.eval() for state in (states if k % 2 else states[::-1])]
+        def work(k: int, states: list[us.Tensor] = states) -> Any:
+            return [state.eval() for state in (states if k % 2 else states[::-1])]
 
-    for k, found in enumerate(in_threads(count, work)):
-        same(found, values if k % 2 else values[::-1])
+        for k, found in enumerate(in_threads(count, work)):
+            same(found, values if k % 2 else values[::-1])
 
 
 def test_an_error_in_one_thread_does_not_disturb_the_others() -> None:

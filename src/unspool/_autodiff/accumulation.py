@@ -1,9 +1,10 @@
 """Adding up the contributions to a cotangent.
 
-Most are added as they come. Outer products are not: a matrix that every step of a loop multiplies with a vector gets
-one outer product per step, each as large as the matrix. Their sum is one matrix product of the stacked vectors, so they
-are gathered and multiplied in blocks. The size of a block is a number, not a matter of memory: whatever budget a
-gradient is taken under, its bits are the same.
+Most are added as they come. Two kinds are not, since each term would be as large as the whole sum though little is in
+it. A matrix that every step of a loop multiplies with a vector gets one outer product per step; their sum is one matrix
+product of the stacked vectors. A table of which every step reads some rows gets these rows back; their sum is one
+scatter of the stacked rows. So such terms are kept as their *factors*, gathered, and written out in blocks. The size of
+a block is a number, not a matter of memory: whatever budget a gradient is taken under, its bits are the same.
 """
 
 from __future__ import annotations
@@ -14,22 +15,51 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from unspool._autodiff.chain import Pending, as_tensor, stack_of, stacked_tensors, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
-from unspool._ops.elementwise import add_cotangents
+from unspool._ops.elementwise import MASK, add_cotangents
+from unspool._ops.indexing import RowSum, selection_of
 
 if TYPE_CHECKING:
+    from unspool._ops.indexing import Selection
     from unspool._tensor import Tensor
 
-# Fewer outer products than this are added one by one; more are gathered into blocks of at most this many.
+# Fewer terms than this are added one by one; more are gathered into blocks of at most this many.
 FEWEST = 8
 BLOCK = 256
 
 
 class Outer(NamedTuple):
-    """An outer product that has not been written out."""
+    """Outer products of two factors; what is made of them is said by subscripts."""
 
     subscripts: str
-    left: Tensor | Pending
-    right: Tensor | Pending
+
+    def write(self, factors: Sequence[Tensor]) -> Tensor:
+        """Return one of them."""
+        return record(form_from(self.subscripts), *factors)
+
+    def gather(self, stacks: Sequence[Tensor]) -> Tensor:
+        """Return the sum over the first axis of stacked factors: a product of matrices."""
+        left, right, out = split_subscripts(self.subscripts)
+        return contract(stacks[0], ["step", *left], stacks[1], ["step", *right], list(out))
+
+
+class Rows(NamedTuple):
+    """Elements that were selected from a tensor, put back where they came from; all others are absent.
+
+    The factors are the elements, and the operands of the index.
+    """
+
+    selection: Selection
+
+    def write(self, factors: Sequence[Tensor]) -> Tensor:
+        """Return one tensor with the elements in their places."""
+        return self.selection.put_present(*factors)
+
+
+class Factored(NamedTuple):
+    """A contribution that has not been written out."""
+
+    form: Outer | Rows
+    factors: tuple[Tensor | Pending, ...]
 
 
 class Sum:
@@ -37,11 +67,11 @@ class Sum:
 
     __slots__ = ("terms",)
 
-    def __init__(self, *terms: Tensor | Outer) -> None:
-        self.terms: list[Tensor | Outer] = list(terms)
+    def __init__(self, *terms: Tensor | Factored) -> None:
+        self.terms: list[Tensor | Factored] = list(terms)
 
 
-Contribution: TypeAlias = "Tensor | Outer | Sum"
+Contribution: TypeAlias = "Tensor | Factored | Sum"
 
 
 def accumulate(before: Contribution, term: Contribution) -> Contribution:
@@ -49,7 +79,7 @@ def accumulate(before: Contribution, term: Contribution) -> Contribution:
     if type(before) is Sum:
         before.terms.append(term)  # type: ignore[arg-type]
         return before
-    if as_outer(before) is not None and as_outer(term) is not None:
+    if as_factored(before) is not None and as_factored(term) is not None:
         return Sum(before, term)  # type: ignore[arg-type]
     return add_cotangents(_written(before), _written(term))
 
@@ -65,19 +95,57 @@ def total(contribution: Any) -> Tensor:
         return _written(contribution)
     terms = contribution.terms
     # Contributions come in the order of steps. Placing the latest one first lets all before it form a chain.
-    latest = next((term for term in reversed(terms) if type(term) is Outer), None)
-    if latest is not None and youngest(latest[1:]) is not None:
-        as_tensor(youngest(latest[1:]))
-    loose: dict[Any, list[Outer]] = {}
+    latest = next((term for term in reversed(terms) if type(term) is Factored), None)
+    if latest is not None and youngest(latest.factors) is not None:
+        as_tensor(youngest(latest.factors))
+    rows = [term for term in map(as_factored, terms) if term is not None and type(term.form) is Rows]
+    if len(rows) < FEWEST:
+        return _total_of_products(terms)
+    others = [term for term in terms if (factored := as_factored(term)) is None or type(factored.form) is not Rows]
+    found = _total_of_rows(rows)
+    return add_cotangents(_total_of_products(others), found) if others else found
+
+
+def _total_of_rows(terms: list[Factored]) -> Tensor:
+    """Return the sum of parts of one tensor.
+
+    Those of one form are added one after the other, then the sums of all forms, in an order that does not depend on
+    which of them arrived first.
+    """
+    forms: dict[Any, list[Factored]] = {}
+    for term in terms:
+        forms.setdefault((term.form, *[factor.shape for factor in term.factors]), []).append(term)
+    return reduce(add_cotangents, [_total_of_form(key[0].selection, forms[key]) for key in sorted(forms, key=repr)])
+
+
+def _total_of_form(selection: Selection, terms: list[Factored]) -> Tensor:
+    summed = RowSum(selection.shape, as_tensor(terms[0].factors[0]).dtype)
+    singles: list[Factored] = []
+    for segment in [*_segments(terms), None]:
+        if segment is not None and len(segment) == 1:
+            singles += segment
+            continue
+        for i in range(0, len(singles), BLOCK):
+            summed.add(selection, *_stacks(singles[i : i + BLOCK], _stack_singly))
+        singles = []
+        if segment is not None:
+            summed.add(selection, *_stacks(segment, stack_of))
+    return summed.total()
+
+
+def _total_of_products(terms: list[Any]) -> Tensor:
+    """Return the sum of outer products and of terms that are written out."""
+    loose: dict[Any, list[Factored]] = {}
     others: list[Any] = []
     runs: list[list[Any]] = []
     for segment in _segments(terms):
-        if len(segment) > 1:
+        term = as_factored(segment[0])
+        if term is None or type(term.form) is Rows:
+            others += segment
+        elif len(segment) > 1:
             runs.append(segment)
-        elif (outer := as_outer(segment[0])) is None:
-            others.append(segment[0])
         else:
-            loose.setdefault((outer.subscripts, outer.left.shape, outer.right.shape), []).append(outer)
+            loose.setdefault((term.form, *[factor.shape for factor in term.factors]), []).append(term)
     if not runs and max(map(len, loose.values()), default=0) < FEWEST:
         return reduce(add_cotangents, map(_written, terms))
 
@@ -85,18 +153,18 @@ def total(contribution: Any) -> Tensor:
         # Each is recorded just before it is added, and so it is computed: two of them are there at a time, not all.
         yield from map(_written, others)
         for run in runs:
-            yield _gather(run, stack_of)
-        for outers in loose.values():
-            for i in range(0, len(outers), BLOCK):
-                yield _gather(outers[i : i + BLOCK], _stack_singly)
+            yield run[0].form.gather(_stacks(run, stack_of))
+        for alike in loose.values():
+            for i in range(0, len(alike), BLOCK):
+                yield _gather(alike[i : i + BLOCK])
 
     return reduce(add_cotangents, parts())
 
 
 def _segments(terms: list[Any]) -> list[list[Any]]:
-    """Split terms into runs of outer products whose factors stand one after the other in a chain, and single terms.
+    """Split terms into runs of those whose factors stand one after the other in a chain, and single terms.
 
-    A step may give several products; those of one kind are a run, whatever stands between them.
+    A step may give several terms; those of one kind are a run, whatever stands between them.
     """
     segments: list[list[Any]] = []
     latest: dict[Any, tuple[list[Any], int]] = {}  # of each kind the latest run, and the position where it ends
@@ -105,7 +173,7 @@ def _segments(terms: list[Any]) -> list[list[Any]]:
         if here is None:
             segments.append([term])
             continue
-        kind, position = here[:-1], here[-1]
+        kind, position = here
         run, end = latest.get(kind, ([], -1))
         if not run or position != end + 1:
             run = []
@@ -115,28 +183,36 @@ def _segments(terms: list[Any]) -> list[list[Any]]:
     return segments
 
 
-def _place(term: Any) -> tuple[Any, ...] | None:
-    """Return the chain, the outputs and the position of an outer product whose factors one step of a chain gave."""
-    if type(term) is not Outer:
+def _place(term: Any) -> tuple[tuple[Any, ...], int] | None:
+    """Return the chain and the outputs, and the position in it, of a term whose factors one step of a chain gave."""
+    if type(term) is not Factored:
         return None
-    subscripts, left, right = term
-    if type(left) is not Pending or type(right) is not Pending or left.step is not right.step:
+    form, factors = term
+    if any(type(factor) is not Pending for factor in factors):
         return None
-    step = left.step
+    step: Any = factors[0].step  # type: ignore[union-attr]
     placed = step.placed
-    if placed is None or not placed.length or left.index not in placed.stacks or right.index not in placed.stacks:
+    if placed is None or not placed.length:
         return None
-    return id(placed.source), subscripts, left.index, right.index, step.position
+    indices = tuple([factor.index for factor in factors if factor.step is step])  # type: ignore[union-attr]
+    if len(indices) < len(factors) or any(index not in placed.stacks for index in indices):
+        return None
+    return (id(placed.source), form, *indices), step.position
 
 
-def as_outer(term: Any) -> Outer | None:
-    """Return a contribution as an outer product of two tensors that both have axes, if it is one."""
-    if type(term) is Outer:
+def as_factored(term: Any) -> Factored | None:
+    """Return a contribution as its factors: an outer product of tensors that both have axes, or rows of a table."""
+    if type(term) is Factored:
         return term
-    if type(term) is Sum or type(term) is Pending or term.op is not CONTRACT:
+    if type(term) is Sum or type(term) is Pending:
         return None
-    subscripts = term.attributes["subscripts"]
-    return Outer(subscripts, *term.inputs) if is_outer(subscripts) else None
+    if term.op is CONTRACT:
+        subscripts = term.attributes["subscripts"]
+        return Factored(Outer(subscripts), term.inputs) if is_outer(subscripts) else None
+    if term.op is MASK:
+        found = selection_of(*term.inputs)
+        return None if found is None else Factored(Rows(found), term.inputs[0].inputs)
+    return None
 
 
 @lru_cache(maxsize=4096)
@@ -147,18 +223,19 @@ def is_outer(subscripts: str) -> bool:
 
 
 def _written(term: Any) -> Tensor:
-    if type(term) is not Outer:
+    if type(term) is not Factored:
         return as_tensor(term)
-    return record(form_from(term.subscripts), as_tensor(term.left), as_tensor(term.right))
+    return term.form.write([as_tensor(factor) for factor in term.factors])
 
 
-def _gather(outers: list[Outer], stack: Callable[[Any], Tensor]) -> Tensor:
-    """Return the sum of outer products of one form: a product of matrices whose common axis counts the terms."""
-    if len(outers) == 1:
-        return _written(outers[0])
-    left, right, out = split_subscripts(outers[0].subscripts)
-    lefts, rights = stack([outer.left for outer in outers]), stack([outer.right for outer in outers])
-    return contract(lefts, ["step", *left], rights, ["step", *right], list(out))
+def _gather(terms: list[Factored]) -> Tensor:
+    """Return the sum of outer products of one form."""
+    return _written(terms[0]) if len(terms) == 1 else terms[0].form.gather(_stacks(terms, _stack_singly))  # type: ignore[union-attr]
+
+
+def _stacks(terms: list[Factored], stack: Callable[[Any], Tensor]) -> list[Tensor]:
+    """Return each factor of terms of one form along a new first axis."""
+    return [stack([term.factors[i] for term in terms]) for i in range(len(terms[0].factors))]
 
 
 def _stack_singly(values: Sequence[Any]) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unspool._activity import ACTIVITY, SEARCH, Work
 from unspool._autodiff.packing import Packing
 from unspool.errors import ConvergenceError
 
@@ -37,24 +38,41 @@ class Found(NamedTuple):
     residual: float
 
 
-def search(function: Map, start: Sequence[Any], history: int, tol: float, max_steps: int) -> Found:
+class Tangent(NamedTuple):
+    """Which leaves of a state are tangents, those from a position on, and the residual that they have to reach."""
+
+    begin: int
+    tol: float
+
+
+def search(
+    function: Map, start: Sequence[Any], history: int, tol: float, max_steps: int, tangent: Tangent | None = None
+) -> Found:
     """Apply a map until the residual |f(x) - x| / (1 + |x|) is at most ``tol``, or what the precision allows.
 
-    With ``history`` 0 the next argument is the image; else it is extrapolated from that many earlier steps.
+    With ``history`` 0 the next argument is the image; else it is extrapolated from that many earlier steps. Leaves that
+    are a tangent have a tolerance of their own.
     """
-    going = Search(start, history, tol, max_steps)
-    while going.found is None:
-        going.take(list(function(going.argument)))
+    going = Search(start, history, tol, max_steps, tangent)
+    # Nobody knows how many steps it will take, only how many it may.
+    with ACTIVITY.doing(Work(SEARCH, None, lambda: going.steps)):
+        while going.found is None:
+            going.take(list(function(going.argument)))
     return going.found
 
 
 class Search:
     """A search, one application of the map at a time: `take` the image of the `argument` until it is `found`."""
 
-    def __init__(self, start: Sequence[Any], history: int, tol: float, max_steps: int) -> None:
-        self._iteration = Iteration(start, history)
-        self._tol, self._most = max(tol, 16.0 * self._iteration.packing.coarsest), max_steps
-        self._steps = 0
+    def __init__(
+        self, start: Sequence[Any], history: int, tol: float, max_steps: int, tangent: Tangent | None = None
+    ) -> None:
+        values = len(start) if tangent is None else tangent.begin
+        self._iteration = Iteration(start, history, values)
+        least = 16.0 * self._iteration.packing.coarsest
+        self._tol, self._most = max(tol, least), max_steps
+        self._slope_tol = np.inf if tangent is None else max(tangent.tol, least)
+        self.steps = 0
         self.found: Found | None = None
 
     @property
@@ -66,22 +84,26 @@ class Search:
         """Take the image of the argument; raise if there is no point in going on."""
         iteration, tol = self._iteration, self._tol
         iteration.take(image)
-        self._steps += 1
-        if iteration.residual <= tol:
-            self.found = Found(image, self._steps, iteration.residual)
+        self.steps += 1
+        if iteration.residual <= tol and iteration.slope_residual <= self._slope_tol:
+            self.found = Found(image, self.steps, iteration.residual)
             return
-        if not np.isfinite(iteration.residual) and not iteration.can_restart:
-            message = f"the iteration left the finite numbers at step {self._steps}"
-            raise not_fixed(message, iteration.residual, self._steps, tol)
-        if self._steps == self._most:
+        if not np.isfinite(iteration.residual + iteration.slope_residual) and not iteration.can_restart:
+            message = f"the iteration left the finite numbers at step {self.steps}"
+            raise not_fixed(message, iteration.residual, self.steps, tol)
+        if self.steps == self._most and iteration.residual <= tol:
+            message = f"the derivative still moves after {self._most} steps; raise max_steps, or derivative_tol"
+            raise not_fixed(message, iteration.slope_residual, self._most, self._slope_tol, "t")
+        if self.steps == self._most:
             message = f"no fixed point after {self._most} steps; raise max_steps, or tol"
             raise not_fixed(message, iteration.residual, self._most, tol)
         iteration.advance()
 
 
-def not_fixed(message: str, residual: float, steps: int, tol: float) -> ConvergenceError:
-    """Return the error for a state that should be fixed and is not."""
-    error = ConvergenceError(f"{message} (|f(x) - x| / (1 + |x|) is {residual:.3g}, and {tol:.3g} was asked for)")
+def not_fixed(message: str, residual: float, steps: int, tol: float, what: str = "x") -> ConvergenceError:
+    """Return the error for a state, or its tangent ``"t"``, that should be fixed and is not."""
+    distance = "|f(x) - x| / (1 + |x|)" if what == "x" else "the change of the tangent t in a step, over 1 + |t|,"
+    error = ConvergenceError(f"{message} ({distance} is {residual:.3g}, and {tol:.3g} was asked for)")
     error.residual, error.iterations, error.tolerance = residual, steps, tol
     return error
 
@@ -100,9 +122,11 @@ def repeat(function: Map, start: Sequence[Any], history: int, steps: int) -> lis
 class Iteration:
     """One search, step by step: `take` the image of the state, look at the residual, `advance` to the next state."""
 
-    def __init__(self, start: Sequence[Any], history: int) -> None:
+    def __init__(self, start: Sequence[Any], history: int, values: int | None = None) -> None:
         self.packing = Packing(start)
-        self.residual = self._distance = np.inf
+        # Where the tangents begin, if some of the leaves are tangents.
+        self._values = Packing(start[:values]).size
+        self.residual = self.slope_residual = self._distance = np.inf
         self.state = list(start)
         self._image = list(start)
         self._best: tuple[float, list[Any]] = (np.inf, [])
@@ -118,7 +142,12 @@ class Iteration:
         self._image = image
         pack = self.packing.pack
         self._x, self._g = pack(self.state), pack(image)
-        self._distance, self.residual = distances(self._x, self._g)
+        values = self._values
+        self._distance, self.residual = distances(self._x[:values], self._g[:values])
+        self.slope_residual = 0.0
+        if values < self.packing.size:
+            distance, self.slope_residual = distances(self._x[values:], self._g[values:])
+            self._distance = float(np.hypot(self._distance, distance))
 
     def advance(self) -> None:
         """Choose the next argument."""
@@ -143,25 +172,25 @@ class Mixing:
         self.count = 0
         # More directions than there are dimensions would be redundant.
         self._history = min(history, size)
-        self._steps = 0
+        self.steps = 0
         self._residuals = np.empty((self._history, size), dtype)
         self._images = np.empty((self._history, size), dtype)
         self._last: tuple[Any, Any] | None = None
 
     def restart(self) -> None:
         """Forget all steps."""
-        self.count = self._steps = 0
+        self.count = self.steps = 0
         self._last = None
 
     def extrapolate(self, x: Any, image: Any) -> Any:
         """Return where to go from an argument and its image."""
         residual = image - x
         if self._last is not None:
-            row = self._steps % self._history
+            row = self.steps % self._history
             np.subtract(residual, self._last[0], out=self._residuals[row])
             np.subtract(image, self._last[1], out=self._images[row])
-            self._steps += 1
-            self.count = min(self._steps, self._history)
+            self.steps += 1
+            self.count = min(self.steps, self._history)
         self._last = (residual, image)
         if not self.count:
             return image

@@ -1,7 +1,7 @@
 """Gradients that are computed at once, within a budget or with segments that were chosen by hand.
 
 Segments are about a graph as a tape numbers it. Values that have to stay (outside of segments, at their borders) are
-computed and held while the gradient runs; what is inside a segment is let go after its last use and computed again, all
+computed and held while the gradient runs; what is inside a segment is evicted after its last use and recomputed, all
 of it, when the gradient enters the segment. That is what a replay does with values that are not there.
 """
 
@@ -51,7 +51,7 @@ def _with_segments(
     engine = default_engine()
     nodes = ancestors([loss])
     stay = _staying(nodes, as_config(checkpoint), loss)
-    # What the user has computed before is let go inside segments too: it is there again when it is asked for.
+    # What the user has computed before is evicted inside segments too: it is recomputed when it is asked for.
     for node in nodes:
         if node.id not in stay and node.inputs and type(node) is not Bundle:
             node.value = None

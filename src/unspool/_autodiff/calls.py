@@ -6,7 +6,7 @@ and outputs of the primal call, and those cotangents, that it uses. Placing it i
 through K steps costs K placements, and since the adjoint call is an ordinary call, it can be differentiated again.
 
 Absent elements stay absent across calls: a cotangent that is masked arrives as two tensors, the numbers and what to
-keep, and leaves as two. An outer product leaves as its two factors (see `accumulation`).
+keep, and leaves as two. What is better gathered than added up leaves as its factors (see `accumulation`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.accumulation import Outer, Sum, as_outer, merge
+from unspool._autodiff.accumulation import Factored, Sum, as_factored, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.late import late
@@ -41,7 +41,7 @@ class Derivative(NamedTuple):
 
     ``sources`` are pairs (kind, position): an "input" or "output" of the primal call, an arriving "number" or "keep",
     or ("node", node) for what depends on none of these. ``results`` has an entry per place a derivative may be wanted:
-    None, ("plain", i), ("masked", i, j), ("outer", subscripts, i, j) or ("terms", ...) with several of these, where i
+    None, ("plain", i), ("masked", i, j), ("factored", form, i, j, ...) or ("terms", ...) with several of these, where i
     and j are positions among the outputs of the plan.
     """
 
@@ -70,8 +70,8 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
         note(call, call.inputs, arriving, arrived)
         return
     count = len(call.shape)
-    # Outer products stay outside, to be gathered.
-    before = [b if type(b) in LAZY else as_outer(b) or b for b in arriving[count:]]
+    # What is kept as factors stays outside, to be gathered.
+    before = [b if type(b) in LAZY else as_factored(b) or b for b in arriving[count:]]
     arriving = [*arriving[:count], *before]
     types = tuple([type(value) for value in arriving])
     key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
@@ -90,7 +90,7 @@ def _joined(before: Any, placed: Any) -> Any:
     if type(before) is Sum:
         before.terms += [] if placed is None else placed.terms
         return before
-    if type(before) is Outer:
+    if type(before) is Factored:
         return before if placed is None else merge(before, placed)
     return before if placed is None else placed
 
@@ -119,7 +119,7 @@ def _find_passing(plan: Plan) -> tuple[int, ...]:
 def _arrival(tensor: Any) -> Arrival:
     if tensor is None or type(tensor) is Pending:
         return None if tensor is None else True
-    if type(tensor) is Sum or type(tensor) is Outer:
+    if type(tensor) is Sum or type(tensor) is Factored:
         return ()
     return (tensor.inputs[1].shape,) if tensor.op is MASK else True
 
@@ -170,7 +170,7 @@ def _result(step: Step, form: tuple[Any, ...] | None) -> Any:
         return mask(as_tensor(step.output(form[1])), as_tensor(step.output(form[2])))
     if form[0] == "terms":
         return Sum(*[_result(step, term) for term in form[1:]])
-    return Outer(form[1], step.output(form[2]), step.output(form[3]))
+    return Factored(form[1], tuple([step.output(index) for index in form[2:]]))
 
 
 # --- deriving --------------------------------------------------------------------------------------------------------
@@ -233,9 +233,9 @@ def _split(contribution: Any, targets: list[Node]) -> tuple[Any, ...]:
     if type(contribution) is Sum:
         return ("terms", *[_split(term, targets) for term in contribution.terms])
     first = len(targets)
-    if type(contribution) is Outer:
-        targets += [as_tensor(contribution.left), as_tensor(contribution.right)]
-        return ("outer", contribution.subscripts, first, first + 1)
+    if type(contribution) is Factored:
+        targets += [as_tensor(factor) for factor in contribution.factors]
+        return ("factored", contribution.form, *range(first, len(targets)))
     if contribution.op is MASK:
         targets += contribution.inputs
         return ("masked", first, first + 1)
@@ -257,16 +257,16 @@ def _derive_adjoint(
             arrived[node.id] = Sum() if arrival == () else earlier
     variables: list[Any] = [node for node, wanted in zip(stand_ins.inputs, active, strict=True) if wanted]
     found = late.sweep([o for o, _ in reached], [ct for _, ct in reached], variables, arrived)
-    return stand_ins.describe([_outer_or_sum(found.get(node.id)) for node in stand_ins.inputs])
+    return stand_ins.describe([_factored_or_sum(found.get(node.id)) for node in stand_ins.inputs])
 
 
-def _outer_or_sum(contribution: Any) -> Any:
-    """Return a contribution, an outer product as its factors."""
-    if contribution is None or type(contribution) is Outer:
+def _factored_or_sum(contribution: Any) -> Any:
+    """Return a contribution, as its factors if it has some."""
+    if contribution is None or type(contribution) is Factored:
         return contribution
     if type(contribution) is Sum:
-        return Sum(*[as_outer(term) or term for term in contribution.terms]) if contribution.terms else None
-    return as_outer(contribution) or contribution
+        return Sum(*[as_factored(term) or term for term in contribution.terms]) if contribution.terms else None
+    return as_factored(contribution) or contribution
 
 
 def _derive_tangent(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _core, _graph
+from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
 from unspool._autodiff.substitution import substitute
 from unspool._core import PendingBase, StepBase
@@ -205,7 +206,7 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
 
 
 def _settle(step: Step, placed: Placed, position: int) -> None:
-    """Note where a step is now; what it read is let go."""
+    """Note where a step is now; what it read is released."""
     step.placed = placed
     step.position = position
     step.inputs = ()
@@ -334,7 +335,13 @@ class ChainRun:
         """Run some steps, given what varies: the values of each step, one step after the other."""
         entering = (*self._carry, *self._constants, *varying)
         self._carry.clear()
-        found = self._loop(self._run, self.done, self.done + steps, entering, *self._stacks)
+        indices = range(self.done, self.done + steps)
+        if steps == 1 or not ACTIVITY.lookers:
+            found = self._loop(self._run, indices, entering, *self._stacks)
+        else:
+            counted = CountedRange(indices, [0])
+            with ACTIVITY.doing(Work(INNER, steps, counted.done)):
+                found = self._loop(self._run, counted, entering, *self._stacks)
         self._carry, self._last = found
         self.done += steps
 
@@ -368,7 +375,7 @@ def _loop(
     steps = ", ".join(f"arrays[{fixed + i}::{len(varying)}]" for i in range(len(varying)))
     each = "".join(f"v{i}, " for i in range(len(varying)))
     lines = [f"{', '.join(names)}, = arrays[:{fixed}]"] if names else []
-    lines += [f"for j, ({each}) in enumerate(zip({steps}), first):" if varying else "for j in range(first, end):"]
+    lines += [f"for j, ({each}) in zip(indices, zip({steps})):" if varying else "for j in indices:"]
     lines += [f"    {results}= run({arguments})"]
     lines += [f"    c{i} = o{source}" for i, (_, source) in enumerate(carried)]
     lines += [f"    s{i}[j] = o{source}" for i, source in enumerate(stacked)]
@@ -376,7 +383,7 @@ def _loop(
     lines += [f"return [{carry}], ({''.join(f'o{i}, ' for i in last)})"]
     stacks = "".join(f", s{i}" for i in range(len(stacked)))
     body = "\n".join(f"    {line}" for line in lines)
-    return compile_function("chain", f"def chain(run, first, end, arrays{stacks}):\n{body}\n", {})
+    return compile_function("chain", f"def chain(run, indices, arrays{stacks}):\n{body}\n", {})
 
 
 def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:

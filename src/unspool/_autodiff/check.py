@@ -205,6 +205,8 @@ class _Check:
         """Compare ⟨w, J·v⟩ with ⟨Jᵀ·w, v⟩."""
         left, right = self.cotangent * self.pushed, self.pulled * self.direction
         allowed = self.accuracy.rounding * (np.abs(left).sum() + np.abs(right).sum() + self.accuracy.noise)
+        # What cancels is off by what was cancelled: the second derivative of what is linear piece by piece, say.
+        allowed += self.accuracy.noise * (np.abs(self.cotangent) @ np.abs(self.map.value))
         return self._compare("forward = reverse", ["<w, J v>"], left.sum(), right.sum(), allowed)
 
     def of_another_order_of_modes(self, by_forward: _Map, weights: Vector) -> Comparison:
@@ -214,6 +216,7 @@ class _Check:
         last_reverse = by_forward.vjp(weights) * self.direction
         size = max(np.abs(terms).sum() for terms in (expected, last_forward, last_reverse))
         allowed = self.accuracy.rounding * (size + self.accuracy.noise) * 10
+        allowed += self.accuracy.noise * (np.abs(weights) @ np.abs(by_forward.value))
         entries = ["by forward over forward", "by reverse over forward"]
         got = np.array([last_forward.sum(), last_reverse.sum()])
         return self._compare("of forward rules", entries, np.full(2, expected.sum()), got, allowed)

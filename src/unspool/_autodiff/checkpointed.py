@@ -1,15 +1,16 @@
 """``us.Checkpointed``: differentiate an iteration through all its steps while keeping few of its states.
 
-The one idea: what reverse mode needs of a step can be computed again from any earlier state. So a run saves some
-states, and the sweep back rebuilds the others, with the least work that is possible for the room there is
-(`unspool.checkpoint`). What is rebuilt has the bits that it had, and sums are taken in the same order; so has the
+The one idea: what reverse mode needs of a step can be recomputed from any earlier state. So a run saves some
+states, and the backward pass recomputes the others, with the least work that is possible for the room there is
+(`unspool.checkpoint`). What is recomputed has the bits that it had, and sums are taken in the same order; so has the
 gradient the bits that `Unrolled` gives it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
 from unspool._autodiff.checkpointed_run import KeptOnce, Stepper, bodies_of, run_known, run_unknown
@@ -42,7 +43,7 @@ class OpenPlan(NamedTuple):
 class Checkpointed(Adjoint):
     """Differentiate through all steps that ran, forward or in reverse, to any order, and keep few states.
 
-    Gradients equal those of `Unrolled`, bit for bit. The sweep back runs steps again, by the plan of the traced step:
+    Gradients equal those of `Unrolled`, bit for bit. The backward pass recomputes steps by the plan of the traced step:
     the functions of the user are not called again. A second gradient of the same run begins with the initial state, so
     it makes one more forward sweep.
 
@@ -57,6 +58,11 @@ class Checkpointed(Adjoint):
         How many bytes the saved states and the records of steps may take: "2GB", "1.5GiB", a number of bytes, or a
         fraction of the available memory. What is not needed for states is used to record many steps at once. The
         initial state, the outputs, the gradient and the temporaries of one step come on top.
+    pool : object with ``submit``, optional
+        A pool of threads. While the sweep back uses the record of some steps, a thread makes that of the steps before;
+        it takes room for a second record. Bits do not change. Steps that run natively, or in large products, leave
+        Python's lock to others, and only these gain. It has to be there when the gradient is evaluated; if it is busy
+        or closed by then, the sweep makes its records itself.
 
     Raises
     ------
@@ -73,22 +79,27 @@ class Checkpointed(Adjoint):
     0.353553
     """
 
-    def __init__(self, *, slots: int | None = None, memory: str | int | float | None = None) -> None:
+    def __init__(self, *, slots: int | None = None, memory: str | int | float | None = None, pool: Any = None) -> None:
         if (slots is None) == (memory is None):
             given = "neither" if slots is None else f"slots={slots!r} and memory={memory!r}"
             raise ArgumentError(f"us.Checkpointed takes either slots or memory, got {given}")
         self.slots = None if slots is None else at_least(slots, 1, "slots")
         self.memory = None if memory is None else parse_bytes(memory)
+        self.pool = pool
+        _check_pool(pool)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.slots, self.memory, id(self.pool)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Checkpointed) and (self.slots, self.memory) == (other.slots, other.memory)
+        return isinstance(other, Checkpointed) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.slots, self.memory))
+        return hash(self._key())
 
     def __repr__(self) -> str:
         given = f"memory={self.memory}" if self.slots is None else f"slots={self.slots}"
-        return f"us.Checkpointed({given})"
+        return f"us.Checkpointed({given}{'' if self.pool is None else ', pool=...'})"
 
     # -- plans --
 
@@ -96,6 +107,7 @@ class Checkpointed(Adjoint):
         """Return how to reverse a loop of known length, given the bytes of a state and of the record of a step."""
         if self.slots is not None:
             return BlockPlan(1, self.slots, binomial.factor(steps, self.slots))
+        record *= self._records()
         return block_plan(steps, self._room(state, record), max(1, state), record)
 
     def open_plan(self, state: int, record: int) -> OpenPlan:
@@ -105,10 +117,15 @@ class Checkpointed(Adjoint):
         """
         if self.slots is not None:
             return OpenPlan(1, self.slots, 1)
+        record *= self._records()
         room = self._room(state, record)
         block = max(1, (room + record - state) // 2 // max(1, record))
         slots = (room - (block - 1) * record) // max(1, state)
         return OpenPlan(block, slots, 2 if block > 1 else 1)
+
+    def _records(self) -> int:
+        """Return of how many blocks there are records at once while going back."""
+        return 1 if self.pool is None else 2
 
     def _room(self, state: int, record: int) -> int:
         """Return the bytes for states and all records but one."""
@@ -154,3 +171,13 @@ class Checkpointed(Adjoint):
         inputs: Sequence[Tensor] = [*constants, *initial]
         bodies = bodies_of(loop_of(step, steps, inputs, keep=False), inputs)
         return outputs_of(place_checkpointed(Checkpoints(bodies, self), inputs))
+
+
+def _check_pool(pool: Any) -> None:
+    """Refuse what is no pool of threads: the states of a loop are in this process."""
+    if pool is None:
+        return
+    if not callable(getattr(pool, "submit", None)):
+        raise ArgumentError(f"the pool of us.Checkpointed is one of threads, with submit(function), got {pool!r}")
+    if pool.submit(os.getpid).result() != os.getpid():
+        raise ArgumentError(f"the pool of us.Checkpointed has threads of this process as workers, got {pool!r}")

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool._autodiff.loop import Loop
-from unspool._autodiff.loop_derivative import Outer
 from unspool._autodiff.loop_drive import run_body
 from unspool._autodiff.loop_gather import Gatherer
 from unspool._autodiff.loop_run import Runner
+from unspool._autodiff.loop_structure import Outer
 from unspool._engine.default import default_engine
 from unspool._fragments.fragment import Fragment
 

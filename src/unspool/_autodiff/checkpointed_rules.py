@@ -1,4 +1,4 @@
-"""The ops behind `Checkpointed`: a loop that keeps no history, and the sweep back through it.
+"""The ops behind `Checkpointed`: a loop that keeps no history, and the backward pass through it.
 
 ``checkpointed_loop`` has the values of the loop, and derivative rules that need its inputs alone. In reverse they place
 one node, ``reversed_loop``, whose kernel rebuilds the states of the loop block by block and runs the adjoint through
@@ -29,6 +29,7 @@ from unspool._autodiff.loop_rules import adjoint_of
 from unspool._autodiff.loop_run import run_loop
 from unspool._autodiff.loop_steps import TANGENT, Groups, grouped
 from unspool._dtypes import BOOL
+from unspool._engine.observe import current_watchers
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
 from unspool._ops.batching import one_by_one, rule_above
@@ -135,7 +136,7 @@ CHECKPOINTED_LOOP = Op(
 
 
 class Reversal(NamedTuple):
-    """The static part of a sweep back through a loop.
+    """The static part of a backward pass through a loop.
 
     The inputs of its node are those of the loop, the parts of what arrives at the final state and at the stacked
     outputs, the constants of the adjoint, others that its registers begin with, and what is handed on as it arrived.
@@ -273,7 +274,9 @@ def _kernel_reversed(*arrays: Any, reversal: Reversal) -> tuple[Any, ...]:
     final = len(checkpoints.loop.leaving)
     rows = [x for x, (at, _) in zip(arriving, reversal.arriving, strict=True) if at >= final]
     reverser = Reverser(reversal.adjoint, constants, carry, rows)
-    go_back(stepper, kept, reverser.take)
+    # Watchers see the steps that their own thread makes.
+    pool = None if current_watchers() else checkpoints.strategy.pool
+    go_back(stepper, kept, reverser.take, pool)
     others = sum(kind == "others" for kind, _ in reversal.entering)
     found = run_fragment(reversal.finish, [*reverser.outputs(), *rest[others:]])
     return tuple(map(np.asarray, found))

@@ -1,22 +1,24 @@
-"""Running a loop with few saved states, and going back through it.
+"""Running a loop with few saved states, and the backward pass through it.
 
-The one idea: going back is a matter of *blocks* of steps. A block is reversed from the rows of its record, and its
+The one idea: the backward pass works on *blocks* of steps. A block is reversed from the rows of its record, and its
 record is made by running its steps again from the state that it starts from. Which states are saved on the way and
-which are rebuilt when is decided elsewhere (`unspool.checkpoint`); this module does what those schedules say. It runs
+which are recomputed when is decided elsewhere (`unspool.checkpoint`); this module does what they say. It runs
 the plans of the traced step, never a function of the user's.
 
-The saved states are those of one run, and going back uses them up: their places are free for states that are rebuilt.
-Whoever goes back a second time runs the loop once more from its initial state, and finds the same values.
+The saved states are those of one run, and the backward pass uses them up: their places are free for recomputed states.
+A second backward pass runs the loop once more from its initial state, and finds the same values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
+from unspool._autodiff.checkpointed_ahead import ahead
 from unspool._autodiff.loop import Body, Loop, apply_fragment, signature_of, stand_ins
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import Runner, advance_until
@@ -73,7 +75,7 @@ def _without_outputs(body: Body, shapes: tuple[Any, ...]) -> Body:
 
 
 class Kept(NamedTuple):
-    """What a run leaves for going back.
+    """What a run leaves for the backward pass.
 
     Attributes
     ----------
@@ -149,7 +151,7 @@ class Stepper:
         self.bodies = bodies
         self.constants, self.initial = arrays[: bodies.loop.constants], list(arrays[bodies.loop.constants :])
         self._bare: Runner | None = None
-        self._recorded: Runner | None = None
+        self._recorded: list[Runner] = []
 
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of a state and of what a step writes into its record."""
@@ -173,9 +175,13 @@ class Stepper:
         runner.release()
         return state
 
-    def record(self, state: State, start: int, stop: int) -> Rows:
-        """Return the stacked outputs of some steps, record included; the next call overwrites them."""
-        runner = self._recorded = self._recorded or self.runner(self.bodies.recorded)
+    def record(self, state: State, start: int, stop: int, buffers: int = 1) -> Rows:
+        """Return the stacked outputs of some steps, record included; as many calls later they are overwritten."""
+        if len(self._recorded) < buffers:
+            self._recorded.append(self.runner(self.bodies.recorded))
+        else:
+            self._recorded.append(self._recorded.pop(0))
+        runner = self._recorded[-1]
         runner.restart(state, start, stop)
         runner.advance(stop - start)
         # The state is in the first row.
@@ -308,20 +314,31 @@ class _Outputs:
         return self._stacks
 
 
-# --- going back ------------------------------------------------------------------------------------------------------
+# --- the backward pass -----------------------------------------------------------------------------------------------
 
 
-def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int, int], bool]) -> None:
+def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int, int], bool], pool: Any = None) -> None:
     """Hand the records of all blocks to a function, the last one first, and forget them.
 
-    ``reverse(rows, start, stop)`` says whether it needs the block before. Its rows are overwritten afterwards.
+    ``reverse(rows, start, stop)`` says whether it needs the block before. Its rows are overwritten afterwards. With a
+    pool of threads the record of the block before is made meanwhile, in arrays of its own.
     """
+    source = _blocks(stepper, kept, 1 if pool is None else 2)
+    with closing(source if pool is None else ahead(pool, source)) as blocks:
+        for rows, start, stop in blocks:
+            is_needed = reverse(rows, start, stop)
+            del rows  # the record of a run is freed before the next one is made
+            if not is_needed:
+                return
+
+
+def _blocks(stepper: Stepper, kept: Kept, buffers: int) -> Generator[tuple[Rows, int, int], None, None]:
+    """Yield the records of all blocks, the last one first, each with its first step and its end."""
     bounds, states, records = kept.bounds, kept.states, kept.records
     state: State = []
     first = min(records)
     for number in sorted(records, reverse=True):
-        if not reverse(records.pop(number), bounds[number], bounds[number + 1]):
-            return
+        yield records.pop(number), bounds[number], bounds[number + 1]
     for action in _actions(sorted(states), first, kept.slots):
         match action:
             case binomial.Advance(start, stop):
@@ -334,9 +351,8 @@ def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int, int], bo
                 del states[number]
             case binomial.Reverse(number):
                 block = bounds[number], bounds[number + 1]
-                rows, state = stepper.record(state, *block), []
-                if not reverse(rows, *block):
-                    return
+                rows, state = stepper.record(state, *block, buffers), []
+                yield rows, *block
 
 
 def _actions(positions: Sequence[int], end: int, slots: int) -> Iterator[binomial.Action]:

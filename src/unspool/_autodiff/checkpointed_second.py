@@ -1,4 +1,4 @@
-"""Derivatives of the sweep back through a loop with few saved states, by loops that keep few states themselves.
+"""Derivatives of the backward pass through a loop with few saved states, by loops that keep few states themselves.
 
 Let J be the derivative of the loop at its inputs u. The sweep gives Jᴴ·c for a cotangent c of the outputs.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cotangents(loss: Tensor, nodes: Any, seed: Any = None) -> Any:
-    """Return the cotangent of any tensors of a graph: how a loss changes with each, everything else following.
+    """Return the gradient of a loss with respect to any tensors of its graph, intermediate ones too: their cotangents.
 
     All of them come from one sweep, without a tape. They may be values of any iteration of a loop, whether it is folded
     or not.

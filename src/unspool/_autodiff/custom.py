@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -40,9 +41,12 @@ __all__ = ["custom_jvp", "custom_vjp", "op", "stop_gradient"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+# The functions with a rule that are alive, by module and name; what is defined last has a name.
+FUNCTIONS: WeakValueDictionary[str, custom_vjp | custom_jvp] = WeakValueDictionary()
+
 
 def stop_gradient(x: Any) -> Any:
-    """Return tensors with their history hidden from derivatives: the same values, connected to nothing.
+    """Return tensors detached from their history: the same values, as constants to all derivatives.
 
     Parameters
     ----------
@@ -93,6 +97,7 @@ class custom_vjp:  # noqa: N801 (used as a decorator)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
         update_wrapper(self, f)
+        _remember(self)
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Give the rule.
@@ -156,6 +161,7 @@ class custom_jvp:  # noqa: N801 (used as a decorator)
         self.nondiff_argnums = _as_positions(nondiff_argnums)
         self.rule: Callable[..., Any] | None = None
         update_wrapper(self, f)
+        _remember(self)
 
     def defjvp(self, rule: _F) -> _F:
         """Give the rule; may be used as a decorator.
@@ -176,6 +182,12 @@ class custom_jvp:  # noqa: N801 (used as a decorator)
             raise MissingRuleError(f"{self.name} is a custom_jvp without a rule; give it with {self.name}.defjvp(rule)")
         call = CustomCall(self, _positional(self, args, kwargs))
         return _place(CUSTOM_JVP, call, self.f(*call.inner_args()), ())
+
+
+def _remember(function: Any) -> None:
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if module and name:
+        FUNCTIONS[f"{module}.{name}"] = function
 
 
 # --- the node --------------------------------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ as a traced function is, and what they read is kept beside what was derived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
-
-from unspool._fragments.watching import Watch
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -37,16 +36,11 @@ def derive_once(plan: Plan | None, key: Any, derive: Callable[[], Any]) -> Any:
         if all(read.are_unchanged() for read in by_rules[key]):
             _pass_on(by_rules[key])
             return found
-    read: list[Surroundings] = []
-    token = _read.set(read)
-    try:
+    with rules_of_users() as read:
         found = derive()
-    finally:
-        _read.reset(token)
     derivatives[key] = found
     if read:
         derivatives.setdefault(_BY_RULES, {})[key] = read
-        _pass_on(read)
     elif by_rules is not None:
         by_rules.pop(key, None)
     return found
@@ -57,11 +51,25 @@ def depends_on_rules(plan: Plan, key: Any) -> bool:
     return key in plan.derivatives.get(_BY_RULES, ())
 
 
+@contextmanager
+def rules_of_users() -> Iterator[list[Surroundings]]:
+    """Give what rules of users read that run in the block: nothing, if none does."""
+    read: list[Surroundings] = []
+    token = _read.set(read)
+    try:
+        yield read
+    finally:
+        _read.reset(token)
+        _pass_on(read)
+
+
 def run_rule(rule: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a rule of a user's, which belongs to ``owner``; watch it if what it builds will be kept."""
     read = _read.get()
     if read is None:
         return rule(*args, **kwargs)
+    from unspool._fragments.watching import Watch
+
     for again in (False, True):
         with Watch(rule, (owner,)) as watch:
             result = rule(*args, **kwargs)

@@ -25,11 +25,25 @@ def derivative(
 
     Steps are halved, from ``step`` on, until the estimated error is below ``atol + rtol * abs(value)`` everywhere.
     """
+    return derivative_and_error(f, at, direction, step=step, rtol=rtol, atol=atol)[0]
+
+
+def derivative_and_error(
+    f: Callable[[Vector], Vector],
+    at: Vector,
+    direction: Vector,
+    *,
+    step: float,
+    rtol: float,
+    atol: float,
+    levels: int = _MOST_LEVELS,
+) -> tuple[Vector, Vector]:
+    """Return the same with its estimated error: how far the neighbours in the table are from what was taken."""
     previous: list[Vector] = []
     value: Any = np.nan
     error: Any = np.inf
     with np.errstate(all="ignore"):  # a step too far may leave the domain of the function; the next one is shorter
-        for level in range(_MOST_LEVELS):
+        for level in range(levels):
             move = step * direction
             row = [(f(at + move) - f(at - move)) / (2 * step)]
             for column, before in enumerate(previous):
@@ -41,4 +55,4 @@ def derivative(
             if level + 1 >= _LEAST_LEVELS and np.all(error <= atol + rtol * np.abs(value)):
                 break
             previous, step = row, step / 2
-    return np.broadcast_to(value, row[0].shape)
+    return np.broadcast_to(value, row[0].shape), np.broadcast_to(error, row[0].shape)

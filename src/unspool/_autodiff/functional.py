@@ -22,6 +22,7 @@ from unspool._autodiff.connected import (
     require_connection,
 )
 from unspool._autodiff.forward import pushforward
+from unspool._autodiff.repeated_sweeps import pull_one
 from unspool._autodiff.reverse import pullback
 from unspool._dtypes import COMPLEX, INEXACT
 from unspool._fragments.asking import check_callable
@@ -29,7 +30,7 @@ from unspool._graph import Node, describe, source_of
 from unspool._leaving import note_derivatives
 from unspool._ops.elementwise import conj
 from unspool._ops.identity import zeros_like
-from unspool._ops.leaf import CONSTANT, unit_seed
+from unspool._ops.leaf import CONSTANT
 from unspool.errors import (
     ComplexLossError,
     DTypeError,
@@ -187,7 +188,7 @@ def _gradient(
     """Return the gradient; ``require`` raises if the loss depends on no variable and should."""
     check_unconnected(unconnected, ("auto", "zeros", "none", "raise"))
     _check_loss(loss, holomorphic)
-    found = _pull_one(loss, variables)
+    found = pull_one(loss, variables)
     if unconnected == "auto" and found and all(ct is None for ct in found):
         require()
     for i, (variable, ct) in enumerate(zip(variables, found, strict=True)):
@@ -200,10 +201,6 @@ def _gradient(
         elif unconnected != "none":
             found[i] = zeros_like(variable)
     return found
-
-
-def _pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
-    return pullback([loss], [unit_seed(loss.dtype)], variables)
 
 
 def _check_loss(loss: Tensor, holomorphic: bool) -> None:
@@ -242,7 +239,7 @@ def _check_variable(variable: Any, name: str) -> None:
 
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False, unconnected: OrZeros = "auto") -> Any:
-    """Call a function and prepare products of cotangents with its Jacobian (reverse mode).
+    """Call a function and return a function for its vector-Jacobian products (reverse mode).
 
     Parameters
     ----------
@@ -295,7 +292,7 @@ def jvp(
     has_aux: bool = False,
     unconnected: OrZeros = "auto",
 ) -> Any:
-    """Call a function and return the product of its Jacobian with tangents (forward mode).
+    """Call a function and return its Jacobian-vector product, that with tangents (forward mode).
 
     Parameters
     ----------
@@ -411,7 +408,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     require = _requirement(f, outputs, variables, unconnected)
     loss = outputs.tensors[0]
     _check_loss(loss, holomorphic=False)
-    slopes = _or_zeros(_pull_one(loss, variables.tensors), variables.tensors, require)
+    slopes = _or_zeros(pull_one(loss, variables.tensors), variables.tensors, require)
     found = pushforward(slopes, variables.tensors, variables.tangents(tangents))
     placed, _ = variables.substitute(_or_zeros(found, variables.tensors))
     note_derivatives(placed)

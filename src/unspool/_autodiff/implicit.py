@@ -22,6 +22,7 @@ import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.anderson import distances, not_fixed, repeat
+from unspool._autodiff.application import Application, with_tangents
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.iterate import Adjoint, Run, TracedStep
 from unspool._autodiff.linear_solve import solve_operator
@@ -32,7 +33,6 @@ from unspool._autodiff.walk import active_nodes
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
-from unspool._engine.observe import current_watchers
 from unspool._fragments.fragment import capture
 from unspool._ops.batching import one_by_one
 from unspool._ops.cancellation import noise_of
@@ -94,6 +94,11 @@ class Implicit(Adjoint):
     maxiter: int | None = None
     check: float | None = 1e-6
 
+    @property
+    def passes_initial(self) -> bool:  # type: ignore[override]
+        """Whether derivatives flow to the initial state: where a fixed point lies does not depend on it."""
+        return False
+
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ArgumentError(f"solver must be one of {', '.join(map(repr, SOLVERS))}, got {self.solver!r}")
@@ -142,23 +147,6 @@ def is_positive_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and bool(value > 0)
 
 
-class Application:
-    """A step as a function of arrays: its plan for the shapes at hand, with the values of what it closes over."""
-
-    def __init__(self, step: TracedStep, constants: Sequence[Any], state: Sequence[Any]) -> None:
-        shapes = tuple(array.shape for array in (*constants, *state))
-        self._plan = default_engine().plans.plan_for(step.fragment, shapes)
-        self._constants = tuple(constants)
-        self._count = 0
-
-    def __call__(self, state: Sequence[Any]) -> Sequence[Any]:
-        """Return the next state."""
-        for watcher in current_watchers():
-            watcher.run_step(self._plan, [*self._constants, *state], self._count)
-        self._count += 1
-        return self._plan.run(*self._constants, *state)[: len(state)]
-
-
 def _residual(step: TracedStep, constants: Sequence[Any], state: Sequence[Any]) -> float:
     """Return how far a step moves a state of arrays, relative to its size."""
     pack = Packing(state).pack
@@ -204,9 +192,23 @@ class Route:
         What the step closes over, and the initial state; neither is kept.
     is_counted : bool
         Whether the number of steps is the last input of the node: members of a batch have one each.
+    has_tangent : bool
+        Whether the search carried a tangent along, so that its steps are those of both together.
     """
 
-    __slots__ = ("_key", "closed", "history", "is_counted", "leaves", "passes", "residual", "step", "steps", "strategy")
+    __slots__ = (
+        "_key",
+        "closed",
+        "has_tangent",
+        "history",
+        "is_counted",
+        "leaves",
+        "passes",
+        "residual",
+        "step",
+        "steps",
+        "strategy",
+    )
 
     def __init__(
         self,
@@ -219,7 +221,9 @@ class Route:
         initial: Sequence[Tensor],
         *,
         is_counted: bool = False,
+        has_tangent: bool = False,
     ) -> None:
+        self.has_tangent = has_tangent
         self.step = step
         self.strategy = strategy
         self.steps = steps
@@ -229,7 +233,7 @@ class Route:
         counters = sum(leaf.dtype not in INEXACT for leaf in initial)
         self.is_counted = is_counted
         self.passes = [c.dtype in INEXACT for c in constants] + [False] * (self.leaves + counters + is_counted)
-        self._key = (id(step.fragment), strategy, steps, history, self.closed, is_counted)
+        self._key = (id(step.fragment), strategy, steps, history, self.closed, is_counted, has_tangent)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Route) and self._key == other._key
@@ -273,9 +277,11 @@ def _infer(*inputs: Node, route: Route) -> tuple[Any, Any]:
 
 def _kernel(*arrays: Any, route: Route) -> Any:
     start = route.initial(arrays)
-    step = Application(route.step, arrays[: route.closed], start)
     steps = int(arrays[-1]) if route.is_counted else route.steps
-    return Packing(start).pack(repeat(step, start, route.history, steps))
+    step, begin = Application(route.step, arrays[: route.closed], start), start
+    if route.has_tangent:
+        step, begin = with_tangents(route.step, arrays[: route.closed], start)
+    return Packing(start).pack(repeat(step, begin, route.history, steps)[: route.leaves])
 
 
 class _Linearisation:

@@ -22,7 +22,7 @@ class Inside:
     """Tells which calls a variable is inside of.
 
     The cotangent of a node inside a call includes the paths inside that call, so such calls are walked node by node.
-    A variable can be an output that the call itself reads, or a node equal to one that was let go when the call was
+    A variable can be an output that the call itself reads, or a node equal to one that was freed when the call was
     folded: one that was recorded again. That one is younger than what was made from it. How far back such a call can be
     follows from what the variable is made from: a way from it to a leaf is inside the call until it meets an input or
     an output of the call, and it does so after no more steps than the call has instructions.

@@ -12,19 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import unspool._autodiff.loop_rules  # noqa: F401 - enters the rules of the loops that are made here
 from unspool import _trees as trees
+from unspool._above import above
 from unspool._autodiff.loop import Loop, loop_output, one_body, place_loop, take_values
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
 from unspool._autodiff.recording import recorded as recording
+from unspool._autodiff.tangent_step import StandsStill, random_direction, require_variables, with_tangent
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer, shown
 from unspool._fragments.asking import check_callable
 from unspool._graph import describe, source_of
 from unspool._ops.identity import zeros
+from unspool._ops.leaf import tensor
 from unspool.errors import ArgumentError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
@@ -39,10 +44,13 @@ def iterate(
     until: Callable[..., Any] | None = None,
     max_steps: int | None = None,
     *,
+    derivative_tol: float | None = None,
     adjoint: Adjoint | None = None,
     has_outputs: bool = False,
+    progress: bool = False,
+    spool: Any = None,
 ) -> Any:
-    """Repeat a step until a condition holds, without returning to Python between steps.
+    """Run a loop inside the engine: repeat a step until a condition holds, without Python between steps.
 
     The functions are called once, on stand-ins for the state, and what they do is recorded; so they compute with
     tensors and cannot look at values. Tensors that they close over are inputs of the loop: derivatives flow to them,
@@ -59,12 +67,22 @@ def iterate(
         ``until(new)`` or ``until(new, old)`` is asked after each step and returns a truth value, a scalar tensor of
         dtype bool. The loop ends when it is true.
     max_steps : int, optional
-        The most steps to make. One of ``until`` and ``max_steps`` has to be given. Without ``until``, the state may
-        depend on placeholders; the loop then runs when its value is asked for.
+        The most steps to make. One of ``until``, ``max_steps`` and ``derivative_tol`` has to be given. With
+        ``max_steps`` alone, the state may depend on placeholders; the loop then runs when its value is asked for.
+    derivative_tol : float, optional
+        Go on until the derivative stands still: ``|t' - t| <= derivative_tol * (1 + |t|)``, where t is the tangent of
+        the state along a random direction of all that derivatives flow to, and, if ``until`` is given, until that
+        holds. Without ``until`` the state has to stand still by the same tolerance. A derivative lags behind the value.
+        The steps are made twice, once with the tangent. Not under `vmap`.
     adjoint : Adjoint, optional
         How to differentiate: `Unrolled`, through all steps, by default; `Checkpointed` does the same with few states.
     has_outputs : bool
         Whether a step also returns outputs, which are stacked along a new first axis.
+    progress : bool
+        Whether to show how far it is while it runs, as `unspool.progress` does.
+    spool : path or SpooledRun, optional
+        Write the loop as it runs into a folder, or as `spool` says; if a run of it is there, go on with that. What
+        derivatives look at is then computed when one is asked for.
 
     Returns
     -------
@@ -91,17 +109,36 @@ def iterate(
     array([[0.276393, 0.447214],
            [0.447214, 0.723607]])
     """
+    if progress:
+        with above.namespace.progress():
+            return iterate(
+                step,
+                state,
+                until,
+                max_steps,
+                derivative_tol=derivative_tol,
+                adjoint=adjoint,
+                has_outputs=has_outputs,
+            )
     check_callable(step, "us.iterate")
     if until is not None:
         check_callable(until, "us.iterate, for until,")
     most = _as_count(max_steps)
-    if until is None and most is None:
-        raise ArgumentError("us.iterate needs to know when to stop: give until, max_steps, or both")
+    check_derivative_tol(derivative_tol)
+    if until is None and most is None and derivative_tol is None:
+        raise ArgumentError("us.iterate needs to know when to stop: give until, max_steps, or both, or derivative_tol")
     strategy = Unrolled() if adjoint is None else adjoint
     if not isinstance(strategy, Adjoint):
         raise ArgumentError(f"adjoint is a strategy such as us.Unrolled(), got {adjoint!r}")
     traced = trace(step, state, until, has_outputs=has_outputs, what="us.iterate")
-    steps, found = _iterate(traced, strategy, most)
+    if spool is None or most == 0:
+        steps, found = _iterate(traced, strategy, most, derivative_tol)
+    elif derivative_tol is not None:
+        raise ArgumentError(
+            "a loop that is written with spool= cannot stop by its derivative: leave out derivative_tol"
+        )
+    else:
+        steps, found = above.iterate_spooled(traced, strategy, most, spool)
     carries = traced.step.carries
     final = trees.unflatten(traced.state_structure, found[:carries])
     if not has_outputs:
@@ -121,13 +158,16 @@ def _as_count(max_steps: Any) -> int | None:
     return count
 
 
-def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[Any, list[Tensor]]:
+def _iterate(
+    traced: Trace, strategy: Adjoint, most: int | None, derivative_tol: float | None
+) -> tuple[Any, list[Tensor]]:
     """Return how many steps were made, and the final state and the stacked outputs."""
     step, constants, initial = traced.step, traced.constants, traced.initial
     if most == 0:
         outputs = step.apply(constants, initial)[step.carries :]
         return 0, [*initial, *[zeros((0, *x.shape), x.dtype) for x in outputs]]
     if not can_be_evaluated([*constants, *initial]):
+        refuse_derivative_tol(derivative_tol, "us.iterate")
         batch = recording.get()
         members = None if batch is None else batch.iterate(traced, strategy, most)
         if members is not None:
@@ -135,8 +175,45 @@ def _iterate(traced: Trace, strategy: Adjoint, most: int | None) -> tuple[Any, l
         if step.condition is not None or most is None:
             raise UnboundPlaceholderError(_cannot_run(constants, initial))
         return most, strategy.place(step, constants, initial, most)
+    if derivative_tol is not None:
+        # The number of steps is known then, and steps without a tangent are what the strategy differentiates.
+        most = _steps_until_still(traced, strategy, most, derivative_tol)
+        traced = traced._replace(step=step._replace(condition=None))
     run = strategy.run(traced, most)
     return run.steps, strategy.attach(step, constants, initial, run)
+
+
+def _steps_until_still(traced: Trace, strategy: Adjoint, most: int | None, tol: float) -> int:
+    """Return how many steps it takes until the derivative stands still, and the condition holds if there is one."""
+    step, constants, initial = traced.step, traced.constants, traced.initial
+    directions = _directions(constants)
+    starts = _directions(initial) if strategy.passes_initial else [None] * len(initial)
+    require_variables([*constants, *(initial if strategy.passes_initial else ())], "us.iterate")
+    stop = StandsStill(float(tol), alone=step.condition is None)
+    moving = with_tangent(step, constants, initial, directions, starts, stop)
+    return run_traced(Trace(moving.step, moving.constants, moving.initial, None, None), most, keep=False).steps
+
+
+def _directions(tensors: Sequence[Tensor]) -> list[Tensor | None]:
+    found = random_direction(default_engine().evaluate(tensors))
+    return [None if direction is None else tensor(direction) for direction in found]
+
+
+def check_derivative_tol(derivative_tol: Any) -> None:
+    """Raise for what is no tolerance."""
+    if derivative_tol is None:
+        return
+    if not isinstance(derivative_tol, (int, float, np.integer, np.floating)) or not derivative_tol > 0:
+        raise ArgumentError(f"derivative_tol must be a positive number or None, got {derivative_tol!r}")
+
+
+def refuse_derivative_tol(derivative_tol: float | None, what: str) -> None:
+    """Raise if a derivative is to stand still that has no value yet."""
+    if derivative_tol is not None:
+        raise ArgumentError(
+            f"{what} with derivative_tol looks at the derivative while it runs, which it cannot do inside of us.vmap "
+            "or on placeholders: find the number of steps outside, and pass max_steps"
+        )
 
 
 def _cannot_run(constants: Sequence[Tensor], initial: Sequence[Tensor]) -> str:
@@ -170,6 +247,8 @@ class Run:
         The whole record of the run, stacked: the history, then what derivative rules look at.
     other : object
         What else a strategy that runs steps in its own way keeps of them.
+    loop : Loop or None
+        What was run, with its record.
     """
 
     steps: int
@@ -179,6 +258,7 @@ class Run:
     history: list[Any] | None
     kept: list[Any]
     other: Any = None
+    loop: Loop | None = None
 
 
 def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: bool) -> Loop:
@@ -187,7 +267,8 @@ def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: boo
     return recorded(loop, inputs) if keep else loop
 
 
-def _run(traced: Trace, most: int | None, *, keep: bool) -> Run:
+def run_traced(traced: Trace, most: int | None, *, keep: bool) -> Run:
+    """Make the steps of a loop, at least one and at most a number of them, and keep a record if asked to."""
     step = traced.step
     inputs = [*traced.constants, *traced.initial]
     loop = loop_of(step, most or 0, inputs, keep=keep)
@@ -204,7 +285,8 @@ def _run(traced: Trace, most: int | None, *, keep: bool) -> Run:
         observer.after(node, values, (*runner.state, *stacked))
     kept = stacked[step.outputs :]
     history = kept[: step.carries] if keep else None
-    return Run(runner.done, runner.state, runner.previous, stacked[: step.outputs], history, kept)
+    ran = loop if loop.steps == runner.done else loop._replace(steps=runner.done)
+    return Run(runner.done, runner.state, runner.previous, stacked[: step.outputs], history, kept, None, ran)
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------
@@ -217,13 +299,16 @@ class Adjoint:
     ----------
     keeps_history : bool
         Whether a run has to keep the states before each step.
+    passes_initial : bool
+        Whether derivatives flow to the initial state.
     """
 
     keeps_history: bool = False
+    passes_initial: bool = True
 
     def run(self, traced: Trace, most: int | None) -> Run:
         """Make the steps, at least one and at most a number of them."""
-        return _run(traced, most, keep=self.keeps_history)
+        return run_traced(traced, most, keep=self.keeps_history)
 
     def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
         """Return the final state, then the stacked outputs, as tensors that have their values and know derivatives."""
@@ -257,7 +342,7 @@ class Unrolled(Adjoint):
     def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
         """Place the loop that ran as one node with known values."""
         inputs = [*constants, *initial]
-        node = place_loop(loop_of(step, run.steps, inputs, keep=True), inputs)
+        node = place_loop(run.loop or loop_of(step, run.steps, inputs, keep=True), inputs)
         values = (*run.final, *run.outputs, *run.kept)
         if node.value is None:
             node.value = values

@@ -123,9 +123,8 @@ class Loop(NamedTuple):
     @property
     def registers(self) -> int:
         """How many registers there are."""
-        return 1 + max(
-            (r for registers in (self.entering, *[b.touched for b in self.bodies]) for r in registers), default=-1
-        )
+        touched = [r for body in self.bodies for r in (*body.reads, *body.assigns)]
+        return 1 + max((-1, *self.entering, *touched))
 
     @property
     def inputs(self) -> int:
@@ -271,23 +270,24 @@ def signature_of(loop: Loop, shapes: Sequence[Any]) -> Signature:
     return found
 
 
-def found_once(loop: Loop, shapes: Sequence[Any], name: Any, find: Callable[[], Any]) -> Any:
-    """Return what is found from a loop on inputs of some shapes, once if sizes are known.
+def known_of(loop: Loop, shapes: Sequence[Any]) -> dict[Any, Any]:
+    """Return what is known of a loop on inputs of some shapes, which may be added to; nothing if sizes are not known.
 
-    The plan of the body that runs first keeps it. Of a loop with one body it must not depend on the number of steps.
+    Of a loop with one body it must not depend on the number of steps.
     """
-    first, last = loop.constants, loop.constants + len(loop.entering)
-    body = loop.bodies[loop.in_order()[0]]
-    entering = dict(zip(loop.entering, shapes[first:last], strict=True))
-    given = [shapes[i] for i in body.constants] + [entering[r] for r in body.reads]
-    plan = body_plan(body.fragment, (*given, *[shapes[last + i][1:] for i in body.rows]))
-    if plan is None:
-        return find()
+    last = loop.constants + len(loop.entering)
     # All but the number of steps, which is that of the bodies to run if there are several.
-    key = (name, loop[:7], loop[8:], tuple(shapes))
-    found = plan.derivatives.get(key)
+    given = (*shapes[:last], *[shape[1:] for shape in shapes[last:]])
+    known = default_engine().plans.known_of((loop[:7], loop[8:], given))
+    return known if known or is_concrete(tuple(chain.from_iterable(given))) else {}
+
+
+def found_once(loop: Loop, shapes: Sequence[Any], name: Any, find: Callable[[], Any]) -> Any:
+    """Return what is found from a loop on inputs of some shapes, once if sizes are known."""
+    known = known_of(loop, shapes)
+    found = known.get(name)
     if found is None:
-        found = plan.derivatives[key] = find()
+        found = known[name] = find()
     return found
 
 
@@ -346,6 +346,8 @@ def _infer(*inputs: Node, loop: Loop) -> list[tuple[Any, Any]]:
 def _check(loop: Loop) -> None:
     """Raise if it is not said which body runs in each step."""
     bodies = len(loop.bodies)
+    if bodies == 1 and not loop.which:
+        return
     if bodies > MOST_BODIES:
         raise StructureError(f"a loop has at most {MOST_BODIES} bodies, got {bodies}")
     if (bodies > 1 or loop.which) and (len(loop.which) != loop.steps or set(loop.which) != set(range(bodies))):

@@ -120,7 +120,9 @@ def _with_outputs(fragment: Fragment, outputs: tuple[int, ...]) -> Fragment:
     """Return a fragment with other outputs."""
     if outputs == fragment.outputs:
         return fragment
-    return fragment_of(fragment.dtypes, fragment.shapes, fragment.body, outputs, len(outputs), fragment.origins)
+    made = fragment_of(fragment.dtypes, fragment.shapes, fragment.body, outputs, len(outputs), fragment.origins)
+    made.swept = made.swept or fragment.swept
+    return made
 
 
 def joined(parts: Sequence[Any]) -> Any:

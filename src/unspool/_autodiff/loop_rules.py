@@ -78,13 +78,19 @@ def _recorded_primal(loop: Loop, inputs: Sequence[Any], outputs: Sequence[Any]) 
 
 def adjoint_of(primal: Primal, needed: Sequence[bool], cotangents: Sequence[Any]) -> Derivative:
     """Return the adjoint of a loop for inputs that need it and cotangents, some ``None``, of its outputs."""
-    loop = primal.loop
-    wanted = grouped(loop, tuple(needed), at_inputs=True)
-    active = active_registers(loop, primal.signature.bodies, wanted)
-    shown = loop._replace(stacked=loop.stacked[: primal.shown])
-    arriving = primal.padded(grouped(shown, tuple(cotangents), at_inputs=False), None)
-    carried = tuple([ct if flag else None for ct, flag in zip(arriving.carried, active, strict=True)])
-    return Derivative(primal, ADJOINT, arriving._replace(carried=carried), wanted._replace(carried=active))
+    loop, needed = primal.loop, tuple(needed)
+    wanted: Groups | None = primal.known.get(("adjoint", needed))
+    if wanted is None:
+        wanted = grouped(loop, needed, at_inputs=True)
+        wanted = wanted._replace(carried=active_registers(loop, primal.signature.bodies, wanted))
+        primal.known["adjoint", needed] = wanted
+    first, last = len(loop.leaving), len(loop.leaving) + primal.shown
+    carried: list[Any] = [None] * len(wanted.carried)
+    for r, ct in zip(loop.leaving, cotangents, strict=False):
+        if wanted.carried[r]:
+            carried[r] = ct
+    rows = (*cotangents[first:last], *[None] * (len(loop.stacked) - primal.shown))
+    return Derivative(primal, ADJOINT, Groups(tuple(carried), rows, tuple(cotangents[last:])), wanted)
 
 
 late.provide(pull_loop=pull_loop, push_loop=push_loop)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unspool._activity import ACTIVITY, BACKWARD, FORWARD, CountedRange, Work
 from unspool._autodiff.late import late
 from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
 from unspool._autodiff.loop_drive import compiled_drive, show_steps, simple_drive
@@ -98,7 +99,8 @@ class Runner:
     def __init__(self, loop: Loop, arrays: Sequence[Any], watched: Fragment | None = None) -> None:
         first, last = loop.constants, loop.constants + len(loop.entering)
         self.loop = loop
-        self._ready = ready = _prepared(loop, tuple([np.shape(array) for array in arrays]), watched)
+        shapes = tuple([array.shape if type(array) is np.ndarray else np.shape(array) for array in arrays])
+        self._ready = ready = _prepared(loop, shapes, watched)
         self._backend: Backend = default_engine().plans.backend
         entering = self._entering(arrays)
         self._constants = entering[:first]
@@ -107,7 +109,7 @@ class Runner:
         for r, value in zip(loop.entering, entering[first:last], strict=True):
             self.state[r] = value
         self._before = self.state
-        self._exact = any(getattr(array, "dtype", None) == _OBJECT for array in arrays)
+        self._exact = _OBJECT in [getattr(array, "dtype", None) for array in arrays]
         # By position of a register and of a stack.
         self._histories: dict[int, Any] = {}
         self._written: dict[int, Any] = {}
@@ -153,11 +155,15 @@ class Runner:
 
     def _entering(self, arrays: Sequence[Any]) -> list[Any]:
         """Return arrays as a step takes them."""
-        return [None if array is None else self._backend.carried(array) for array in arrays]
+        carried = self._backend.carried
+        return [None if array is None else carried(array) for array in arrays]
 
     def _copied(self, arrays: Sequence[Any]) -> list[Any]:
-        """Return arrays of their own."""
-        return [None if array is None else self._backend.copy(array) for array in arrays]
+        """Return arrays of their own: copies of rows, and of numbers."""
+        return [
+            array if array is None or (type(array) is np.ndarray and array.base is None) else self._backend.copy(array)
+            for array in arrays
+        ]
 
     def _extent(self, declared: Extent | None) -> Extent:
         """Return the steps of the range that a stack has rows for."""
@@ -199,7 +205,7 @@ class Runner:
         self._written = {i: stack[: self._count(i)] for i, stack in written.items()}
 
     def release(self) -> None:
-        """Let go of the state and the rows, for a runner that waits to be started again."""
+        """Release the state and the rows, for a runner that waits to be started again."""
         self.state = self._before = self._rows = []
         self._arrays = {}
 
@@ -221,8 +227,11 @@ class Runner:
         if self.done:
             self.state = self._entering(self.state)
         stopped = False
-        for number, begin, end in self.loop.runs(start, stop):
-            stopped = self._run(self._ready.steppers[number], begin, end)
+        if self.loop.which:
+            for number, begin, end in self.loop.runs(start, stop):
+                stopped = self._run(self._ready.steppers[number], begin, end)
+        else:
+            stopped = self._run(self._ready.steppers[0], start, stop)
         # The state may be rows of the stacks, which are about to be resized or written again.
         self.state = self._copied(self.state)
         return stopped
@@ -242,7 +251,7 @@ class Runner:
         for watcher in current_watchers():
             show_steps(watcher, stepper.plan, stepper.layout, base, indices, constants, carry, rows)
         try:
-            last, stopped, assigned, before, sums = stepper.drive(exact=self._exact)(*given)
+            last, stopped, assigned, before, sums = self._drive(stepper, given)
         except Exception:
             # The simple way finds the op that fails; the state is still what it was when this run began.
             simple_drive(stepper.plan, stepper.layout, base)(*given)
@@ -261,6 +270,17 @@ class Runner:
         self.done += made
         default_engine().statistics.kernel_calls += made * stepper.plan.kernels
         return stopped
+
+    def _drive(self, stepper: _Stepper, given: tuple[Any, ...]) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+        """Make steps, so that they can be counted if somebody looks on."""
+        drive = stepper.drive(exact=self._exact)
+        if not ACTIVITY.lookers:
+            return drive(*given)
+        loop, steps = self.loop, CountedRange(given[0], np.zeros(1, np.int64))
+        before = self.done + (loop.steps - self._first - self._reserved if loop.reverse else self._first)
+        work = Work(BACKWARD if loop.reverse else FORWARD, loop.steps or None, lambda: before + steps.done())
+        with ACTIVITY.doing(work):
+            return drive(steps, *given[1:])
 
     def _arrays_for(self, stepper: _Stepper) -> tuple[int, list[Any], list[Any], list[Any], list[Any]]:
         """Return what a body reads and writes in the range, from the first step on that all its stacks have rows for.

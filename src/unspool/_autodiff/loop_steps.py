@@ -117,11 +117,11 @@ def derived_step(body: Body, shapes: tuple[Any, ...], request: Request) -> Deriv
         default_engine().statistics.derivatives += plan is not None
         return _Derivation(body, shapes, request).describe()
 
-    made: DerivedStep = derive_once(plan, (request, _wiring(body)), derive)
+    made: DerivedStep = derive_once(plan, (request, wiring_of(body)), derive)
     return made
 
 
-def _wiring(body: Body) -> tuple[Any, ...]:
+def wiring_of(body: Body) -> tuple[Any, ...]:
     """Return all that a derivative of a body depends on beside its fragment."""
     touched = body.touched
     registers = [tuple(map(touched.index, group)) for group in (body.reads, body.assigns)]
@@ -185,7 +185,7 @@ def active_registers(loop: Loop, shapes: Sequence[tuple[Any, ...]], wanted: Grou
 def _reached(body: Body, shapes: tuple[Any, ...], flags: Groups) -> tuple[bool, ...]:
     """Return which registers depend, after a step, on inputs that are flagged."""
     plan = body_plan(body.fragment, shapes)
-    key = ("reached", flags, _wiring(body))
+    key = ("reached", flags, wiring_of(body))
     if plan is not None and key in plan.derivatives:
         found: tuple[bool, ...] = plan.derivatives[key]
         return found

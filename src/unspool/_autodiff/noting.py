@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
-from unspool._autodiff.accumulation import Outer, Sum, merge
+from unspool._autodiff.accumulation import Factored, Sum, merge
 from unspool._autodiff.chain import Pending
 from unspool._engine.generated import compile_function
 from unspool._fragments.call import output
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
 
 # What arrives at a call in the midst of a loop: nothing, outputs of earlier steps, sums that are not added up.
-LAZY = frozenset({type(None), Pending, Sum, Outer})
+LAZY = frozenset({type(None), Pending, Sum, Factored})
 
 Note = Callable[[Any, Any, list[Any], dict[int, Any]], None]
 
@@ -61,7 +61,7 @@ class _Writer:
 
     def __init__(self, plan: Plan) -> None:
         self._bound: dict[str, Any] = {"plan": plan, "note_step": _core.step, "pending": _core.pending}
-        self._bound |= {"Outer": Outer, "Sum": Sum, "merge": merge, "output": output}
+        self._bound |= {"Factored": Factored, "Sum": Sum, "merge": merge, "output": output}
         self._lines: list[str] = []
         self._made: list[int] = []
 
@@ -91,7 +91,7 @@ class _Writer:
             self._lines.append(f"{before}.terms += [{', '.join(map(self._term, form[1:]))}]")
             text = before
         else:
-            text = f"merge({before}, {self._term(form)})" if kind is Outer else self._term(form)
+            text = f"merge({before}, {self._term(form)})" if kind is Factored else self._term(form)
         self._lines += [f"key = inputs[{position}].id", f"given = {text}", "earlier = arrived.get(key)"]
         self._lines += ["arrived[key] = given if earlier is None else merge(earlier, given)"]
 
@@ -101,7 +101,9 @@ class _Writer:
             return f"Sum({', '.join(map(self._term, form[1:]))})"
         if form[0] == "plain":
             return self._pending(form[1])
-        return f"Outer({form[1]!r}, {self._pending(form[2])}, {self._pending(form[3])})"
+        name = f"form{len(self._made)}"
+        self._bound[name] = form[1]
+        return f"Factored({name}, ({''.join(f'{self._pending(index)}, ' for index in form[2:])}))"
 
     def _pending(self, index: int) -> str:
         """Write what makes a `Pending`, and return its name."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Outer, Sum, accumulate, total
+from unspool._autodiff.accumulation import Factored, Sum, accumulate, total
 from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.late import late
 from unspool._autodiff.walk import Walk
+from unspool._core import arrive
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
@@ -87,9 +88,13 @@ def _sweep(
                 floor = levels.floor(node)
                 _begin_level(arrived)
             if type(node) is Call:
-                arriving = _at_outputs(node, shown[key], arrived, wanted, found)
-                if arriving is not None:
-                    _distribute_call(node, arriving, active, arrived)
+                taken = arrive(node, shown[key], arrived, wanted, found, active, passing_inputs(node.plan))
+                if taken:
+                    pull_call(node, taken[0], taken[1], arrived)
+                elif taken is None:
+                    arriving = _at_outputs(node, shown[key], arrived, wanted, found)
+                    if arriving is not None:
+                        _distribute_call(node, arriving, active, arrived)
                 continue
             ct = arrived.pop(key, None)
             if ct is None:
@@ -153,7 +158,7 @@ def _at_outputs(
             continue
         if key in wanted:
             found[key] = ct.keep() if type(ct) is Pending else ct
-        if type(ct) is Outer or type(ct) is Sum:
+        if type(ct) is Factored or type(ct) is Sum:
             ct = total(ct)
         if arriving is None:
             arriving = [None] * len(call.shape)

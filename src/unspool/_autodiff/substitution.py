@@ -21,38 +21,46 @@ from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.held import TINY, Loose
 from unspool._fragments.call import LOST, Call, Projection, call_of, make_call, output, was_evaluated
-from unspool._graph import Bundle, Node, find, in_order, intern, intern_bundle, origin_scope
+from unspool._graph import Bundle, Node, find, in_order, intern, intern_bundle, next_id, origin_scope
+from unspool._sweeps import begin_sweep, end_sweep
 from unspool._tensor import Tensor
 
 _by_id = attrgetter("id")
 
 
-def substitute(nodes: Sequence[Any], stand_ins: Sequence[Node], arguments: Sequence[Node]) -> list[Any]:
+def substitute(
+    nodes: Sequence[Any], stand_ins: Sequence[Node], arguments: Sequence[Node], *, same_values: bool = True
+) -> list[Any]:
     """Return nodes as they are with arguments in the places of stand-ins; what is no node stays what it is.
 
-    Nothing that is older than the stand-ins is looked at, and each node between them and the results once.
+    Nothing that is older than the stand-ins is looked at, and each node between them and the results once. If the
+    arguments do not have the values of what they replace, ``same_values`` is false: then no value is handed over.
     """
     images = {s.id: a for s, a in zip(stand_ins, arguments, strict=True) if s is not a}
     if not images:
         return list(nodes)
     with default_engine().queue.nothing_folds():
-        _record_again([node for node in nodes if isinstance(node, Node)], images)
+        _record_again([node for node in nodes if isinstance(node, Node)], images, same_values)
     return [images.get(node.id, node) if isinstance(node, Node) else node for node in nodes]
 
 
-def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
+def _record_again(nodes: Sequence[Node], images: dict[int, Node], same_values: bool) -> None:
     """Add to the images of stand-ins those of all that nodes are made of and that depends on a stand-in."""
     levels = default_engine().levels
     marks = levels.marks
     crossed = iter(marks[bisect_right(marks, min(images)) :])
     mark = next(crossed, math.inf)
     has_dropped = default_engine().ledger.has_dropped
+    is_above = False
     evaluated: list[tuple[Node, Node]] = []
     with origin_scope() as origin:
         # What every node of every gradient pays for: most are placed without a call of a function of Python's.
         for node in younger_than(min(images), nodes, images):
             key = node.id
             while mark < key:
+                if not is_above:
+                    is_above = True
+                    begin_sweep(next_id())
                 levels.mark()  # what a sweep built is a level above what it differentiated, here as there
                 mark = next(crossed, math.inf)
             operands = operands_of(node) if type(node) is Projection else node.inputs
@@ -71,7 +79,9 @@ def _record_again(nodes: Sequence[Node], images: dict[int, Node]) -> None:
             images[key] = image
             if node.value is not None or (has_dropped and was_evaluated(node)):
                 evaluated.append((node, image))
-    if evaluated:
+    if is_above:
+        end_sweep(next_id())
+    if evaluated and same_values:
         _hand_over(evaluated, images)
 
 

@@ -74,9 +74,9 @@ class Tape:
         Compute on exact rationals: floats of leaves and constants become the rationals they are. Implied when a value
         holds a fraction. An op that leaves the rationals raises `ExactArithmeticError`.
     checkpoint : CheckpointConfig, optional
-        Segments of nodes that give up their values; see Notes. Every form of ``backward`` takes another one for itself.
+        Segments of nodes that evict their values; see Notes. Every form of ``backward`` takes another one for itself.
     watch : callable, optional
-        Called as ``watch(event)`` after each value that is computed, dropped or rebuilt, and after each reverse step.
+        Called as ``watch(event)`` when a value was computed, dropped or recomputed, and after each reverse step.
         The event has ``action``, ``node`` and ``live_bytes``.
 
     Notes
@@ -94,7 +94,7 @@ class Tape:
 
     Inside a checkpoint segment a value is dropped after its last use, unless it is that of a leaf, of an output of the
     tape or of the node that ``backward`` starts from, is held by `unspool.keep`, or is used outside the segment. All
-    that a segment dropped is rebuilt when the reverse sweep enters it, and dropped again when it leaves. Results are
+    that a segment dropped is recomputed when the backward pass enters it, and dropped again when it leaves. Results are
     the same, bit for bit. Between calls the tape holds what the last configuration keeps; `value` computes what is
     missing. A tape with checkpoint segments is for one thread at a time.
 
@@ -177,7 +177,7 @@ class Tape:
     def value(self, node: NodeLike) -> Array:
         """Return the value of a node: a read-only array, or a tuple of them for an op with several outputs.
 
-        One that a checkpoint segment dropped is computed again.
+        One that a checkpoint segment dropped is recomputed.
         """
         return self._store.value(self._find(node))
 
@@ -217,7 +217,7 @@ class Tape:
         seed : array_like
             The cotangent of that node, of its shape.
         checkpoint : CheckpointConfig, optional
-            Segments that give up their values and get them back in the sweep; those of the tape by default.
+            Segments that evict their values and recompute them in the sweep; those of the tape by default.
 
         Examples
         --------

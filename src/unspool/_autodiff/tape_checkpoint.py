@@ -31,7 +31,7 @@ class TapeEvent:
     Attributes
     ----------
     action : {"forward", "drop", "rebuild", "reverse"}
-        A value was computed, was dropped, was computed again; or the reverse step of a node was done.
+        A value was computed, was dropped, was recomputed; or the reverse step of a node was done.
     node : int
         The id of the node.
     live_bytes : int

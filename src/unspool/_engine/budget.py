@@ -28,9 +28,9 @@ _POOL_SHARE = 16
 
 
 class memory:  # noqa: N801 - used like a function, in a with statement
-    """Keep what the engine holds within a budget, for the duration of a ``with`` block.
+    """Keep values within a memory budget, for the duration of a ``with`` block: evict some, recompute them when needed.
 
-    Loop and gradient go inside. While everything fits nothing changes. When it does not, the engine lets go of values
+    Loop and gradient go inside. While everything fits nothing changes. When it does not, the engine evicts values
     and computes them again when the gradient needs them, at the least cost it can; see the page on memory. Results are
     the same, bit for bit. Your Python code is never run again.
 

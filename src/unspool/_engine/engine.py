@@ -23,6 +23,7 @@ from weakref import ref
 import numpy as np
 
 from unspool import _core
+from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
@@ -37,15 +38,18 @@ from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_backend import clear_caches, owned
 from unspool._engine.observe import current_observer
+from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.repeated import run_repeated
 from unspool._engine.replay import Replay
 from unspool._engine.sealing import FoldQueue, make_site
-from unspool._engine.structure import can_be_sealed, structure_of
+from unspool._engine.structure import can_be_sealed, gathers, structure_of
+from unspool._engine.work import pass_as_work, replay_as_work
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
 from unspool._statistics import STATISTICS
+from unspool._sweeps import is_swept
 from unspool._tensor import Tensor
 from unspool.errors import BudgetError
 
@@ -53,10 +57,10 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
-_LARGEST_PIECE = 512
+LARGEST_PIECE = 512
 
 # Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
-_SMALLEST_LOOP = 2000
+SMALLEST_LOOP = 2000
 
 # What is not clearly a step of a loop but takes at most this part of the budget is run like one.
 _STEP_SHARE = 4
@@ -66,7 +70,7 @@ _MOST_STRUCTURES = 1 << 11
 _MOST_LINES = 1 << 14
 
 # Structures of one line that are described: a line that always looks different (an index that counts) would never end.
-_MOST_OF_A_LINE = 64
+MOST_OF_A_LINE = 64
 
 
 class Evaluator:
@@ -77,8 +81,10 @@ class Evaluator:
         self.plans = PlanCache(self.statistics)
         self.sites = Sites()
         self.levels = Levels()
+        self.sweeps: Any = None  # what the sweeps of derivatives keep with an engine
         self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._described: OrderedDict[tuple[Any, ...], Site] = OrderedDict()
+        self.outcomes = Outcomes()
         self._hold_nothing()
 
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
@@ -86,7 +92,7 @@ class Evaluator:
         self.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
 
     def beside(self) -> Evaluator:
-        """Return one that knows the same programs, and counts and lets go what it holds by itself."""
+        """Return one that knows the same programs, and counts and evicts what it holds by itself."""
         other = copy.copy(self)
         other._hold_nothing(self.queue)
         return other
@@ -99,7 +105,7 @@ class Evaluator:
             return self._evaluate_bound(targets, bindings)
         while missing := {t.id: t for t in targets if t.value is None}:
             self.compute(tuple(missing.values()))
-            # Looked at once: another thread may let values go at any time.
+            # Looked at once: another thread may evict values at any time.
             values = [t.value for t in targets]
             if not any(value is None for value in values):
                 return [hand_out(value) for value in values]
@@ -129,7 +135,11 @@ class Evaluator:
             work = collect(missing, stop_at_lost=observer is None and self.ledger.has_dropped)
             if not work.order:
                 return
+            # Calls had kept some, or another thread has computed them by now: looked at once.
+            missing = [t for t in missing if t.value is None]
             try:
+                if not missing:
+                    return
                 if observer is None and (work.reads_lost or self._is_too_large(work)):
                     work.give_back()
                     piece = None if any(map(was_evaluated, missing)) else self._describe(work, missing)
@@ -149,7 +159,7 @@ class Evaluator:
     def _replay_pass(self, work: Pass, missing: Sequence[Node], piece: Piece | None) -> None:
         """Compute what a pass would have, and what is missing for it, bit by bit within the budget."""
         found = {t.id: t for t in missing}
-        if len(work.order) <= _LARGEST_PIECE:
+        if len(work.order) <= LARGEST_PIECE:
             # What the next steps read. What a sweep needed of the program that it differentiates is not for them, and
             # what takes much of the budget is not the state of a loop.
             level = self.levels.of(missing[0])
@@ -161,7 +171,8 @@ class Evaluator:
         read = _read_from_outside(work.order)
         work.order.clear()  # what is referred to counts as wanted
         self.replay(list(found.values()), read)
-        if piece is not None and self._add_loose(piece):
+        if piece is not None:
+            self.queue.add_loose(piece)
             self.ledger.line.refer([operand.id for operand in piece.inputs])
 
     def _run_site(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], values: Sequence[Any]) -> bool:
@@ -189,12 +200,9 @@ class Evaluator:
         statistics.plan_hits += 1
         statistics.kernel_calls += plan.kernels
         ledger.noted = held + site.nbytes
-        if site.worth_folding:
-            self.queue.add(site, inputs, outputs, results[site.results :])
-        elif is_noted:
-            ledger.enter(Loose(outputs, [i.id for i in inputs]))
+        self.queue.add(site, inputs, outputs, results[site.results :])
         if is_noted:
-            plan.seconds = perf_counter() - started
+            plan.note_time(perf_counter() - started)
             ledger.steps += 1
             ledger.kernels += plan.kernels
             if ledger.is_strict:
@@ -221,7 +229,7 @@ class Evaluator:
             results = run_quietly(run_with_given, call, arguments) if call.value else run_quietly(plan.run, *arguments)
         except Exception:
             return False
-        plan.seconds = perf_counter() - started
+        plan.note_time(perf_counter() - started)
         call.value = results[plan.fragment.results :]
         give_to_handles(call, results)
         self.statistics.plan_hits += 1
@@ -247,32 +255,35 @@ class Evaluator:
         count = len(work.order)
         piece = None
         if observer is None and not work.has_calls:
-            if count >= _SMALLEST_LOOP:
-                if run_repeated(work.order, work.uses, targets, self.plans.plan_for):
+            if count >= SMALLEST_LOOP:
+                has_run = run_repeated(work.order, work.uses, targets, self.plans.plan_for)
+                self.outcomes.note(missing[0], Why.REPEATED if has_run else Why.NOT_REPEATED, work.order)
+                if has_run:
                     self.statistics.kernel_calls += count
                     return
             else:
                 piece = self._describe(work, missing)
                 if piece is not None and piece.site.is_ready and self._run_piece(piece, work, missing):
                     return
+        elif observer is None:
+            self.outcomes.note(missing[0], Why.READS_CALLS, work.order)
         kernels = sum([kernels_of(node) for node in work.order if type(node) is not Projection])
         self.statistics.kernel_calls += kernels
         self.ledger.kernels += kernels
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
         nodes, read = self._loose_step(work, missing)
-        run(work, targets | work.bundles, observer)
+        if ACTIVITY.lookers and count > 1:
+            values: dict[int, Any] = {}
+            with ACTIVITY.doing(pass_as_work(work.order, values, is_backward=is_swept(missing[0].id))):
+                run(work, targets | work.bundles, observer, values)
+        else:
+            run(work, targets | work.bundles, observer)
         self._enter_calls(calls)
-        if piece is not None and self._add_loose(piece):
+        if piece is not None:
+            self.queue.add_loose(piece)
             read += [operand.id for operand in piece.inputs]
         if nodes:
             self._enter_loose(nodes, read)
-
-    def _add_loose(self, piece: Piece | None) -> bool:
-        """Remember a piece that did not run by plan, if it is worth it; tell whether it is."""
-        if piece is None or not piece.site.worth_folding:
-            return False
-        self.queue.add_loose(piece)
-        return True
 
     def _describe(self, work: Pass, missing: Sequence[Node]) -> Piece | None:
         """Return the record of a piece; its site has a plan if one of its structure was met before.
@@ -280,17 +291,22 @@ class Evaluator:
         None for a piece that is not worth it.
         """
         order = work.order
-        if work.has_calls or not 1 < len(order) <= _LARGEST_PIECE or not can_be_sealed(order):
+        if work.has_calls or not 1 < len(order) <= LARGEST_PIECE or not can_be_sealed(order):
+            self.outcomes.note(missing[0], _why_not(work), order)
             return None
         kept = interpreter.kept_nodes(order, work.uses, {t.id for t in missing})
         structure, inputs = structure_of(order, kept, missing)
         if any(type(node) is Bundle for node in (*kept, *inputs)):
+            self.outcomes.note(missing[0], Why.HELD_FACTORS, order)
             return None
-        site = self._described.get(structure)
+        # Another line that asks for the same has a site of its own: it says where its ops were recorded.
+        key = (structure, missing[0].code, missing[0].line)
+        site = self._described.get(key)
         if site is None:
             if not self._may_describe(missing[0]):
+                self.outcomes.note(missing[0], Why.MANY_STRUCTURES, order)
                 return None
-            site = self._described[structure] = make_site(order, kept, self.plans.plan_for)
+            site = self._described[key] = make_site(order, kept, self.plans.plan_for)
             if len(self._described) > _MOST_STRUCTURES:
                 self._described.popitem(last=False)
             if site.has_bundles:
@@ -319,7 +335,7 @@ class Evaluator:
         visits = self._visits[line] = self._visits.get(line, 0) + 1
         if len(self._visits) > _MOST_LINES:
             self._visits.popitem(last=False)
-        return visits <= _MOST_OF_A_LINE
+        return visits <= MOST_OF_A_LINE
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
         values, sizes = bind_placeholders(bindings)
@@ -331,7 +347,7 @@ class Evaluator:
     # -- memory --
 
     def replay(self, targets: Sequence[Node], read: Sequence[int] = (), *, unlimited: bool = False) -> Replay:
-        """Compute values within the budget: what was let go is run again just before it is needed.
+        """Compute values within the budget: what was evicted is recomputed just before it is needed.
 
         ``read`` are the ids of what the nodes that were never evaluated before refer to.
         """
@@ -339,7 +355,11 @@ class Evaluator:
         with ledger.busy():
             ledger.place_waiting()
             work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.ceiling)
-            run_quietly(work.run)
+            if ACTIVITY.lookers:
+                with ACTIVITY.doing(replay_as_work(work, is_backward=is_swept(targets[0].id))):
+                    run_quietly(work.run)
+            else:
+                run_quietly(work.run)
             ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], read))
             ledger.add_replay(work)
         return work
@@ -365,7 +385,7 @@ class Evaluator:
         ledger = self.ledger
         needed = interpreter.peak_bytes(work)
         little = ledger.limit // _STEP_SHARE
-        is_step = not work.has_calls and len(work.order) <= _LARGEST_PIECE and can_be_sealed(work.order)
+        is_step = not work.has_calls and len(work.order) <= LARGEST_PIECE and can_be_sealed(work.order)
         if needed > little and not (is_step and self._read_from_below(work.order) <= little):
             return False
         before = ledger.noted
@@ -393,7 +413,7 @@ class Evaluator:
             ledger.enter(call)
 
     def _loose_step(self, work: Pass, missing: Sequence[Node]) -> tuple[list[ref[Node]], list[int]]:
-        """Return the nodes of a pass that may be worth letting go later, and what it reads.
+        """Return the nodes of a pass that may be worth evicting later, and what it reads.
 
         By weak references: what is referred to counts as wanted.
         """
@@ -445,6 +465,20 @@ class Evaluator:
         self.queue.clear()
         self._described.clear()
         self._visits.clear()
+        self.sweeps = None
+        self.outcomes.clear()
+
+
+def _why_not(work: Pass) -> Why:
+    """Return why a pass is none that can be described."""
+    order = work.order
+    if work.has_calls:
+        return Why.READS_CALLS
+    if len(order) < 2:
+        return Why.ONE_OPERATION
+    if len(order) > LARGEST_PIECE:
+        return Why.TOO_LARGE
+    return Why.MANY_INPUTS if any(map(gathers, order)) else Why.STAND_INS
 
 
 def _read_from_outside(nodes: Sequence[Node]) -> list[int]:

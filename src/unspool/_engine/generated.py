@@ -13,11 +13,12 @@ import itertools
 import keyword
 import linecache
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import BuiltinMethodType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from unspool._graph import place_at
 
@@ -58,6 +59,7 @@ class FunctionWriter:
         self._indentation = "    "
         self._local = frozenset(local)
         self._bound: dict[str, Any] = {}
+        self._about: tuple[Any, Any] | None = None
 
     def write(self, *lines: str) -> None:
         """Append lines."""
@@ -98,6 +100,10 @@ class FunctionWriter:
             wish = wish if wish.isidentifier() else f"_{wish}"
         return f"{wish}_" if wish in _TAKEN or wish.rstrip("0123456789") in self._local else wish
 
+    def tell(self, fragment: Any, bound: Any) -> None:
+        """Say which fragment the lines compute, and its sizes, for who measures them: ``v3`` is its slot 3."""
+        self._about = fragment, bound
+
     def compile(self, what: str, origins: Sequence[Origin] = ()) -> Any:
         """Return the function; ``what`` it is, and the line that it is for, are in the name of its file.
 
@@ -108,12 +114,21 @@ class FunctionWriter:
         file = f"<unspool {what} {_number()}{place}>"
         function = FunctionType(found.code.replace(co_filename=file), self._bound, self._name)
         self._bound[_SOURCE], self._bound[_LISTING] = found.text, _Listing(file, found)
+        if self._about is not None:
+            self._bound[_ABOUT] = self._about
+            MEASURABLE.add(function)
+            for watch in WATCHES:
+                watch(function)
         return function
 
 
 _MISSING = object()
-_SOURCE, _LISTING = "__source__", "__listing__"
-_TAKEN = frozenset([*keyword.kwlist, *dir(builtins), _SOURCE, _LISTING])
+_SOURCE, _LISTING, _ABOUT = "__source__", "__listing__", "__about__"
+_TAKEN = frozenset([*keyword.kwlist, *dir(builtins), _SOURCE, _LISTING, _ABOUT])
+
+# The functions that compute fragments, as long as they live, and who wants to know of new ones.
+MEASURABLE: WeakSet[FunctionType] = WeakSet()
+WATCHES: list[Callable[[FunctionType], None]] = []
 
 
 def _is_same(first: Any, second: Any) -> bool:
@@ -125,6 +140,12 @@ def source_of(function: Any) -> str:
     """Return the text of a generated function."""
     text: str = function.__globals__[_SOURCE]
     return text
+
+
+def about(function: Any) -> tuple[Any, Any]:
+    """Return the fragment that a function computes, and its sizes."""
+    found: tuple[Any, Any] = function.__globals__[_ABOUT]
+    return found
 
 
 def compile_function(name: str, source: str, bound: dict[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """Running a call of which some residuals are there: the ops that made them do not run again.
 
-A user may want a value kept (`unspool.keep`) when the rest of its step is let go. When the step runs again, that value
+A user may want a value kept (`unspool.keep`) when the rest of its step is evicted. When the step runs again, that value
 is one of its inputs: a plan of its own, made once for each choice of values that are there.
 """
 
@@ -48,8 +48,11 @@ def _make(plan: Plan, given: tuple[int, ...]) -> Plan:
     number = {slot: slot for slot in range(first)} | {slot: first + i for i, slot in enumerate(given)}
     body: list[Instruction] = []
     origins = []
+    swept = []
     for slot, (op, operands, _) in enumerate(fragment.body, start=first):
         if slot in needed and slot not in given:
+            if slot - first in fragment.swept:
+                swept.append(len(body))
             number[slot] = first + len(given) + len(body)
             body.append(Instruction(op, tuple([number[i] for i in operands]), plan.params[slot - first]))
             origins.append(fragment.origins[slot - first])
@@ -61,4 +64,5 @@ def _make(plan: Plan, given: tuple[int, ...]) -> Plan:
         len(outputs),
         tuple(origins),
     )
+    shorter.swept = frozenset(swept)
     return make_plan(shorter, (*plan.input_shapes, *[plan.shapes[slot] for slot in given]), plan.backend)

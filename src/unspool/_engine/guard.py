@@ -1,4 +1,4 @@
-"""What happens to values when they are let go and when they come back: they may be remembered by a digest, or on disk.
+"""What happens to values when they are evicted and when they come back: they may be remembered by a digest, or on disk.
 
 A digest tells whether a value that was computed again is what it was. A disk holds states so that the steps before them
 need not run again; it is a help, never a need: a full disk or a damaged file is reported, and the value is computed.
@@ -6,7 +6,6 @@ need not run again; it is a help, never a need: a full disk or a damaged file is
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ import numpy as np
 from unspool._engine.interpreter import apply_kernel, run_inside
 from unspool._fragments.call import Call
 from unspool._graph import Node, describe, source_of
-from unspool.checkpoint.planner import disk_period
 from unspool.errors import RebuildError, SpillError, SpillWarning
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """Looks after what a budget lets go.
+    """Looks after what a budget evicts.
 
     Parameters
     ----------
@@ -93,8 +91,12 @@ class Guard:
 
     # -- disk --
 
+    def has_file(self, node: Node) -> bool:
+        """Whether the value of a node is on disk."""
+        return node.id in self._files
+
     def give_up(self, state: Sequence[Held], step: int, times: Sequence[float], slots: int) -> None:
-        """Write a state that is about to be let go to disk, if none is there that is near enough."""
+        """Write a state that is about to be evicted to disk, if none is there that is near enough."""
         if self.store is None or self._is_near(step):
             return
         self._forget_dead()
@@ -128,6 +130,8 @@ class Guard:
         second = (times[-1] - times[0]) / (len(times) - 1)
         write = store.seconds_writing / len(self._nodes) / second
         read = store.seconds_reading / max(1, store.read) * store.written / len(self._nodes) / second or write / 2
+        from unspool.checkpoint.planner import disk_period
+
         self.period = disk_period(max(1, slots), write, read)
 
     def fetch(self, node: Node) -> dict[int, Any] | None:
@@ -144,7 +148,7 @@ class Guard:
         return {int(key): value for key, value in found.items()}
 
     def forget_after(self, identity: int) -> None:
-        """Remove the states that stand after a node: the reverse sweep has passed them."""
+        """Remove the states that stand after a node: the backward pass has passed them."""
         for handle, nodes in list(self._nodes.items()):
             alive = [node.id for node in [reference() for reference in nodes] if node is not None]
             if all(key > identity for key in alive):
@@ -204,4 +208,6 @@ def _digests_of(value: Any) -> bytes:
 
 
 def _digest(value: Any) -> bytes:
+    import hashlib
+
     return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=8).digest()

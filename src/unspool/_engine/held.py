@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unspool._core import Piece
     from unspool._engine.plan import Plan
 
-# Arrays of at most so many bytes are not worth letting go: the objects around them are larger.
+# Arrays of at most so many bytes are not worth evicting: the objects around them are larger.
 TINY = 256
 
 
@@ -41,7 +41,7 @@ class Held:
         self.uses = 0
 
     def is_alive(self) -> bool:
-        """Whether there is something to let go."""
+        """Whether there is something to evict."""
         node = self.node()
         return node is not None and node.value is not None
 
@@ -75,7 +75,7 @@ def is_alive(step: Loose | ref[Any]) -> bool:
 class Slab:
     """What a step keeps for its derivatives: with its call or, while it is not folded, with its nodes.
 
-    ``nbytes`` is what it takes; what a user wants kept stays when the rest is let go.
+    ``nbytes`` is what it takes; what a user wants kept stays when the rest is evicted.
     """
 
     __slots__ = ("_call", "_nodes", "_piece", "identity", "nbytes")

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool import _dims
+from unspool import _core, _dims
+from unspool._activity import ACTIVITY
 from unspool._engine.binding import bind_params
 from unspool._engine.failure import failure
 from unspool._engine.given import run_with_given
@@ -26,6 +27,7 @@ from unspool._ops.elementwise import ADD
 from unspool._ops.hints import KEEP
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import PART
+from unspool._sweeps import is_swept
 from unspool.errors import SizeContradictionError
 
 # Passes longer than this free intermediate values at their last use, shorter ones when there is a large one: else they
@@ -46,7 +48,7 @@ class Pass:
 
     ``bundles`` are those of which parts may be asked for later that are no tensors yet. ``lent`` are residuals that
     have their value from their call, for the duration of the pass. ``reads_lost`` tells whether it reads values that
-    were there before and have been let go; what it takes to make them again is not part of it.
+    were there before and have been evicted; what it takes to make them again is not part of it.
     """
 
     __slots__ = ("bundles", "has_calls", "lent", "order", "reads_lost", "uses")
@@ -62,7 +64,7 @@ class Pass:
         self.reads_lost = False
 
     def give_back(self) -> None:
-        """Leave residuals to their calls again: what a call lets go has to be gone."""
+        """Leave residuals to their calls again: what a call releases has to be gone."""
         for node in self.lent:
             node.value = None
         self.lent.clear()
@@ -72,7 +74,14 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None, *, 
     """Find what has to run for targets without value, down to what has one, or to what has lost one if asked to."""
     wanted = {t.id: t for t in targets if type(t) is not Projection or not take_from_slab(t)}
     uses: dict[int, int] = dict.fromkeys(wanted, 0)
-    order: list[Node] = []
+    if bound is None and not stop_at_lost:
+        # Most passes have neither calls nor factorisations; without these there is nothing to decide.
+        order = list(wanted.values())
+        if _core.pending_nodes(order, uses):
+            order.sort(key=_by_id)
+            return Pass(order, uses, False, set(), [])
+        uses = dict.fromkeys(wanted, 0)
+    order = []
     bundles: list[Node] = []
     lent: list[Node] = []
     inverted = has_calls = reads_lost = False
@@ -120,7 +129,7 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None, *, 
 def peak_bytes(work: Pass) -> int:
     """Return the most bytes that a pass holds at once of what it computes.
 
-    What is referred to from outside stays after its last use: values that were let go and are computed again, say.
+    What is referred to from outside stays after its last use: values that were evicted and are recomputed, say.
     """
     left = dict(work.uses)
     for node in kept_nodes(work.order, work.uses, ()):
@@ -189,12 +198,15 @@ def take_from_slab(projection: Node) -> bool:
 
 
 class ValueDroppedError(Exception):
-    """A value that a pass was about to read has been let go by another thread: the pass has to be collected anew."""
+    """A value that a pass was about to read has been evicted by another thread: the pass has to be collected anew."""
 
 
-def run(work: Pass, targets: Container[int], observer: Observer | None) -> None:
-    """Run pending nodes; keep the values of targets and of nodes that are referenced from outside."""
-    values: dict[int, Any] = {}
+def run(work: Pass, targets: Container[int], observer: Observer | None, values: dict[int, Any] | None = None) -> None:
+    """Run pending nodes; keep the values of targets and of nodes that are referenced from outside.
+
+    ``values`` is where those of others are in the meantime, for who looks on.
+    """
+    values = {} if values is None else values
     order, uses = work.order, work.uses
     freeing = len(order) > _SHORT
     order.reverse()
@@ -264,9 +276,12 @@ def apply_kernel(node: Node, arguments: Sequence[Any]) -> Any:
     """Return the value of a node that is not a call."""
     try:
         params = node.attributes
+        if params and type(params) is SizedParams:
+            params = bind_params(node.op, params, {})
+        if ACTIVITY.timer is not None:
+            op, origin = node.op, (node.code, node.lasti)
+            return ACTIVITY.timer.run(op, origin, is_swept(node.id), op.kernel, arguments, params)
         if params:
-            if type(params) is SizedParams:
-                params = bind_params(node.op, params, {})
             return node.op.kernel(*arguments, **params)
         return node.op.kernel(*arguments)
     except Exception as error:

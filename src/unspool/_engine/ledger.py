@@ -1,11 +1,11 @@
-"""What the engine holds, and what it lets go when that is more than the budget.
+"""What the engine holds, and what it evicts when that is more than the budget.
 
-Values are a cache beside the graph: one that is let go is computed again when it is asked for. So this module decides
-about cost only, never about results. The newest steps keep everything, because the reverse sweep begins with them: a
+Values are a cache beside the graph: one that is evicted is recomputed when it is asked for. So this module decides
+about cost only, never about results. The newest steps keep everything, because the backward pass begins with them: a
 block of steps whose length `unspool.checkpoint.planner` knows. Of older steps the *slabs* go first, what they keep for
 derivatives, oldest first. Then states go (`line`).
 
-Nothing is looked at before the budget is reached: until then a step costs one addition. What is there then is found
+Nothing is looked at before the budget is reached: until then a step costs one addition. What is held then is found
 by its calls, which the intern table knows; from then on steps are noted as they come.
 """
 
@@ -35,7 +35,6 @@ from unspool._engine.line import Line
 from unspool._engine.room import no_room, usable
 from unspool._fragments.call import Call, live_calls
 from unspool._statistics import STATISTICS
-from unspool.checkpoint.planner import online_block
 
 if TYPE_CHECKING:
     from unspool._core import Piece
@@ -51,7 +50,7 @@ _MARGIN = 16
 _MANY = 32
 _SELDOM = 8
 
-# What the record of a step takes, with what the way back notes of it; at most a share of the budget. Beside a small
+# What the record of a step takes, with what a backward pass notes of it; at most a share of the budget. Beside a small
 # budget it is not counted: the process itself comes and goes by megabytes.
 _RECORD = 1 << 12
 _RECORDS = 8
@@ -78,7 +77,7 @@ class Ledger:
     is_strict : bool
         Whether the user gave the budget. A budget of our own choosing is exceeded rather than refused.
     has_dropped : bool
-        Whether anything was ever let go.
+        Whether anything was ever evicted.
     steps, kernels : int
         Evaluations that were worth noting, and how many kernels they ran.
     runs, distinct, kernels_again : int
@@ -86,7 +85,7 @@ class Ledger:
     seconds : float
         What that took.
     evictions, slabs_dropped : int
-        States that were let go, and slabs.
+        States that were evicted, and slabs.
     peak : int
         The most bytes that were held at once.
     need : Need or None
@@ -138,7 +137,7 @@ class Ledger:
             self._crowd = max(_CROWD, 2 * len(self._arrived))
 
     def track(self) -> None:
-        """Find what is there, and note steps from now on as they come."""
+        """Find what is held, and note steps from now on as they come."""
         with self.lock:
             if not self.is_tracking:
                 self.is_tracking = True
@@ -272,10 +271,10 @@ class Ledger:
             self.need = work.need
         self.held_bytes()
 
-    # -- letting go --
+    # -- evicting --
 
     def make_room(self, plan: Plan | None = None, needed: int = 0) -> None:
-        """Let values go until there is room for a step; called when what was noted leaves none.
+        """Evict values until there is room for a step; called when what was noted leaves none.
 
         Parameters
         ----------
@@ -302,7 +301,7 @@ class Ledger:
             goal = self.ceiling - workspace
             self._choose_block(workspace)
             # Each time takes time in proportion to how much is held, so of much more goes at a time: of what is inside
-            # of blocks, and at the end of the newest one. What the reverse sweep would miss goes in smaller parts.
+            # of blocks, and at the end of the newest one. What the backward pass would miss goes in smaller parts.
             newest = self.line.now
             block = self._block - self._block // _MANY
             old = bisect_right(self.line.boundaries, newest - block)
@@ -349,15 +348,17 @@ class Ledger:
         now = self.line.now
         if now > self._looked_at + self._looked_at // 8:
             state = self._state_size = max(1, self.line.state_bytes())
-            if not self._slab_size and self._slabs:  # none was let go yet
+            if not self._slab_size and self._slabs:  # none was evicted yet
                 self._slab_size = self._slabs[0].nbytes
             tape = state + self._slab_size
             room = self.ceiling - workspace - tape
+            from unspool.checkpoint.planner import online_block
+
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
             self._looked_at = now
 
     def free(self, wanted: int, identity: int | None = None) -> int:
-        """Let go of some of what is held, before a node if one is given: the reverse sweep needs room to work there.
+        """Evict some of what is held, before a node if one is given: the backward pass needs room to work there.
 
         Returns how many bytes that gave.
         """
@@ -378,7 +379,7 @@ class Ledger:
         return references_of(piece for piece in self._waiting() if not piece.is_loose)
 
     def drop_after(self, identity: int, waited_for: Container[int], protect: Callable[[Held], bool]) -> int:
-        """Let go what was made after the node with an id; return how many bytes that gave.
+        """Evict what was made after the node with an id; return how many bytes that gave.
 
         What is waited for, or protected, stays, and so does what the newest step made.
         """
@@ -397,7 +398,7 @@ class Ledger:
         return self.line.let_go(entries, self.guard)
 
     def _drop_slabs(self, total: int, goal: int, left: int) -> int:
-        """Let slabs go until what is held fits, oldest first, but not the newest: reverse sweeps begin there."""
+        """Let slabs go until what is held fits, oldest first, but not the newest: backward passs begin there."""
         slabs = self._slabs
         while total > goal and len(slabs) > left:
             total -= self._drop_slab(slabs.popleft())
@@ -424,10 +425,10 @@ class Ledger:
         *,
         surely: bool = False,
     ) -> int:
-        """Give up states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
+        """Evict states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
-        # The reverse sweep has a little less room for a block.
+        # The backward pass has a little less room for a block.
         block = self._block - self._block // 8
         freed, given_up = self.line.give_up_boundaries(
             total - goal, newest, block, references, self.guard, spare, surely=surely

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from unspool._graph import Node, next_id
+from unspool._sweeps import begin_sweep, end_sweep
 
 # Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
 _MOST_MARKS = 1 << 14
@@ -40,18 +41,25 @@ class Levels:
         """The marks that the current thread goes by, in the order of ids."""
         return self._thread.own or self._all
 
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether the current thread is inside of a sweep."""
+        return self._thread.is_sweeping
+
     @contextmanager
     def sweep(self) -> Iterator[None]:
         """Begin a level for a derivative sweep; a sweep inside another one (a rule that transposes) begins none."""
         if self._thread.is_sweeping:
             yield
             return
+        begin_sweep(next_id())
         self.mark()
         self._thread.is_sweeping = True
         try:
             yield
         finally:
             self._thread.is_sweeping = False
+            end_sweep(next_id())
 
     def mark(self) -> None:
         """Begin a level."""

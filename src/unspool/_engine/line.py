@@ -2,7 +2,7 @@
 
 A *boundary* is a place between two steps. Its state is every value made before it and used after it, so every value
 belongs to a stretch of boundaries, and states share values. A value is held as long as one boundary of its stretch is
-kept. Which boundary to give up is decided by `unspool.checkpoint.online`: the one whose loss costs the reverse sweep
+kept. Which boundary to evict is decided by `unspool.checkpoint.online`: the one whose loss costs the backward pass
 least, per byte it frees.
 """
 
@@ -22,7 +22,6 @@ from unspool._engine.held import TINY, Held, Loose, freed_of, is_alive, watch
 from unspool._fragments.call import LOST, Call
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
-from unspool.checkpoint.online import choose_removal, removal_costs
 
 if TYPE_CHECKING:
     from unspool._engine.guard import Guard
@@ -51,7 +50,7 @@ class Line:
     latest : set of id
         What the newest step made.
     died : int
-        The bytes of values that were let go and whose memory was freed by that: nobody else had it.
+        The bytes of values that were evicted and whose memory was freed by that: nobody else had it.
     """
 
     def __init__(self) -> None:
@@ -138,10 +137,10 @@ class Line:
                 if key not in waited_for and key not in self.latest:
                     yield entry
 
-    # -- letting go --
+    # -- evicting --
 
     def rewind(self, identity: int) -> None:
-        """Forget the boundaries after a node: the reverse sweep has passed them."""
+        """Forget the boundaries after a node: the backward pass has passed them."""
         now = min(self.now, bisect_left(self._ids, identity) + 1)
         for _ in range(min(self.now - now, len(self._steps))):  # the oldest ones may have died
             self._steps.pop()
@@ -150,13 +149,13 @@ class Line:
         del self.boundaries[bisect_right(self.boundaries, now) :]
 
     def end_sweep(self) -> None:
-        """Note that the reverse sweep is over: what it has left of the steps it passed belongs to no boundary now."""
+        """Note that the backward pass is over: what it has left of the steps it passed belongs to no boundary now."""
         for entry in self._held.values():
             if entry.made >= self.now:
                 entry.made = entry.last = self.now - 1
 
     def let_go(self, entries: Iterable[Held], guard: Guard | None) -> int:
-        """Let values go, and return how many bytes that gives, now or when what shares their memory has gone too."""
+        """Evict values, and return how many bytes that gives, now or when what shares their memory has gone too."""
         freed = 0
         for entry in entries:
             node = entry.node()
@@ -186,12 +185,12 @@ class Line:
         *,
         surely: bool = False,
     ) -> tuple[int, int]:
-        """Give up boundaries, none after ``newest``, until so many bytes are free.
+        """Evict boundaries, none after ``newest``, until so many bytes are free.
 
         Parameters
         ----------
         block : int
-            How many steps the reverse sweep keeps the values of at once.
+            How many steps the backward pass keeps the values of at once.
         references : mapping of id to int, or None
             How often nodes that are known refer to each value. What is referred to more often belongs to the newest
             state. With None nobody is asked.
@@ -235,10 +234,12 @@ class Line:
         return freed, given_up
 
     def _choose(self, line: Any, gains: Any, block: int, wanted: int, spare: int) -> list[int]:
-        """Return which boundaries to give up. The reverse sweep keeps the values of a block of steps, so blocks count.
+        """Return which boundaries to evict. The backward pass keeps the values of a block of steps, so blocks count.
 
         Those inside of blocks go first. Of the others, one is chosen at a time, or a small share of very many.
         """
+        from unspool.checkpoint.online import choose_removal, removal_costs
+
         if close := _inside_blocks(line, gains, block, wanted + spare):
             return close
         most = max(1, len(line) // _SHARE)

@@ -39,20 +39,24 @@ MOST_BRANCHES = 32
 # Lines that are remembered.
 MOST_LINES = 4096
 
+# What a check for references from outside gives if there are none; and why a piece stays as it is if there are none:
+# its outputs are older than what it reads, or the same was recorded before.
+PRIVATE, TOO_OLD, RECORDED_BEFORE = -1, -2, -3
+
 
 class Site:
     """A piece that the user's program asked for: its structure and, when it is asked for again, what runs it.
 
     Attributes
     ----------
+    fragment : Fragment
+        Its structure.
     results : int
         How many outputs were kept because somebody could ask for them; residuals follow.
     positions : list of int
         Where among the nodes of the piece its outputs are.
     origins : tuple
         Where the user's program recorded each instruction.
-    worth_folding : bool
-        Whether there is anything inside.
     has_bundles : bool
         Whether ops with several outputs are inside: factorisations, whose results are dear.
     apart : Apart
@@ -65,12 +69,16 @@ class Site:
         What recognises it.
     checks : dict
         What `make_check` made.
+    stays : dict of int to int
+        Why pieces could not be folded, and how many: because of the node at a slot, which something outside has come to
+        use, or for `TOO_OLD` or `RECORDED_BEFORE`.
     """
 
     __slots__ = (
         "_make",
         "apart",
         "checks",
+        "fragment",
         "has_bundles",
         "is_known",
         "is_large",
@@ -82,7 +90,7 @@ class Site:
         "plan",
         "positions",
         "results",
-        "worth_folding",
+        "stays",
     )
 
     plan: Plan
@@ -93,25 +101,26 @@ class Site:
     def __init__(
         self,
         make: Callable[[], Plan],
+        fragment: Fragment,
         results: int,
         positions: list[int],
         origins: tuple[Origin, ...],
         *,
-        worth_folding: bool,
         has_bundles: bool,
         apart: Apart,
     ) -> None:
         self._make = make
+        self.fragment = fragment
         self.results = results
         self.positions = positions
         self.origins = origins
-        self.worth_folding = worth_folding
         self.has_bundles = has_bundles
         self.apart = apart
         self.is_known = False
         self.is_ready = False
         self.match: Match | None = None
-        self.checks: dict[tuple[int, ...], Callable[..., bool]] = {}
+        self.checks: dict[tuple[int, ...], Callable[..., int]] = {}
+        self.stays: dict[int, int] = {}
 
     def make_plan(self) -> None:
         """Make the plan, if there is none: the piece runs again, or is folded."""
@@ -122,12 +131,16 @@ class Site:
             self.peak = self.plan.peak_bytes
             self.is_ready = True
 
-    def make_check(self, indices: tuple[int, ...]) -> Callable[..., bool]:
-        """Make what tells whether nothing outside a piece has come to use a node inside of it since it was evaluated.
+    def note_stay(self, why: int) -> None:
+        """Note that a piece could not be folded."""
+        self.stays[why] = self.stays.get(why, 0) + 1
+
+    def make_check(self, indices: tuple[int, ...]) -> Callable[..., int]:
+        """Make what tells which node inside a piece something outside has come to use since the piece was evaluated.
 
         Such a node (what all iterations have in common, met in the first one) would be computed, and differentiated,
-        twice if the piece was folded. It is called with the outputs that are alive, ``indices`` are which ones. What
-        stands apart may be used by anybody.
+        twice if the piece was folded. It is called with the outputs that are alive, ``indices`` are which ones, and
+        returns the slot, or `PRIVATE` if there is no such node. What stands apart may be used by anybody.
         """
         check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
         return check
@@ -143,15 +156,16 @@ class Sites:
     def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None:
         """Return the site that matches targets without values, with its nodes as the matcher found them."""
         first = targets[0]
-        line = self._lines.get((id(first.code), first.line, len(targets)))
+        key = (id(first.code), first.line, len(targets))
+        line = self._lines.get(key)
         if line is None:
             return None
         for site in line:
             found = site.match(*targets)  # type: ignore[misc]  # those that are here have one
             if found is not None:
                 if line[0] is not site:
-                    line.remove(site)
-                    line.insert(0, site)
+                    # A new list: other threads may be going through this one.
+                    self._lines[key] = [site, *[other for other in line if other is not site]]
                 return site, *found
         return None
 
@@ -241,7 +255,7 @@ ANY_NUMBER, NONE_OUTSIDE, SOME_OUTSIDE, NEVER = range(4)
 _LEAVES = (TENSOR, PLACEHOLDER)
 
 
-def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Callable[..., bool]:
+def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Callable[..., int]:
     """Generate the function that counts the references to each node behind some outputs of a piece, except some."""
     first = len(fragment.dtypes)
     shown = [fragment.outputs[index] for index in indices]
@@ -258,7 +272,7 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozen
         if slot not in behind or slot in apart:
             continue
         if slot not in shown:
-            lines.append(f"if references(n{slot}) != {IN_A_VARIABLE + uses[slot]}: return False")
+            lines.append(f"if references(n{slot}) != {IN_A_VARIABLE + uses[slot]}: return {slot}")
         fresh = [(i, o) for i, o in enumerate(fragment.body[slot - first].operands) if o >= first and o not in met]
         if fresh:
             # The tuple is not unpacked: a second name for a node would count as a reference from outside.
@@ -269,6 +283,6 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozen
                 lines.append(f"n{operand} = inputs[{position}]")
     writer = FunctionWriter("check", [f"n{slot}" for slot in shown])
     writer.bind(references=count_references)
-    writer.write(*lines, "return True")
-    check: Callable[..., bool] = writer.compile("check", fragment.origins)
+    writer.write(*lines, f"return {PRIVATE}")
+    check: Callable[..., int] = writer.compile("check", fragment.origins)
     return check

@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 try:
     import resource
 except ImportError:  # there is none on Windows
     resource = None  # type: ignore[assignment]
 
-_PROCESS = Path("/proc/self")
-_GROUPS = Path("/sys/fs/cgroup")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Plain text: this is read by the first value of a process, and paths as objects take longer to load than to read.
+_PROCESS = "/proc/self"
+_GROUPS = "/sys/fs/cgroup"
 
 # Where the two versions of control groups are mounted, below the root, and the files that hold a limit. Above "high" a
 # process is not killed but slowed down until it gives memory back, so it is a limit as well.
@@ -28,14 +32,14 @@ _V1_MOUNTS, _V1_LIMITS = ("memory",), ("memory.limit_in_bytes",)
 _ASSUMED = 4 << 30
 
 
-def available_bytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int:
+def available_bytes(process: str | Path = _PROCESS, groups: str | Path = _GROUPS) -> int:
     """Return the memory of the machine, or the smallest limit set on the process if that is less.
 
     It is what the process may have in all, not what happens to be free: a budget should not depend on the moment.
 
     Parameters
     ----------
-    process, groups : Path, optional
+    process, groups : str or Path, optional
         Where the system describes the process, and where it has control groups.
 
     Examples
@@ -46,7 +50,7 @@ def available_bytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int:
     return min([_physical_bytes(), *_address_space_limit(), *_group_limits(process, groups)])
 
 
-def resident_bytes(process: Path = _PROCESS) -> int:
+def resident_bytes(process: str | Path = _PROCESS) -> int:
     """Return the bytes of the process that are in memory now.
 
     Where the system does not tell, it is the most there ever were, and 0 if not even that is known.
@@ -57,7 +61,7 @@ def resident_bytes(process: Path = _PROCESS) -> int:
     True
     """
     try:
-        pages = int((process / "statm").read_bytes().split()[1])
+        pages = int(_text(process, "statm").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError, AttributeError):
         return _peak_resident_bytes()
@@ -84,10 +88,10 @@ def _address_space_limit() -> Iterator[int]:
             yield soft
 
 
-def _group_limits(process: Path, groups: Path) -> Iterator[int]:
+def _group_limits(process: str | Path, groups: str | Path) -> Iterator[int]:
     """Yield the limits of the control groups that the process is in, and of all above them."""
     try:
-        memberships = (process / "cgroup").read_text().splitlines()
+        memberships = _text(process, "cgroup").splitlines()
     except (OSError, UnicodeDecodeError):
         return
     for membership in memberships:
@@ -100,25 +104,30 @@ def _group_limits(process: Path, groups: Path) -> Iterator[int]:
             yield from _limits_along(groups, _V1_MOUNTS, group, _V1_LIMITS)
 
 
-def _limits_along(groups: Path, mounts: tuple[str, ...], group: str, names: tuple[str, ...]) -> Iterator[int]:
+def _limits_along(groups: str | Path, mounts: tuple[str, ...], group: str, names: tuple[str, ...]) -> Iterator[int]:
     """Yield the limits found from the root of each mount down to the group.
 
     A container may see its own group as the root of the mount while the process is listed under the name that the
     machine knows it by. Then only the root exists, and holds the limit; so what does not exist is passed over.
     """
-    parts = [part for part in PurePosixPath(group).parts if part not in ("/", "..")]
+    parts = [part for part in group.split("/") if part not in ("", ".", "..")]
     for mount in mounts:
         for depth in range(len(parts) + 1):
             for name in names:
-                limit = _read_limit(groups.joinpath(mount, *parts[:depth], name))
+                limit = _read_limit(groups, mount, *parts[:depth], name)
                 if limit is not None:
                     yield limit
 
 
-def _read_limit(path: Path) -> int | None:
+def _text(*path: str | Path) -> str:
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def _read_limit(*path: str | Path) -> int | None:
     """Return the limit in a file; None if there is no file, or if it sets none ("max")."""
     try:
-        text = path.read_text().strip()
+        text = _text(*path).strip()
     except (OSError, UnicodeDecodeError):
         return None
     # No process runs within zero bytes: that is a group which was never set up.

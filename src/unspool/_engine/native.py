@@ -14,15 +14,22 @@ from typing import Any
 import numpy as np
 
 from unspool._engine.backend import Lowered
+from unspool._engine.buffers import LARGE
+from unspool._engine.native_contract import contract
+from unspool._engine.native_frame import place_temporaries
+from unspool._engine.native_fusing import fuse
 from unspool._engine.native_layout import Unsupported
+from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import Builder, loop_of
 from unspool._engine.native_rules import RULES, Writing
-from unspool._engine.numpy_steps import held_values
+from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import RunningSum
 from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
+
+ALL_RULES = {**RULES, **LINALG_RULES, "contract": contract}
 
 
 def compile_program(
@@ -32,22 +39,29 @@ def compile_program(
     outputs: tuple[int, ...],
     fallback: Callable[..., Any],
     strides: Sequence[Any] | None = None,
+    most: int = LARGE,
 ) -> Program | None:
     """Return a plan as a native program, or ``None`` if it has none.
 
     ``fallback`` is what is called with arrays that it was not made for: by default it is made for arrays in C order,
-    else for those of given strides.
+    else for those of given strides. Values have fewer bytes than ``most``.
     """
     if WHY_NOT is not None:
         return None
-    builder = Builder(outputs)
+    builder = Builder(outputs, most)
     try:
-        _write(builder, fragment, bound, steps, held_values(Lowered(fragment, bound, steps, outputs)), strides)
+        owners = _write(builder, fragment, bound, steps, held_values(Lowered(fragment, bound, steps, outputs)), strides)
         places = [_output(builder, slot) for slot in outputs]
     except Unsupported:
         return None
+    place_temporaries(builder, fuse(builder))
+    if builder.frame > most:
+        return None
     inputs = tuple([builder.values[slot].slot for slot in range(len(fragment.dtypes))])
-    return Program(builder.slots, builder.instructions, inputs, tuple(places), builder.frame, fallback)
+    program = Program(builder.slots, builder.instructions, inputs, tuple(places), builder.frame, fallback)
+    owners += list(outputs[-1:]) * (len(builder.instructions) - len(owners))
+    program.about = fragment, bound, tuple(owners)
+    return program
 
 
 def _write(
@@ -57,7 +71,9 @@ def _write(
     steps: Sequence[Step],
     held: Mapping[int, Any],
     strides: Sequence[Any] | None,
-) -> None:
+) -> list[int]:
+    """Write the steps; return for each instruction the slot whose value it helps to make."""
+    owners: list[int] = []
     for slot, dtype in enumerate(fragment.dtypes):
         if dtype.hasobject:
             raise Unsupported("objects")
@@ -71,6 +87,8 @@ def _write(
     for step in steps:
         if not step.once:
             builder.values[step.slot] = _step(builder, step, bound)
+            owners += [step.slot] * (len(builder.instructions) - len(owners))
+    return owners
 
 
 def _step(builder: Builder, step: Step, bound: Bound) -> Any:
@@ -79,17 +97,25 @@ def _step(builder: Builder, step: Step, bound: Bound) -> Any:
         return operands[0][step.params["index"]]
     if any(type(operand) is list for operand in operands):
         raise Unsupported("it reads all that another op gives")
-    shape, dtype = bound.shapes[step.slot], bound.dtypes[step.slot]
-    if step.op.multi:
-        results = [builder.new(None, s, d) for s, d in zip(shape, dtype, strict=True)]
-        kernel, params = step.op.kernel, dict(step.params)
-        builder.call(lambda *arrays: tuple(kernel(*arrays, **params)), operands, results)
-        return results
-    to = Writing(builder, step, shape, dtype)
-    if isinstance(step.op.kernel, np.ufunc):
-        return to.apply(step.op.kernel, *operands)
-    rule = RULES.get(step.op.name)
-    return to.call(*operands) if rule is None else rule(to, *operands)
+    to = Writing(builder, step, bound.shapes[step.slot], bound.dtypes[step.slot])
+    ufunc = _ufunc_of(step.op.kernel, to, operands)
+    if ufunc is not None:
+        return to.apply(ufunc, *operands)
+    rule = ALL_RULES.get(step.op.name)
+    if rule is not None:
+        return rule(to, *operands)
+    return to.call_all(*operands) if step.op.multi else to.call(*operands)
+
+
+def _ufunc_of(kernel: Any, to: Writing, operands: Sequence[Any]) -> Any:
+    """Return the ufunc that a kernel is or stands for: SciPy's functions are loaded when they are called."""
+    if isinstance(kernel, np.ufunc):
+        return kernel if kernel.nout == 1 else None
+    if to.step.params or not hasattr(kernel, "ufunc") or any(x.dtype != to.dtype for x in operands):
+        return None
+    found = kernel.ufunc
+    is_known = isinstance(found, np.ufunc) and f"{to.dtype.char * found.nin}->{to.dtype.char}" in found.types
+    return found if is_known and len(operands) == found.nin else None
 
 
 def _output(builder: Builder, slot: int) -> int:
@@ -128,10 +154,10 @@ def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fa
     def drive(
         indices: range, constants: Any, carry: Any, rows: Any, histories: Any, written: Any, sums: Any
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
-        given = list(constants), list(carry), list(rows), list(histories), list(written)
+        given = constants, carry, rows, histories, written
         totals = [total.array if type(total) is RunningSum else total for total in sums]
         found: tuple[int, bool, list[Any], list[Any], list[Any]] | None = program.drive(
-            described, indices.start, indices.step, len(indices), *given, totals
+            described, indices.start, indices.step, len(indices), *given, totals, getattr(indices, "counter", None)
         )
         if found is None:
             return fallback(indices, *given, list(sums))  # type: ignore[no-any-return]
@@ -157,17 +183,20 @@ def _reason_not_to() -> str | None:
 def _difference() -> str | None:
     """Return where a program gives something else than NumPy, if it does."""
     x = np.linspace(-1.0, 2.0, 35).reshape(5, 7)
-    builder = Builder((0, 1, 2, 3))
+    builder = Builder((0, 1, 2, 3, 4, 5))
     given = builder.input(0, x.shape, x.dtype)
     product = builder.new(0, (5, 5), x.dtype)
     builder.matmul(product, given, given.transposed((1, 0)))
     tanh = builder.apply(np.tanh, 1, [given], x.shape, x.dtype)
     total = builder.reduce(np.add, 2, tanh, [1], (5,))
     square = builder.dot(3, total, total)
-    places = (product.slot, tanh.slot, total.slot, square.slot)
+    # One by one, and in eight parts with others after them.
+    few, some = [builder.reduce(np.add, 4 + i, given.viewed((n,), (8,)), [0], ()) for i, n in enumerate((5, 35))]
+    places = (product.slot, tanh.slot, total.slot, square.slot, few.slot, some.slot)
     program = Program(builder.slots, builder.instructions, (given.slot,), places, builder.frame, None)
     expected = [np.matmul(x, x.T), np.tanh(x), np.tanh(x).sum(axis=1)]
     expected.append(np.asarray(expected[-1].dot(expected[-1])))
+    expected += [np.asarray(x.ravel()[:n].sum()) for n in (5, 35)]
     for ours, theirs in zip(program(x), expected, strict=True):
         if ours.tobytes() != theirs.tobytes():
             return f"NumPy {np.__version__} computes {theirs}, and its inner loops {ours}"

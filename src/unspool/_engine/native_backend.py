@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
-from unspool._engine.native import compile_program, native_drive
 from unspool._engine.numpy_backend import NUMPY, NumpyBackend
-from unspool._engine.numpy_loops import adds_products
+
+# The largest value of a loop that runs natively, and all that its temporaries may take. A loop allocates them once.
+MOST_IN_LOOPS = 1 << 28
 
 # Layouts of the inputs that a plan has native programs for.
 MOST_LAYOUTS = 4
@@ -27,13 +28,18 @@ class NativeBackend(NumpyBackend):
         """Return a native program, or generated code where there is none."""
         if in_place:
             return super().compile(program, in_place)
+        from unspool._engine.native import compile_program
+
         others = _OtherLayouts(program)
         return compile_program(*program, others) or others.generated()
 
     def compile_loop(self, program: Lowered, layout: Layout) -> Drive:
         """Return steps of a loop over a native program, or generated code where there is none."""
+        from unspool._engine.native import compile_program, native_drive
+        from unspool._engine.numpy_loops import adds_products
+
         others = _OtherSteps(program, layout)
-        body = None if adds_products(program, layout) else compile_program(*program, others)
+        body = None if adds_products(program, layout) else compile_program(*program, others, most=MOST_IN_LOOPS)
         if body is None:
             return others.generated()
         shapes, dtypes, _ = program.bound
@@ -54,6 +60,8 @@ class _OtherLayouts:
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         if any(type(array) is not np.ndarray for array in arrays):
             return self.generated()(*arrays)
+        from unspool._engine.native import compile_program
+
         strides = tuple([array.strides for array in arrays])
         run = self._native.get(strides)
         if run is None:

@@ -6,7 +6,8 @@ program that is to have NumPy's bits has to go through its operands as NumPy doe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -52,6 +53,42 @@ def c_strides(shape: Sequence[int], dtype: Any) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def reshaped_strides(value: Value, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the strides of a value in another shape, without axes of one element; ``None`` if NumPy copies."""
+    old = [(n, s) for n, s in zip(value.shape, value.strides, strict=True) if n != 1]
+    strides: list[int] = []
+    first = 0
+    for begin, end, taken in _groups([n for n, _ in old], shape):
+        # Axes of the value that lie behind each other become axes of the shape.
+        if any(s != m * t for (_, s), (m, t) in pairwise(old[first : first + taken])):
+            return None
+        first += taken
+        step = old[first - 1][1]
+        made = []
+        for size in reversed(shape[begin:end]):
+            made.append(step)
+            step *= size
+        strides += reversed(made)
+    return tuple(strides)
+
+
+def _groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield the fewest sizes of one shape that make up some of another: from where to where, and how many of those."""
+    begin = first = 0
+    while begin < len(new):
+        end, last = begin + 1, first + 1
+        ours, theirs = new[begin], old[first]
+        while ours != theirs:
+            if ours < theirs:
+                ours *= new[end]
+                end += 1
+            else:
+                theirs *= old[last]
+                last += 1
+        yield begin, end, last - first
+        begin, first = end, last
 
 
 def _same_strides(value: Value, strides: Sequence[int]) -> bool:

@@ -29,22 +29,35 @@ from unspool._engine.native_layout import (
 )
 
 # As `native.h` has them.
-(LOOP, ARITHMETIC, REDUCE, MATMUL, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL, IF_ZERO, IF_OUTSIDE, SKIP) = (
-    range(16)
-)
+(LOOP, FEW_DOUBLES, REDUCE, GUFUNC, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL) = range(13)
+(IF_ZERO, IF_OUTSIDE, SKIP, FORTRAN, CHECK, TRIANGLE, SHIFT, PARITY, FUSE) = range(13, 22)
 (IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW) = range(5)
 
 # Slots that an instruction reads and fills, at most.
 MOST_OPERANDS = 6
 
-# Temporaries begin at multiples of this, and take no more than that in all.
+# Slots that a call-back reads, at most.
+MOST_READ = 64
+
+# Temporaries begin at multiples of this.
 ALIGNMENT = 64
-MOST_BYTES = 1 << 18
 
 
 # What is computed without a call of NumPy's loops, on at most so many elements.
-_SYMBOLS: dict[Any, str] = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
+_SYMBOLS: dict[Any, str] = {
+    np.add: "+",
+    np.subtract: "-",
+    np.multiply: "*",
+    np.divide: "/",
+    np.negative: "n",
+    np.absolute: "a",
+    np.square: "q",
+    np.sqrt: "r",
+}
 FEW = 16
+
+# The longest row that NumPy's pairwise sum does not divide.
+BLOCK = 128
 
 # Conversions that there are, by the characters of the dtypes.
 CASTS = {
@@ -72,7 +85,7 @@ def _dtypes_of(ufunc: Any, *dtypes: Any) -> tuple[Any, ...]:
 
 
 class Builder:
-    """A program that is being written.
+    """A program that is being written, of values with fewer bytes than ``most``.
 
     Attributes
     ----------
@@ -82,11 +95,12 @@ class Builder:
         Of each slot of the plan, what it holds; of one with several results, a list.
     """
 
-    def __init__(self, outputs: Sequence[int]) -> None:
+    def __init__(self, outputs: Sequence[int], most: int = LARGE) -> None:
         self.slots: list[tuple[Any, ...]] = []
         self.instructions: list[tuple[Any, ...]] = []
         self.values: dict[int, Any] = {}
         self.frame = 0
+        self._most = most
         self._first_output = {slot: position for position, slot in reversed(list(enumerate(outputs)))}
 
     # -- slots --
@@ -111,14 +125,12 @@ class Builder:
         shape = tuple(shape)
         strides = c_strides(shape, dtype) if order == "C" else c_strides(shape[::-1], dtype)[::-1]
         size = prod(shape) * dtype.itemsize
-        if size >= LARGE or dtype.hasobject:
-            raise Unsupported("large arrays gain nothing")
+        if size >= self._most or dtype.hasobject:
+            raise Unsupported("arrays that are this large take over the memory of others in Python")
         if plan_slot in self._first_output:
             return self._slot(IN_OUTPUT, self._first_output[plan_slot], shape, dtype, strides)
         at = self.frame
         self.frame += -(-size // ALIGNMENT) * ALIGNMENT
-        if self.frame > MOST_BYTES:
-            raise Unsupported("there are too many temporaries")
         return self._slot(IN_FRAME, at, shape, dtype, strides)
 
     def moved(self, value: Value, offset: int) -> Value:
@@ -165,16 +177,11 @@ class Builder:
         self, opcode: int, values: Sequence[Value], numbers: Sequence[int] = (), what: Any = None
     ) -> None:
         """Append an instruction that goes through the elements of its operands, the last of which it fills."""
-        result = values[-1]
-        if 0 in result.shape:
-            return
-        strides = [broadcast_strides(value, result.shape) for value in values]
-        axes = in_memory_order(result, strides)
-        shape, strides = merged_axes([result.shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
-        outer = [tuple(s[:-1]) for s in strides]
-        self.emit(
-            opcode, [v.slot for v in values], shape[:-1], shape[-1], outer, [s[-1] for s in strides], numbers, what
-        )
+        if 0 not in values[-1].shape:
+            shape, strides = _walk(values)
+            outer = [tuple(s[:-1]) for s in strides]
+            inner = [s[-1] for s in strides]
+            self.emit(opcode, [v.slot for v in values], shape[:-1], shape[-1], outer, inner, numbers, what)
 
     def apply(self, ufunc: Any, plan_slot: int | None, operands: Sequence[Value], shape: Any, dtype: Any) -> Value:
         """Append a ufunc on operands that broadcast, and return the result, laid out as NumPy lays it out."""
@@ -190,17 +197,17 @@ class Builder:
 
         Loops look at strides to choose their instructions, also where there is a single element.
         """
-        result = values[-1]
-        steps = straight_strides(values)
-        if steps is None or 0 in result.shape:
-            self.over_elements(LOOP, values, what=loop)
+        result, slots = values[-1], [v.slot for v in values]
+        if 0 in result.shape:
             return
-        slots, outer = [v.slot for v in values], [()] * len(values)
+        straight = straight_strides(values)
+        shape, strides = _walk(values) if straight is None else ([result.size], [[step] for step in straight])
+        outer, inner = [tuple(s[:-1]) for s in strides], [s[-1] for s in strides]
         symbol = _SYMBOLS.get(loop[0])
-        if symbol is not None and result.size <= FEW and all(v.dtype == np.float64 for v in values):
-            self.emit(ARITHMETIC, slots, (), result.size, outer, steps, (ord(symbol),))
+        if symbol is not None and all(v.dtype == np.float64 for v in values) and _is_own(shape, inner):
+            self.emit(FEW_DOUBLES, slots, shape[:-1], shape[-1], outer, inner, (ord(symbol),))
         else:
-            self.emit(LOOP, slots, (), result.size, outer, steps, what=loop)
+            self.emit(LOOP, slots, shape[:-1], shape[-1], outer, inner, what=loop)
 
     def cast(self, value: Value, dtype: Any) -> Value:
         """Return a value in another dtype."""
@@ -245,9 +252,17 @@ class Builder:
             raise Unsupported("a product without elements, or of several dtypes")
         numbers = (1, m, n, p, 0, 0, 0, *left.strides, *right.strides, *result.strides)
         loop = loop_of(np.matmul, left.dtype, right.dtype, result.dtype)
-        self.emit(MATMUL, (left.slot, right.slot, result.slot), numbers=numbers, what=loop)
+        self.emit(GUFUNC, (left.slot, right.slot, result.slot), count=4, numbers=numbers, what=loop)
 
-    def reduce(self, ufunc: Any, plan_slot: int | None, value: Value, axes: Sequence[int], shape: Any) -> Value:
+    def reduce(
+        self,
+        ufunc: Any,
+        plan_slot: int | None,
+        value: Value,
+        axes: Sequence[int],
+        shape: Any,
+        initial: float | None = None,
+    ) -> Value:
         """Append the sum (or product, ...) over axes of a value whose axes lie in order; ``shape`` is the result's."""
         loop = loop_of(ufunc, value.dtype, value.dtype, value.dtype)
         if 0 in value.shape or not is_in_c_order(value):
@@ -259,7 +274,13 @@ class Builder:
         if value.order != "C" and (len(sizes) > 2 or (len(sizes) == 2 and bool(written[0]) == bool(written[1]))):
             raise Unsupported("NumPy may go through axes with gaps in parts")
         count, start = sizes[-1], value
-        if ufunc.identity is None or ufunc in (np.maximum, np.minimum):
+        is_block = len(sizes) == 1 and not written[0] and count <= BLOCK and (read[0] == 8 or count == 1)
+        if ufunc is np.add and value.dtype == np.float64 and is_block:
+            self.emit(FEW_DOUBLES, (value.slot, result.slot), (), count, ((), ()), (8, 0), (ord("S"),))
+            return result
+        if initial is not None:
+            self.fill(result, initial)
+        elif ufunc.identity is None or ufunc in (np.maximum, np.minimum):
             if len(sizes) > 1 or written[0]:
                 raise Unsupported("it begins with the first element")
             self.copy(value.viewed((), ()), result.viewed((), ()))
@@ -279,10 +300,39 @@ class Builder:
         )
         return result
 
-    def call(self, function: Callable[..., Any], operands: Sequence[Value], results: Sequence[Value]) -> None:
-        """Append a call-back."""
+    def accumulate(self, loop: tuple[Any, int], value: Value, result: Value) -> None:
+        """Append the reduction of a vector into a number that is there already, in an order that does not matter."""
+        strides = (value.strides[0], 0)
+        self.emit(REDUCE, (value.slot, result.slot), (), value.size, ((), ()), strides, what=loop)
+
+    def call(
+        self, function: Callable[..., Any], operands: Sequence[Value], results: Sequence[Value], *, rarely: bool = False
+    ) -> None:
+        """Append a call-back; without results it only looks. ``rarely``: other instructions skip it most often."""
+        if len(operands) > MOST_READ:
+            raise Unsupported("it reads too many values")
         slots = [self._described(value).slot for value in operands]
-        self.emit(CALL, [*slots, *[r.slot for r in results]], numbers=(len(operands),), what=function)
+        self.emit(CALL, (), numbers=(len(operands), rarely, *slots, *[r.slot for r in results]), what=function)
+
+    def unless(self, tests: Sequence[int], function: Any, operands: Sequence[Value], results: Sequence[Value]) -> None:
+        """Append a call-back that tests, instructions by position, jump to, and that is skipped otherwise."""
+        end = len(self.instructions)
+        self.emit(SKIP, (), numbers=(0,))
+        for test in tests:
+            self._set_skip(test)
+        self.call(function, operands, results, rarely=True)
+        self._set_skip(end)
+
+    def _set_skip(self, position: int) -> None:
+        """Let an instruction skip all that was written after it."""
+        opcode, slots, shape, count, outer, inner, numbers, what = self.instructions[position]
+        skipped = len(self.instructions) - position - 1
+        self.instructions[position] = (opcode, slots, shape, count, outer, inner, (skipped, *numbers[1:]), what)
+
+    def test(self, opcode: int, slots: Sequence[int], numbers: Sequence[int] = (), what: Any = None) -> int:
+        """Append an instruction that may jump, and return its position; where to is said by `unless`."""
+        self.emit(opcode, slots, numbers=(0, *numbers), what=what)
+        return len(self.instructions) - 1
 
     def _described(self, value: Value) -> Value:
         """Return a value whose slot has its shape and strides."""
@@ -292,3 +342,16 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
+
+
+def _walk(values: Sequence[Value]) -> tuple[list[int], list[list[int]]]:
+    """Return the axes on which NumPy goes through operands and a result, and the strides of each operand on them."""
+    result = values[-1]
+    strides = [broadcast_strides(value, result.shape) for value in values]
+    axes = in_memory_order(result, strides)
+    return merged_axes([result.shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
+
+
+def _is_own(shape: Sequence[int], inner: Sequence[int]) -> bool:
+    """Whether arithmetic on doubles has a function of its own: on few of them, or where they follow each other."""
+    return (len(shape) == 1 and shape[0] <= FEW) or (inner[-1] == 8 and all(step in (0, 8) for step in inner))

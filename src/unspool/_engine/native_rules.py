@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.native_layout import Unsupported, Value, c_strides, result_order
-from unspool._engine.native_program import IF_OUTSIDE, IF_ZERO, SELECT, SKIP, TAKE, Builder, loop_of
+from unspool._engine.native_layout import Unsupported, Value, c_strides, reshaped_strides, result_order
+from unspool._engine.native_program import IF_OUTSIDE, IF_ZERO, SELECT, TAKE, Builder, loop_of
 from unspool._engine.planning import Step
-from unspool._ops.contraction.kernel import is_thin
 from unspool._ops.indexing.slices import extent
 from unspool._ops.indexing.template import decode
 
@@ -48,9 +47,24 @@ class Writing:
         self.call_into(result, *operands)
         return result
 
+    def call_all(self, *operands: Value, orders: Sequence[str] | None = None) -> list[Value]:
+        """Write a call-back of an op with several results, which have to lie in the orders given, or in C order."""
+        types = zip(self.shape, self.dtype, orders or "C" * len(self.shape), strict=True)
+        results = [self.builder.new(None, *t) for t in types]
+        self.builder.call(self.kernel, operands, results)
+        return results
+
     def call_into(self, result: Value, *operands: Value) -> None:
+        self.builder.call(self.kernel, operands, [result])
+
+    def call_unless(self, tests: Sequence[int], result: Value | None, *operands: Value) -> None:
+        """Write a call-back to which tests jump; without a result, which is then an operand, it only looks."""
+        self.builder.unless(tests, self.kernel, operands, [] if result is None else [result])
+
+    @property
+    def kernel(self) -> Any:
         kernel, params = self.step.op.kernel, self.step.params
-        self.builder.call(partial(kernel, **params) if params else kernel, operands, [result])
+        return partial(kernel, **params) if params else kernel
 
 
 # --- elementwise -----------------------------------------------------------------------------------------------------
@@ -81,20 +95,10 @@ def _divide_or_zero(to: Writing, x1: Value, x2: Value) -> Value:
     if result.order != "C":
         raise Unsupported("the kernel lays its result out in its own way")
     divide = builder.instructions.pop()
-    builder.emit(IF_ZERO, [x2.slot], numbers=(0, x2.dtype.num))
-    test = len(builder.instructions) - 1
-    to.call_into(result, x1, x2)
-    builder.emit(SKIP, [], numbers=(1,))
-    _set_skip(builder, test)
+    test = builder.test(IF_ZERO, [x2.slot], (x2.dtype.num,))
     builder.instructions.append(divide)
+    to.call_unless([test], result, x1, x2)
     return result
-
-
-def _set_skip(builder: Builder, test: int) -> None:
-    """Let a test skip all that was written after it."""
-    opcode, slots, shape, count, outer, inner, numbers, what = builder.instructions[test]
-    skipped = len(builder.instructions) - test - 1
-    builder.instructions[test] = (opcode, slots, shape, count, outer, inner, (skipped, *numbers[1:]), what)
 
 
 def _astype(to: Writing, x: Value) -> Value:
@@ -112,6 +116,14 @@ def _sigmoid(to: Writing, x: Value) -> Value:
     above = to.builder.new(None, to.shape, to.dtype, small.order or "C")
     to.builder.over_elements(SELECT, [below, small, one, above], (to.dtype.itemsize,))
     return to.apply(np.divide, above, to.temporary(np.add, one, small))
+
+
+def _rsqrt(to: Writing, x: Value) -> Value:
+    return to.apply(np.reciprocal, to.temporary(np.sqrt, x))
+
+
+def _softplus(to: Writing, x: Value) -> Value:
+    return to.apply(np.logaddexp, x, to.constant(0))
 
 
 def _real(to: Writing, x: Value) -> Value:
@@ -137,6 +149,45 @@ def _reduction(ufunc: Any) -> Rule:
     return rule
 
 
+def _from_largest(to: Writing, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+    """Write what the kernels of sums of exponentials begin with: x less the largest over axes, and that, if finite."""
+    builder = to.builder
+    kept = tuple([1 if a in axes else n for a, n in enumerate(x.shape)])
+    largest = builder.reduce(np.maximum, None, x, axes, kept, initial=-np.inf)
+    finite = builder.apply(np.isfinite, None, [largest], kept, np.dtype(bool))
+    level = builder.new(None, kept, to.dtype)
+    builder.over_elements(SELECT, [finite, largest, to.constant(0), level], (to.dtype.itemsize,))
+    return builder.apply(np.subtract, None, [x, level], x.shape, to.dtype), level
+
+
+def _exponentials(end: Callable[..., Value]) -> Rule:
+    """Return the rule of an op that takes exponentials of x less the largest, and then does something with them."""
+
+    def rule(to: Writing, x: Value) -> Value:
+        if x.dtype.char not in "fd" or x.dtype != to.dtype or x.order != "C" or not x.size or not x.shape:
+            return to.call(x)
+        axes = [a % len(x.shape) for a in to.step.params["axis"]]
+        apart, level = _from_largest(to, x, axes)
+        return end(to, axes, apart, to.builder.apply(np.exp, None, [apart], x.shape, to.dtype), level)
+
+    return rule
+
+
+def _logsumexp(to: Writing, axes: Sequence[int], apart: Value, powers: Value, level: Value) -> Value:
+    total = to.builder.reduce(np.add, None, powers, axes, to.shape)
+    logarithm = to.builder.apply(np.log, None, [total], to.shape, to.dtype)
+    return to.apply(np.add, logarithm, level.viewed(to.shape, c_strides(to.shape, to.dtype)))
+
+
+def _softmax(to: Writing, axes: Sequence[int], apart: Value, powers: Value, level: Value) -> Value:
+    return to.apply(np.divide, powers, to.builder.reduce(np.add, None, powers, axes, level.shape))
+
+
+def _log_softmax(to: Writing, axes: Sequence[int], apart: Value, powers: Value, level: Value) -> Value:
+    total = to.builder.reduce(np.add, None, powers, axes, level.shape)
+    return to.apply(np.subtract, apart, to.builder.apply(np.log, None, [total], level.shape, to.dtype))
+
+
 # As `numpy_rules` has them.
 _SAFE_SQUARES = (1e-290, math.inf)
 
@@ -147,12 +198,9 @@ def _norm2(to: Writing, x: Value) -> Value:
         return to.call(x)
     result = to.new()
     square = builder.dot(None, x, x)
-    builder.emit(IF_OUTSIDE, [square.slot], numbers=(0,), what=_SAFE_SQUARES)
-    test = len(builder.instructions) - 1
-    to.call_into(result, x)
-    builder.emit(SKIP, [], numbers=(1,))
-    _set_skip(builder, test)
+    test = builder.test(IF_OUTSIDE, [square.slot], what=_SAFE_SQUARES)
     builder.loop(loop_of(np.sqrt, to.dtype, to.dtype), [square, result])
+    to.call_unless([test], result, x)
     return result
 
 
@@ -160,9 +208,18 @@ def _norm2(to: Writing, x: Value) -> Value:
 
 
 def _reshape(to: Writing, x: Value) -> Value:
-    if x.order != "C":
-        raise Unsupported("such an array is copied")
-    return x.viewed(to.shape, c_strides(to.shape, to.dtype))
+    if x.order == "C":
+        return x.viewed(to.shape, c_strides(to.shape, to.dtype))
+    if 0 in x.shape or any(s <= 0 for n, s in zip(x.shape, x.strides, strict=True) if n != 1):
+        raise Unsupported("elements that repeat, or none at all")
+    strides = reshaped_strides(x, [n for n in to.shape if n != 1])
+    if strides is not None:
+        left = iter(strides)
+        return x.viewed(to.shape, [0 if n == 1 else next(left) for n in to.shape])
+    # NumPy copies it.
+    result = to.new()
+    to.builder.copy(x, result.viewed(x.shape, c_strides(x.shape, to.dtype)))
+    return result
 
 
 def _permute_dims(to: Writing, x: Value) -> Value:
@@ -215,6 +272,17 @@ def _zero_pad(to: Writing, x: Value) -> Value:
     first = sum(n * s for n, s in zip(before, result.strides, strict=True))
     to.builder.copy(x, to.builder.moved(result.viewed(x.shape, result.strides), first))
     return result
+
+
+def _split(to: Writing, x: Value) -> Any:
+    axis, at = to.step.params["axis"], 0
+    pieces = []
+    for shape in to.shape:
+        pieces.append(to.builder.moved(x.viewed(shape, x.strides), at * x.strides[axis]))
+        at += shape[axis]
+    if at != x.shape[axis]:
+        raise Unsupported("the sizes do not fit")
+    return pieces
 
 
 def _concat(to: Writing, *xs: Value) -> Value:
@@ -323,81 +391,19 @@ def _copied(to: Writing, x: Value) -> Value:
 
 
 def _write(to: Writing, values: Value, part: Value) -> None:
-    if values.dtype != part.dtype:
-        raise Unsupported("dtypes differ")
+    if values.dtype != part.dtype or len(values.shape) > len(part.shape):
+        raise Unsupported("dtypes or axes differ")
     to.builder.copy(values, part)
-
-
-# --- contractions ----------------------------------------------------------------------------------------------------
-
-
-def _contract(to: Writing, x1: Value, x2: Value) -> Value:
-    subscripts = to.step.params["subscripts"]
-    operands, out = subscripts.split("->")
-    s1, s2 = operands.split(",")
-    contracted = [label for label in s1 if label in s2 and label not in out]
-    if not contracted:
-        return to.apply(np.multiply, _spread(x1, s1, out), _spread(x2, s2, out))
-    is_plain = len(s1) <= 2 and len(s2) <= 2 and len(contracted) == 1 and len(out) == len(s1) + len(s2) - 2
-    if not is_plain or x1.dtype != x2.dtype or x1.dtype != to.dtype or to.dtype.char not in "fdFD":
-        return to.call(x1, x2)
-    left = x1.transposed((1, 0)) if len(s1) == 2 and s1[0] == contracted[0] else x1
-    right = x2.transposed((1, 0)) if len(s2) == 2 and s2[1] == contracted[0] else x2
-    if len(s1) == 1 or len(s2) == 1:
-        # `numpy.dot`, which has ways of its own where an axis has one element or none.
-        if min(*left.shape, *right.shape) < 2:
-            return to.call(x1, x2)
-        left, right = _as_blas_takes_it(to, left), _as_blas_takes_it(to, right)
-        if len(left.shape) == len(right.shape):
-            return to.builder.dot(to.step.slot, left, right)
-        return _vector_product(to, left, right)
-    if out[0] not in s1:
-        left, right = right.transposed((1, 0)), left.transposed((1, 0))
-    if is_thin(left.shape[0], left.shape[1], right.shape[1]):
-        result = to.new("F")
-        to.builder.matmul(result.transposed((1, 0)), right.transposed((1, 0)), left.transposed((1, 0)))
-    else:
-        result = to.new()
-        to.builder.matmul(result, left, right)
-    return result
-
-
-def _as_blas_takes_it(to: Writing, x: Value) -> Value:
-    """Return an operand of `numpy.dot`: it copies arrays that BLAS cannot read, and matrices with gaps."""
-    if any(s <= 0 or s % x.dtype.itemsize for s in x.strides) or (len(x.shape) == 2 and x.order is None):
-        return to.builder.copied(None, x)
-    return x
-
-
-def _vector_product(to: Writing, left: Value, right: Value) -> Value:
-    result = to.new()
-    if len(left.shape) == 2:
-        column = right.viewed((right.shape[0], 1), (right.strides[0], right.dtype.itemsize))
-        to.builder.matmul(result.viewed((*result.shape, 1), (*result.strides, to.dtype.itemsize)), left, column)
-    else:
-        row = left.viewed((1, left.shape[0]), (left.strides[0] * left.shape[0], left.strides[0]))
-        to.builder.matmul(
-            result.viewed((1, *result.shape), (to.dtype.itemsize * result.size, *result.strides)), row, right
-        )
-    return result
-
-
-def _spread(x: Value, labels: str, out: str) -> Value:
-    """Return the view that lines an operand's axes up with those of the result."""
-    if not labels or out.endswith(labels):
-        return x
-    shape = [x.shape[labels.index(label)] if label in labels else 1 for label in out]
-    strides = [x.strides[labels.index(label)] if label in labels else 0 for label in out]
-    return x.viewed(shape, strides)
 
 
 # By name, so that ops which no program uses need not be loaded.
 RULES: dict[str, Rule] = {
+    "all": _reduction(np.logical_and),
+    "any": _reduction(np.logical_or),
     "astype": _astype,
     "broadcast_to": _broadcast_to,
     "chosen": _chosen,
     "concat": _concat,
-    "contract": _contract,
     "crop": _crop,
     "diagonal": _diagonal,
     "divide_or_zero": _divide_or_zero,
@@ -405,6 +411,8 @@ RULES: dict[str, Rule] = {
     "flip": _flip,
     "gather": _pick,
     "imag": _imag,
+    "log_softmax": _exponentials(_log_softmax),
+    "logsumexp": _exponentials(_logsumexp),
     "mask": _mask,
     "max": _reduction(np.maximum),
     "min": _reduction(np.minimum),
@@ -413,11 +421,15 @@ RULES: dict[str, Rule] = {
     "prod": _reduction(np.multiply),
     "real": _real,
     "relu": _relu,
+    "rsqrt": _rsqrt,
     "sigmoid": _sigmoid,
+    "softmax": _exponentials(_softmax),
+    "softplus": _softplus,
     "reshape": _reshape,
     "slice": _pick,
     "slice_add": _slice_add,
     "slice_set": _slice_set,
+    "split": _split,
     "sum": _reduction(np.add),
     "unslice": _unslice,
     "where": _where,

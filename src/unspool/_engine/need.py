@@ -6,10 +6,13 @@ From that follow the least budget, and how many steps and states to keep within 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from unspool._engine.frames import Frame, outputs_of, workspace_of
 from unspool._engine.planning import nbytes
-from unspool.checkpoint.planner import BlockPlan, block_plan
+
+if TYPE_CHECKING:
+    from unspool.checkpoint.planner import BlockPlan
 
 # Units among which the narrowest state is looked for.
 _WINDOW = 32
@@ -106,7 +109,7 @@ class Need:
         return self._running
 
     def overhead(self) -> int:
-        """Return what is there beside what is kept, all in all: also what the frame above holds and read last."""
+        """Return what is held beside what is kept, all in all: also what the frame above holds and read last."""
         return self.fixed + self._widest + self.running()
 
     def least(self) -> int:
@@ -121,6 +124,8 @@ class Need:
 
     def plan(self, budget: int) -> BlockPlan:
         """Return how many steps to keep at once within a budget, and how many states."""
+        from unspool.checkpoint.planner import BlockPlan
+
         if self.is_whole(budget):
             return BlockPlan(self.steps, 1, 1.0)
         return self.plan_in(budget - self.overhead())
@@ -131,6 +136,8 @@ class Need:
 
     def plan_in(self, room: int) -> BlockPlan:
         """Return how many steps to keep at once in some room, and how many states."""
+        from unspool.checkpoint.planner import BlockPlan, block_plan
+
         if self.tape <= room:
             return BlockPlan(self.steps, 1, 1.0)
         # The state that the first step starts from is there already, and takes a slot; one step of a block is not

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from unspool._activity import ACTIVITY
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
 from unspool._engine.buffers import POOL
-from unspool._engine.fused_sums import fuse_sums
-from unspool._engine.generated import FunctionWriter, clear_texts, source_of
-from unspool._engine.numpy_loops import compile_loop
-from unspool._engine.numpy_steps import StepWriter, call_kernel, frozen, held_values, owned
+from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
 from unspool._engine.planning import Bound
 from unspool._engine.running_sums import RunningSum, is_worth, settled
 from unspool._fragments.fragment import Fragment
+from unspool._ops.leaf import CONSTANT
 
 __all__ = ["NUMPY", "NumpyBackend", "clear_caches", "owned"]
 
@@ -35,8 +34,13 @@ class NumpyBackend(Backend):
         kept = frozenset(fragment.outputs)
         last = {slot: j for j, instruction in enumerate(fragment.body) for slot in instruction.operands}
         values = list(arrays)
+        timer = ACTIVITY.timer
         for j, (op, operands, _) in enumerate(fragment.body):
-            value = call_kernel(op, [values[slot] for slot in operands], bound.params[j])
+            given, params = [values[slot] for slot in operands], bound.params[j]
+            if timer is None or op is CONSTANT:
+                value = call_kernel(op, given, params)
+            else:
+                value = timer.run(op, fragment.origins[j], j in fragment.swept, op.kernel, given, params)
             values.append(owned(value) if len(values) in kept else value)
             for slot in operands:
                 if last[slot] == j and slot not in kept:
@@ -45,9 +49,14 @@ class NumpyBackend(Backend):
 
     def compile(self, program: Lowered, in_place: Sequence[int] = ()) -> Run:
         """Return a program as straight-line code; each of the inputs ``in_place`` is a `RunningSum`."""
+        from unspool._engine.fused_sums import fuse_sums
+        from unspool._engine.generated import FunctionWriter
+        from unspool._engine.numpy_steps import StepWriter
+
         fragment, bound, steps, outputs = program
         held = held_values(program)
         function = FunctionWriter("run", [f"v{slot}" for slot in range(len(fragment.dtypes))], local="vbpt")
+        function.tell(fragment, bound)
         function.bind(**{f"v{slot}": value for slot, value in held.items()})
         writer = StepWriter(program, function, held, frozenset(outputs), frozenset(in_place))
         for step in fuse_sums(steps, bound, outputs, in_place) if in_place else steps:
@@ -60,10 +69,14 @@ class NumpyBackend(Backend):
 
     def compile_loop(self, program: Lowered, layout: Layout) -> Drive:
         """Return steps of a loop as one function."""
+        from unspool._engine.numpy_loops import compile_loop
+
         return compile_loop(program, layout)
 
     def source(self, program: Lowered, layout: Layout | None = None) -> str:
         """Return the text of the generated function."""
+        from unspool._engine.generated import source_of
+
         return source_of(NUMPY.compile(program) if layout is None else NUMPY.compile_loop(program, layout))
 
     # --- arrays
@@ -90,7 +103,7 @@ class NumpyBackend(Backend):
 
     def carried(self, array: Any) -> Any:
         """Return an array, or where there are no axes a number of NumPy's, which costs less."""
-        return array if np.ndim(array) else array[()]
+        return array if array.shape else array[()]
 
     def new_sum(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return -0.0, since adding it to a number changes nothing, not even the sign of zero."""
@@ -108,5 +121,7 @@ NUMPY: Backend = NumpyBackend()
 
 def clear_caches() -> None:
     """Forget compiled code, and arrays kept for later; plans that exist keep working."""
+    from unspool._engine.generated import clear_texts
+
     clear_texts()
     POOL.clear()

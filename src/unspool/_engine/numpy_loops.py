@@ -22,7 +22,8 @@ from unspool._engine.backend import Drive, Layout, Lowered
 from unspool._engine.buffers import ALIGNMENT, dense
 from unspool._engine.fused_sums import spread_total
 from unspool._engine.generated import FunctionWriter
-from unspool._engine.numpy_steps import StepWriter, held_values
+from unspool._engine.numpy_steps import StepWriter
+from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Step, nbytes
 from unspool._engine.running_sums import is_worth
 
@@ -47,6 +48,7 @@ def compile_loop(program: Lowered, layout: Layout) -> Drive:
     """Return the function that makes the steps of a loop; `Backend.compile_loop` says how it is called."""
     steps, sums = _spread_sums(program, layout)
     function = FunctionWriter("drive", _ARGUMENTS, local=(*_LOCAL, *_ARGUMENTS))
+    function.tell(program.fragment, program.bound)
     writer = _LoopWriter(program, function, layout, held_values(program), sums)
     for step in steps:
         if not step.once:

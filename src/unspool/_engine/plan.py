@@ -50,7 +50,8 @@ class Plan:
     output_bytes : int
         Bytes of all outputs, each slot once.
     seconds : float
-        How long its last run took, if it was timed.
+        How long its fastest run took, of those that were timed; 0 before one was. A run that waited for the processor
+        says nothing of what a step costs.
     derivatives : dict
         Plans that were derived from this one, for whoever derives them.
     run : callable
@@ -101,6 +102,11 @@ class Plan:
         self._memory: Assignment | None = None
         self._in_place: tuple[dict[int, int], Run] | None = None
         self.run = _FirstRuns(self, bound)
+
+    def note_time(self, seconds: float) -> None:
+        """Note how long a run took."""
+        if not 0.0 < self.seconds <= seconds:
+            self.seconds = seconds
 
     @property
     def lowered(self) -> Lowered:

@@ -1,5 +1,7 @@
 """Plans by fragment and sizes: a bounded cache, the least recently used ones leave first.
 
+What is found of whole loops, which have plans inside, is kept beside them.
+
 Shapes that change at every call (a growing bond dimension) make a plan each; without a bound they would pile up. A plan
 that has left stays valid for whoever holds it, a call for instance.
 """
@@ -29,6 +31,7 @@ class PlanCache:
         self.backend = backend
         self._statistics = statistics
         self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+        self._loops: dict[Any, dict[Any, Any]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -51,7 +54,18 @@ class PlanCache:
                 self._plans.popitem(last=False)
         return plan
 
+    def known_of(self, loop: Any) -> dict[Any, Any]:
+        """Return what is known of a loop, given as something that equal loops on inputs of equal sizes share."""
+        known = self._loops.get(loop)
+        if known is None:
+            with self._lock:
+                known = self._loops.setdefault(loop, {})
+                while len(self._loops) > self.capacity:
+                    del self._loops[next(iter(self._loops))]
+        return known
+
     def clear(self) -> None:
         """Forget all plans."""
         with self._lock:
             self._plans.clear()
+            self._loops.clear()

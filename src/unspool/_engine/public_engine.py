@@ -1,6 +1,6 @@
 """`unspool.Engine`: an engine with a budget of its own, beside the one that ``eval()`` uses.
 
-Engines differ in what they hold and let go. What they know about programs, they share: a loop that one of them has
+Engines differ in what they hold and evict. What they know about programs, they share: a loop that one of them has
 learned to run is known to all.
 """
 
@@ -36,7 +36,7 @@ class Engine:
     Notes
     -----
     Values live on the tensors, so engines see each other's. What one has computed another does not compute again, and
-    what one lets go is gone for all of them until it is asked for. Who asks computes it, within its own budget: a
+    what one evicts is gone for all of them until it is asked for. Who asks computes it, within its own budget: a
     gradient that should keep to the budget of an engine is evaluated by that engine, and so is the loop before it.
 
     Examples

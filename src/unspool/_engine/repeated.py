@@ -6,7 +6,7 @@ repetitions. Nodes between the sections run one by one, and so do repetitions th
 be kept of them, or in the sizes of what they read.
 
 The outcome is that of a pass node by node (`interpreter.run`): targets, and nodes that are referenced from outside the
-piece, keep their values; every other value is let go at its last use; an error names the node that failed.
+piece, keep their values; every other value is freed at its last use; an error names the node that failed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from unspool._engine.references import IN_A_LIST, count_references
 from unspool._fragments.fragment import Fragment, Instruction, fragment_of
 from unspool._fragments.repeats import FEWEST, Integers, Repeat, Wiring, find_repeats, wiring_of
 from unspool._graph import Node
+from unspool._sweeps import is_swept
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -85,7 +86,7 @@ class _Run:
         self.values: list[Any] = [None] * size + [node.value for node in wiring.outside]
         owners = np.repeat(np.arange(size), np.diff(wiring.first))
         # The position of the last node that reads a value. Of several numbers for one index the last one stays, and
-        # owners rise. Values from outside are not let go.
+        # owners rise. Values from outside are not freed.
         self.last = np.full(len(self.values), -1)
         self.last[wiring.sources] = owners
         self.last[size:] = size
@@ -160,7 +161,7 @@ class _Section:
         start, period, count = self.repeat.start, self.repeat.period, self.repeat.count
         values = run.values
         variants, choice, plain = self.choose(plan_for)
-        # What a repetition is the last to read is let go after it.
+        # What a repetition is the last to read is freed after it.
         dead = run.last[self.inputs] < self.ends
         dying, bounds = self.inputs[dead].tolist(), [0, *np.cumsum(dead.sum(axis=1)).tolist()]
         for i in range(count):
@@ -242,6 +243,7 @@ class _Section:
             len(offsets),
             tuple([(node.code, node.lasti) for node in nodes]),
         )
+        fragment.swept = frozenset([position for position, node in enumerate(nodes) if is_swept(node.id)])
         try:
             return _Variant(plan_for(fragment, tuple([node.shape for node in entering])).run, offsets)
         except Exception:

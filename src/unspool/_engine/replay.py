@@ -1,4 +1,4 @@
-"""Computing values within a budget: what was let go is run again just before it is needed.
+"""Computing values within a budget: what was evicted is recomputed just before it is needed.
 
 A derivative reads the values of a loop from the last step to the first. Running everything that is missing first would
 hold it all at once. So work is split by *level*: what a sweep built is one level above what it differentiated. The
@@ -8,13 +8,13 @@ what the frame above will need next (the last block of steps, taped), and states
 start (where, `unspool.checkpoint` knows). A frame may itself need values of a lower level; that is how second
 derivatives run.
 
-Nothing in the graph changes: rebuilding is a schedule of (run, let go), and values of a replay belong to it alone.
+Nothing in the graph changes: recomputing is a schedule of (run, evict), and values of a replay belong to it alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,6 @@ from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
-from unspool.checkpoint.binomial import checkpoints
 from unspool.errors import BudgetError, RebuildError
 
 if TYPE_CHECKING:
@@ -98,6 +97,24 @@ class Replay:
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
         self._arrange: Arrange = as_recorded
+        self.on_begin: Callable[[], None] = _nothing
+
+    @property
+    def nbytes_beside(self) -> int:
+        """The bytes that are held beside those that the ledger has noted; less than 0 if it has noted too many."""
+        return self._base + self._nbytes - self._ledger.noted
+
+    def steps_of_all(self, steps_of: Callable[[Node], int]) -> int:
+        """Return how many steps of loops there are on the highest level."""
+        return sum(map(steps_of, self._frames[0].order))
+
+    def steps_done(self, steps_of: Callable[[Node], int]) -> int:
+        """Return how many of them have been made; asked from another thread."""
+        frames = list(self._frames)
+        if not frames:
+            return 0
+        frame, chain = frames[0], frames[0].chain
+        return sum(map(steps_of, frame.order[: frame.position])) + (0 if chain is None else chain.done)
 
     @property
     def distinct(self) -> int:
@@ -115,6 +132,8 @@ class Replay:
             if self._limit is not None and self.need is not None and not (self.need.steps and self._marks):
                 self._begin_alone(missing, self._limit)
             self._push(missing, None)
+            if self._frames:
+                self.on_begin()
             while self._frames:
                 frame = self._frames[-1]
                 if frame.position == len(frame.order):
@@ -129,7 +148,7 @@ class Replay:
         self._forget([saved for saved in self._saved if saved.owner is frame])
 
     def _forget(self, gone: Sequence[Saved]) -> None:
-        """Let go of states that were saved."""
+        """Evict states that were saved."""
         if gone:
             self._saved = [saved for saved in self._saved if saved not in gone]
             for saved in gone:
@@ -209,11 +228,13 @@ class Replay:
     ) -> Need:
         """Tell what levels take if their units run in some order."""
         needs: list[Need] = []
-        above = spine
+        above = Frame([], 0)
+        above.uses |= spine.uses
         for level in below:
             frame = Frame(arrange(list(level.values())), 0)
             needs.append(Need(frame, above))
-            above = Frame(above.order + frame.order, 0)
+            for key, count in frame.uses.items():
+                above.uses[key] = above.uses.get(key, 0) + count
         # The one that takes most is the loop. No two units run at the same time.
         main = max(needs, key=lambda need: need.tape)
         main.take_turns_with(workspace)
@@ -336,7 +357,7 @@ class Replay:
             self._nbytes += _size(value)
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
-        """Let go what was read for the last time."""
+        """Evict what was read for the last time."""
         uses = frame.uses
         for operand in operands:
             key = operand.id
@@ -440,7 +461,7 @@ class Replay:
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
     ) -> bool:
-        """Find units that are not there, down to what is there, known or of a lower level; too many are given up."""
+        """Find units that are not there, down to what is cached, known or of a lower level; too many are given up."""
         while stack:
             unit = stack.pop()
             if unit.id in found or unit.id in known or self._level(unit) < level:
@@ -529,6 +550,8 @@ class Replay:
             room += self._give_up(least - room, frame)
         if need.steps == 1:
             return
+        from unspool.checkpoint.binomial import checkpoints
+
         plan = need.plan_in(room)
         bounds = plan.bounds(need.steps)
         frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
@@ -541,7 +564,7 @@ class Replay:
         return self._busiest - live - (0 if frame.chain is None else frame.chain.nbytes)
 
     def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
-        """Let go what the reverse sweep has passed: what stands after a node. Return how many bytes that gave."""
+        """Evict what the backward pass has passed: what stands after a node. Return how many bytes that gave."""
         before = self._base + self._nbytes
         self._forget([saved for saved in self._saved if saved.owner is above and saved.after >= identity])
         if len(self._frames) == 1 and self._has_one_level_below:
@@ -555,14 +578,14 @@ class Replay:
         return before - self._base - self._nbytes
 
     def _give_up(self, wanted: int, frame: Frame) -> int:
-        """Let go of states that are still needed, as few as possible, and return how many bytes that gave."""
+        """Evict states that are still needed, as few as possible, and return how many bytes that gave."""
         before = self._base
         self._base -= self._ledger.free(wanted, frame.order[0].id)
         freed = before - self._base
         return freed + self._let_go(wanted - freed, keep=1)
 
     def _let_go(self, wanted: int, keep: int) -> int:
-        """Let go of what was kept to save work, states first, but so many of them; return how many bytes that gave."""
+        """Evict what was kept to save work, states first, but so many of them; return how many bytes that gave."""
         before = self._nbytes
         while before - self._nbytes < wanted and len(self._saved) > keep:
             # Every other one, so that the gaps between those that are left grow evenly.
@@ -575,7 +598,7 @@ class Replay:
         return before - self._nbytes
 
     def _forget_taped(self, frame: Frame, wanted: int) -> None:
-        """Let go of so many bytes that were kept for a frame, what it reads last first."""
+        """Evict so many bytes that were kept for a frame, what it reads last first."""
         goal = self._nbytes - wanted
         now = {operand.id for operand in waited_for(frame)}
         for unit in reversed(frame.order[frame.position :]):
@@ -592,8 +615,12 @@ class Replay:
         return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self._frames)
 
 
+def _nothing() -> None:
+    """Nobody looks on."""
+
+
 def _stays(node: Node) -> bool:
-    """Whether a node is a number that is there: numbers are never let go.
+    """Whether a node is a number that is there: numbers are never evicted.
 
     It may have been computed with something else entirely, by another program that has the number in common with this.
     """

@@ -64,7 +64,7 @@ class MemoryReport(_Facts):
     steps : int
         Steps of the loop that was differentiated.
     evaluations : int
-        Runs of a step: the first ones and those that rebuild.
+        Runs of a step: the first ones and those that recompute.
     factor : float
         Evaluations for each step. 1 means that nothing was computed twice.
     optimal_factor : float
@@ -72,17 +72,17 @@ class MemoryReport(_Facts):
     slots : int
         States that the budget had room for.
     block : int
-        Steps that were rebuilt and reversed at once.
+        Steps that were recomputed and reversed at once.
     disk_period : int
         Every how many steps a state went to disk.
     evictions : int
-        States that were dropped.
+        States that were evicted.
     slabs_dropped : int
-        Calls whose residuals were dropped.
+        Calls whose residuals were evicted.
     spilled_bytes, read_bytes : int
         Bytes written to disk, and read back.
     rebuild_seconds : float
-        Time spent on computing again what had been dropped.
+        Time spent on recomputing what had been evicted.
     metadata_bytes : int
         Bytes of the graph itself: nodes and records, without values.
 
@@ -137,11 +137,11 @@ class MemoryReport(_Facts):
         ("slots", "slots for states", _count),
         ("block", "steps in a block", _count),
         ("disk_period", "steps between states on disk", _count),
-        ("evictions", "states dropped", _count),
-        ("slabs_dropped", "residuals dropped", _count),
+        ("evictions", "states evicted", _count),
+        ("slabs_dropped", "residuals evicted", _count),
         ("spilled_bytes", "written to disk", format_bytes),
         ("read_bytes", "read from disk", format_bytes),
-        ("rebuild_seconds", "rebuilding", _seconds),
+        ("rebuild_seconds", "recomputing", _seconds),
         ("metadata_bytes", "metadata", format_bytes),
     )
 
@@ -163,11 +163,11 @@ class MemoryPlan(_Facts):
     steps : int
         Steps of the loop.
     factor : float
-        Runs of a step for each step, rebuilding included.
+        Runs of a step for each step, recomputation included.
     slots : int
         States that the budget has room for.
     block : int
-        Steps that are rebuilt and reversed at once.
+        Steps that are recomputed and reversed at once.
     disk_period : int
         Every how many steps a state goes to disk.
     state_bytes, tape_bytes : int

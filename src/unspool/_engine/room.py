@@ -25,7 +25,7 @@ def no_room(budget: int, nbytes: int) -> BudgetError:
     least = max(budget_for(nbytes), budget + 1)
     error = BudgetError(
         f"what the program holds at this point and what the next step takes are {format_bytes(nbytes)}, which is more "
-        f"than the memory budget of {format_bytes(budget)}; nothing more can be let go. The least that works here is "
+        f"than the memory budget of {format_bytes(budget)}; nothing more can be evicted. The least that works here is "
         f"{least} bytes"
     )
     error.least = least

@@ -5,13 +5,13 @@ go: the outputs become projections of one call, and a loop of K steps is one bod
 
 Which pieces are folded, and when, follows from the program alone, not from what else waits: a derivative of what is
 folded may add up in another order. Pieces that read each other are a *row*. It is a loop if it is deep: many pieces,
-each of which reads the one before. Loops are folded, each time they have become a number of pieces deeper, and before
-they are differentiated at the latest. A program with few evaluations is not: it has nothing to gain, and a recipe that
-is recorded again finds the very nodes it had; unless it has factorisations, because a call keeps what their derivatives
-need, and nodes that die do not. Folding while the loop goes on leaves the last few pieces. Those wait because of what
-every iteration has in common (a product of leaves, say): it is met a second time as the same node, is kept because it
-is referenced from elsewhere, and is an input from then on. If very many pieces wait, whosever they are, the oldest are
-folded too.
+each of which reads the one before, or fewer with many nodes. Loops are folded, each time they have become a number of
+pieces deeper, and before they are differentiated at the latest. A program with few evaluations is not: it has nothing
+to gain, and a recipe that is recorded again finds the very nodes it had; unless it has factorisations, because a call
+keeps what their derivatives need, and nodes that die do not. Folding while the loop goes on leaves the last few pieces.
+Those wait because of what every iteration has in common (a product of leaves, say): it is met a second time as the same
+node, is kept because it is referenced from elsewhere, and is an input from then on. If very many pieces wait, whosever
+they are, the oldest are folded too.
 
 What is made of constants alone (the ones that a sum sends back) is no part of a piece, even if it was computed with it.
 Another program, or thread, that writes the same down has the same node, and would be made from this one's steps.
@@ -30,7 +30,7 @@ from weakref import WeakSet, ref
 from unspool import _core
 from unspool._core import Piece, fold, place_piece
 from unspool._engine.held import kept_residuals
-from unspool._engine.matching import Site
+from unspool._engine.matching import PRIVATE, RECORDED_BEFORE, TOO_OLD, Site
 from unspool._engine.structure import find_apart
 from unspool._fragments.call import BOUNDS, Call, Projection, call_of
 from unspool._fragments.fragment import seal
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 MOST_WAITING = 64
 FOLD_AFTER = 10
 
+# A row is a loop too if it has this many nodes, in at least so many pieces: a loop that is read now and then.
+MANY_NODES = 1024
+FEWEST_LONG = 48
+
 # Pieces that may wait, in rows that are not deep.
 MOST_SHALLOW = 1024
 
@@ -57,12 +61,15 @@ class Row:
     ----------
     depth : int
         How deep the deepest of them is.
+    nodes : int
+        How many nodes they had.
     """
 
-    __slots__ = ("_joined", "depth")
+    __slots__ = ("_joined", "depth", "nodes")
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
+        self.nodes = 0
         self._joined: Row | None = None
 
     def whole(self) -> Row:
@@ -80,6 +87,11 @@ class Row:
         if one is not whole:
             one._joined = whole
             whole.depth = max(whole.depth, one.depth)
+            whole.nodes += one.nodes
+
+
+# Stands for pieces that have died.
+_DEAD: Any = ref(frozenset({0}))
 
 
 class _Gate:
@@ -125,15 +137,25 @@ class FoldQueue:
         piece.is_loose = True
         self._append(piece, _own_results(piece))
 
+    def restore(self, pieces: Sequence[Piece], waiting: Sequence[Piece]) -> None:
+        """Take pieces back that a file remembered, each after those that it reads, and those of them that waited."""
+        for piece in pieces:
+            _place(piece, _own_results(piece))
+        self._waiting.extend(map(ref, waiting))
+
+    @property
+    def patience(self) -> tuple[int, int]:
+        """How many may wait before it is looked after them, and how many do, with those that have died since."""
+        return self._crowd, len(self._waiting)
+
+    def be_as_patient(self, crowd: int, length: int) -> None:
+        """Look after those that wait when another queue would have, whose `patience` is given."""
+        self._crowd = crowd
+        missing = length - len(self._waiting)
+        self._waiting.extendleft([_DEAD] * missing)
+
     def _append(self, piece: Piece, results: Sequence[Node]) -> None:
-        if place_piece(piece, results):
-            row = _join_rows(piece)
-        elif piece.row is None:
-            row = piece.row = Row(piece.depth)
-        else:
-            row = piece.row.whole()
-        depth = piece.depth
-        row.depth = max(row.depth, depth)
+        row, depth = _place(piece, results), piece.depth
         waiting = self._waiting
         waiting.append(ref(piece))
         deeper = depth - self.most
@@ -166,11 +188,13 @@ class FoldQueue:
         node = None  # a second name would count as a reference from outside
         if handles and not site.is_ready:
             site.make_plan()
-        if not handles or not (site.checks.get(indices) or site.make_check(indices))(*handles):
+        used = (site.checks.get(indices) or site.make_check(indices))(*handles) if handles else TOO_OLD
+        if used != PRIVATE:
+            site.note_stay(used)
             self._on_stay(piece)
             return
         slab: tuple[Any, ...] = ()
-        if piece.is_loose:  # what is kept for derivatives is with nodes that are let go now
+        if piece.is_loose:  # what is kept for derivatives is with nodes that are freed now
             nodes = [reference() for reference in outputs[site.results :]]
             slab = _slab(site.plan, [None if node is None else node.value for node in nodes])
             del nodes
@@ -179,6 +203,7 @@ class FoldQueue:
         # The call stands just before its outputs in the order of ids.
         call = fold(site.plan, piece.inputs, site.origins, first - 1, piece.depth, slab, indices, handles)
         if call is None:  # the same was recorded and evaluated before; its outputs have tensors that stand for them
+            site.note_stay(RECORDED_BEFORE)
             self._on_stay(piece)
             return
         STATISTICS.calls += 1
@@ -192,18 +217,25 @@ class FoldQueue:
             if piece is not None:
                 yield piece
 
+    def waiting(self) -> set[int]:
+        """Return the identities of the pieces that wait, in any queue."""
+        return {id(piece) for queue in tuple(self._gate.queues) for piece in queue.pieces()}
+
     def settle(self) -> None:
         """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
         for queue in tuple(self._gate.queues):
-            queue._fold_all(queue._is_part_of_a_loop)
+            queue._fold_all(queue.will_fold)
 
     def flush(self) -> None:
         """Fold everything that waits."""
         self._fold_all(None)
 
-    def _is_part_of_a_loop(self, piece: Piece) -> bool:
+    def will_fold(self, piece: Piece) -> bool:
+        """Whether a piece that waits is folded before anything is differentiated: it is part of a loop."""
+        row = _row_of(piece)
         return (
-            _row_of(piece).depth > self.most
+            row.depth > self.most
+            or (row.nodes >= MANY_NODES and row.depth >= FEWEST_LONG)
             or piece.site.has_bundles
             or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
         )
@@ -252,8 +284,21 @@ class FoldQueue:
         self._waiting.clear()
 
 
+def _place(piece: Piece, results: Sequence[Node]) -> Row:
+    """Let the results of a piece keep it, and return the row that it belongs to."""
+    if place_piece(piece, results):
+        row = _join_rows(piece)
+    elif piece.row is None:
+        row = piece.row = Row(piece.depth)
+    else:
+        row = piece.row.whole()
+    row.depth = max(row.depth, piece.depth)
+    row.nodes += len(piece.site.origins)
+    return row
+
+
 def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what a call keeps for derivatives: all of it, or, if some was let go before, what has to be kept."""
+    """Return what a call keeps for derivatives: all of it, or, if some was evicted before, what has to be kept."""
     if not any(value is None for value in values):
         return tuple(values)
     kept = kept_residuals(plan)
@@ -302,10 +347,10 @@ def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragm
     origins = tuple([(node.code, node.lasti) for node in order])
     return Site(
         partial(plan_for, captured.fragment, tuple([i.shape for i in captured.inputs])),
+        captured.fragment,
         len(kept),
         [position[node.id] for node in (*kept, *residuals)],
         origins + origins[-1:] * len(extra),
-        worth_folding=len(order) > len(kept),
         has_bundles=any(type(node) is Bundle for node in order),
         apart=find_apart(captured, order),
     )

@@ -7,7 +7,6 @@ One grammar for every place that takes a budget, and one way to print bytes. Ari
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from numbers import Integral, Real
 from typing import NoReturn
 
@@ -97,6 +96,8 @@ def _parse_text(text: str) -> int:
     # "0.5" without a unit may be meant as a share or as bytes of something: ask instead of guessing.
     if unit not in UNITS and (unit or "." in number):
         _refuse(text)
+    from fractions import Fraction
+
     return int(Fraction(number) * UNITS.get(unit, 1)) or _refuse(text)
 
 

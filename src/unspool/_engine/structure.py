@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unspool._fragments.fragment import Captured
 
 # A node with more inputs than this gathers the steps of a loop.
-_MOST_INPUTS = 64
+MOST_INPUTS = 64
 
 
 def can_be_sealed(order: list[Node]) -> bool:
@@ -22,7 +22,12 @@ def can_be_sealed(order: list[Node]) -> bool:
     # An alias is an identity of its own, which a description would lose: one is there while a function that is
     # differentiated looks at values. A placeholder has no value to run on. What has very many inputs (a chain of steps,
     # a stack of them) is not the body of a loop.
-    return not any(node.op is ALIAS or node.op is PLACEHOLDER or len(node.inputs) > _MOST_INPUTS for node in order)
+    return not any(node.op is ALIAS or node.op is PLACEHOLDER or gathers(node) for node in order)
+
+
+def gathers(node: Node) -> bool:
+    """Whether a node reads so much that it is taken to gather what the steps of a loop made."""
+    return len(node.inputs) > MOST_INPUTS
 
 
 def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:

@@ -16,10 +16,10 @@ def render_table(rows: Iterable[tuple[str, str]]) -> str:
 
     Examples
     --------
-    >>> print(render_table([("budget", "2.00 GB"), ("steps", "10,000"), ("rebuilding", "0.73 s")]))
-    budget        2.00 GB
-    steps       10,000
-    rebuilding    0.73 s
+    >>> print(render_table([("budget", "2.00 GB"), ("steps", "10,000"), ("recomputing", "0.73 s")]))
+    budget         2.00 GB
+    steps        10,000
+    recomputing    0.73 s
     """
     cells = [(name, *value.partition(" ")[::2]) for name, value in rows]
     left = max((len(name) for name, _, _ in cells), default=0)

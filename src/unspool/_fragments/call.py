@@ -92,7 +92,7 @@ _core.bind(call=CALL, projection=Projection, lost=LOST)
 
 
 def was_evaluated(node: Node) -> bool:
-    """Whether a tensor without value had one before: it was let go."""
+    """Whether a tensor without value had one before: it was evicted."""
     return getattr(node, "piece", None) is not None
 
 

@@ -25,6 +25,7 @@ from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, constant, identify, is_seed, unit_seed
 from unspool._ops.op import Op
 from unspool._statistics import STATISTICS
+from unspool._sweeps import is_swept
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -85,9 +86,23 @@ class Fragment:
     results : int
     origins : tuple of (code, offset)
         Where in the user's program each instruction was first recorded.
+    swept : frozenset of int
+        The instructions that a derivative sweep made, for reports.
     """
 
-    __slots__ = ("__weakref__", "body", "dtypes", "id", "key", "origins", "outputs", "results", "shapes", "slab")
+    __slots__ = (
+        "__weakref__",
+        "body",
+        "dtypes",
+        "id",
+        "key",
+        "origins",
+        "outputs",
+        "results",
+        "shapes",
+        "slab",
+        "swept",
+    )
 
     def __init__(
         self,
@@ -107,6 +122,7 @@ class Fragment:
         self.results = results
         self.origins = origins
         self.key = key
+        self.swept: frozenset[int] = frozenset()
         # Where among the residuals an output is found, by its position; the first output of a slot stands for it.
         self.slab = {outputs.index(slot): i for i, slot in enumerate(outputs[results:])}
 
@@ -212,6 +228,8 @@ def seal(
         len(kept),
         tuple((node.code, node.lasti) for node in made),
     )
+    if not fragment.swept:
+        fragment.swept = frozenset([position for position, node in enumerate(made) if is_swept(node.id)])
     return Captured(fragment, entering, [*entering, *made])
 
 

@@ -16,13 +16,14 @@ integers.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool import _core
 from unspool._graph import Node
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -95,38 +96,16 @@ class Wiring(NamedTuple):
     kinds: Integers
 
 
-def wiring_of(order: Sequence[Node]) -> Wiring:
+def wiring_of(order: list[Node]) -> Wiring:
     """Describe nodes, given in topological order, by integers. There must be no calls among them."""
-    size = len(order)
-    where: dict[float, int] = {node.id: i for i, node in enumerate(order)}
-    outside: list[Node] = []
-    codes: dict[Any, int] = {}
-    tokens: list[int] = []
-    arities: list[int] = []
-    sources: list[int] = []
-    for node in order:
-        inputs, params = node.inputs, node.attributes
-        key: Any = (node.shape, node.dtype, node.op, len(inputs))
-        if params:
-            key = (*key, *params.items())
-        token = codes.get(key)
-        if token is None:
-            token = codes[key] = len(codes)
-        tokens.append(token)
-        arities.append(len(inputs))
-        for operand in inputs:
-            source = where.get(operand.id)
-            if source is None:
-                source = where[operand.id] = size + len(outside)
-                outside.append(operand)
-            sources.append(source)
-    numbers = np.array(tokens, np.int64)
-    first = np.zeros(size + 1, np.int64)
+    *numbers, outside, keys = _core.wiring(order)
+    tokens, arities, sources = [np.frombuffer(data, np.int64) for data in numbers]
+    first = np.zeros(len(order) + 1, np.int64)
     np.cumsum(arities, out=first[1:])
     kinds: dict[Any, int] = {}
-    of_token = np.array([kinds.setdefault(key[:2], len(kinds)) for key in codes], np.int64)
+    of_token = np.array([kinds.setdefault(key[:2], len(kinds)) for key in keys], np.int64)
     of_outside = np.array([kinds.setdefault((node.shape, node.dtype), len(kinds)) for node in outside], np.int64)
-    return Wiring(numbers, first, np.array(sources, np.int64), outside, np.concatenate([of_token[numbers], of_outside]))
+    return Wiring(tokens, first, sources, outside, np.concatenate([of_token[tokens], of_outside]))
 
 
 def find_repeats(wiring: Wiring, longest: int = LONGEST) -> list[Repeat]:

@@ -33,7 +33,7 @@ def remat(
 
 
 def remat(function: Callable[..., Any] | None = None, *, static: str | Sequence[str] = ()) -> Any:
-    """Turn a function of tensors into one whose derivatives compute its insides again instead of holding them.
+    """Turn a function of tensors into one whose derivatives recompute its insides instead of holding them.
 
     Between value and gradient only the arguments and results of the function are held. The gradient runs its
     operations once more, so this trades time for memory. Values and derivatives, of any order, are those of the plain
@@ -57,7 +57,7 @@ def remat(function: Callable[..., Any] | None = None, *, static: str | Sequence[
     -----
     The operations belong to the derivative, in reverse and in forward mode. Inside a fragment, or in the step of
     `unspool.iterate`, nothing between arguments and results is among what that keeps. One inside another changes
-    nothing: the outer one is rebuilt as a whole.
+    nothing: the outer one is recomputed as a whole.
 
     See Also
     --------

@@ -1,6 +1,6 @@
 """Reversing a loop of known length with few saved states: the binomial schedule (Revolve), in closed form.
 
-The reverse sweep needs the states of a loop from the last to the first, and there is room for a few of them, the start
+The backward pass needs the states of a loop from the last to the first, and there is room for a few of them, the start
 included. What is missing is computed again from the nearest saved state. The one idea: a loop that is reversed with
 ``slots`` states and no step advanced more than ``repeats`` times has at most C(slots + repeats, repeats) steps. From
 this number follow the least work and where to save the next state. Neighbouring binomials differ by one multiplication

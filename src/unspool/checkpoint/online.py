@@ -1,6 +1,6 @@
 """Reversing a loop whose length nobody knows while it runs: which saved state to drop when there is no room.
 
-The one idea: what the reverse sweep costs from any set of saved states is known exactly. It is the sum over the gaps
+The one idea: what the backward pass costs from any set of saved states is known exactly. It is the sum over the gaps
 between them of the binomial cost of a gap, where the gap behind the i-th state has i slots fewer, because the states
 before it are still needed then. So when a state has to go, the one goes without which this sum is least, as if the loop
 ended now. Removing a state joins two gaps and gives every later gap one more slot; with sums from both ends all
@@ -35,13 +35,13 @@ Rule: TypeAlias = Literal["cost", "wang-moin"]
 _MANY = 64
 
 
-# --- the cost of a reverse sweep, and the best removal ---------------------------------------------------------------
+# --- the cost of a backward pass, and the best removal ---------------------------------------------------------------
 
 
 def sweep_cost(
     positions: Sequence[int], end: int, *, slots: int | None = None, times: Sequence[float] | None = None
 ) -> float:
-    """Return what a reverse sweep from saved states advances, if the loop ends now.
+    """Return what a backward pass from saved states advances, if the loop ends now.
 
     What it takes to reverse the last step is there already, because that step has just run. So the last gap is one step
     shorter than it looks.
@@ -79,7 +79,7 @@ def sweep_cost(
 
 
 def removal_costs(positions: Sequence[int], end: int, *, times: Sequence[float] | None = None) -> list[float]:
-    """Return, for every saved state, what the reverse sweep would advance without it if the loop ended now.
+    """Return, for every saved state, what the backward pass would advance without it if the loop ended now.
 
     There are as many slots then as there are states left.
 
@@ -113,7 +113,7 @@ def choose_removal(
     freed: Sequence[float] | None = None,
     times: Sequence[float] | None = None,
 ) -> int:
-    """Return which saved state to drop: the one that the reverse sweep misses least.
+    """Return which saved state to drop: the one that the backward pass misses least.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ class OnlineSchedule:
     slots : int
         How many states there is room for, the start included; at least 1.
     rule : {"cost", "wang-moin"}
-        Which state is dropped when there is no room: the one that the reverse sweep misses least, or the one that the
+        Which state is dropped when there is no room: the one that the backward pass misses least, or the one that the
         rule of Wang, Moin and Iaccarino names.
 
     Examples

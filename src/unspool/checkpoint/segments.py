@@ -1,4 +1,4 @@
-"""Checkpointing by hand: which ranges of nodes give up their values and get them back in the reverse sweep.
+"""Checkpointing by hand: which ranges of nodes evict their values and recompute them in the backward pass.
 
 A segment is a range of node ids. A configuration is some segments, in any order; where they overlap, their union
 counts. This module only does arithmetic with ids. `unspool.Tape` and the gradients of tensors act on it.
@@ -16,7 +16,7 @@ from unspool.errors import ArgumentError
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSegment:
-    """A range of nodes, both ends included, whose values are computed again for the reverse sweep.
+    """A range of nodes, both ends included, whose values are recomputed for the backward pass.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class CheckpointConfig:
 
 
 def plan_recomputation(num_nodes: int, config: CheckpointConfig) -> list[bool]:
-    """Return for each node whether it lies in a segment, so that its value may be dropped and computed again.
+    """Return for each node whether it lies in a segment, so that its value may be evicted and recomputed.
 
     Nothing is validated: of a segment that goes beyond the nodes the part inside counts, and a reversed one is empty.
     What is really dropped is less, because values that are still needed stay; see `unspool.Tape`.

@@ -43,7 +43,7 @@ class Sizes:
     forward, backward : int
         The workspace of a step, forward and backward, beside what it reads and makes.
     fixed : int
-        What is there all the time: sums, stacked outputs, values that are pinned, records.
+        What is held all the time: sums, stacked outputs, values that are pinned, records.
     given : bool
         Whether the start is a leaf of the user, which counts nothing.
     """
@@ -58,7 +58,7 @@ class Sizes:
 
     @property
     def apart(self) -> int:
-        """What is there beside states, tapes and workspace; a start that is given is among the states and is free."""
+        """What is held beside states, tapes and workspace; a start that is given is among the states and is free."""
         return self.fixed - (self.state if self.given else 0)
 
     @property

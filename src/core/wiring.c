@@ -1,0 +1,301 @@
+/* Pieces of graph that have not been evaluated: which nodes they are, and their wiring as integers.
+
+   Both look at every node of a graph that may have millions of them. */
+
+#include "core.h"
+
+/* --- tables of pointers --- */
+
+typedef struct {
+    const void *key[5];
+    Py_ssize_t value;
+} Slot;
+
+/* From up to five addresses to a number; open addressing, at most half full. */
+typedef struct {
+    Slot *slot;
+    size_t size, used;
+    int width;
+} Addresses;
+
+static int
+addresses_start(Addresses *table, size_t expected, int width)
+{
+    table->size = 64;
+    while (table->size < 2 * expected) {
+        table->size *= 2;
+    }
+    table->used = 0;
+    table->width = width;
+    table->slot = PyMem_Calloc(table->size, sizeof(Slot));
+    if (table->slot == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+/* Return where a key is, or where it would be: there the first address is NULL. */
+static Slot *
+addresses_find(const Addresses *table, const void *const *key)
+{
+    size_t hash = 0;
+    for (int i = 0; i < table->width; i++) {
+        hash = (hash ^ ((size_t)key[i] >> 4)) * (size_t)0x9E3779B97F4A7C15ULL;
+        hash ^= hash >> 29;
+    }
+    for (size_t at = hash & (table->size - 1);; at = (at + 1) & (table->size - 1)) {
+        Slot *slot = &table->slot[at];
+        if (slot->key[0] == NULL || memcmp(slot->key, key, table->width * sizeof(void *)) == 0) {
+            return slot;
+        }
+    }
+}
+
+static int
+addresses_add(Addresses *table, const void *const *key, Py_ssize_t value)
+{
+    if (2 * (table->used + 1) > table->size) {
+        Addresses larger;
+        if (addresses_start(&larger, 2 * table->size, table->width) < 0) {
+            return -1;
+        }
+        for (size_t i = 0; i < table->size; i++) {
+            if (table->slot[i].key[0] != NULL) {
+                *addresses_find(&larger, table->slot[i].key) = table->slot[i];
+            }
+        }
+        larger.used = table->used;
+        PyMem_Free(table->slot);
+        *table = larger;
+    }
+    Slot *slot = addresses_find(table, key);
+    memcpy(slot->key, key, table->width * sizeof(void *));
+    slot->value = value;
+    table->used++;
+    return 0;
+}
+
+/* --- wiring --- */
+
+/* What is being described. */
+typedef struct {
+    PyObject *codes, *keys, *outside; /* tokens by what nodes are; that of each token; what is read and no part of it */
+    Addresses where, known;
+    long long *token, *arity, *source;
+    Py_ssize_t sources, room;
+} Description;
+
+/* Return the number that stands for what a node is; -1 is an error. */
+static Py_ssize_t
+token_of(Description *all, const NodeObject *node, Py_ssize_t count)
+{
+    /* Nodes that are alike share these objects, nearly always. */
+    const void *key[5] = {node->op, node->shape, node->dtype, node->params, (void *)(count + 1)};
+    Slot *slot = addresses_find(&all->known, key);
+    if (slot->key[0] != NULL) {
+        return slot->value;
+    }
+    PyObject *items = PyMapping_Items(node->params);
+    PyObject *frozen = items == NULL ? NULL : PyList_AsTuple(items);
+    PyObject *what = frozen == NULL ? NULL : Py_BuildValue("(OOOnO)", node->shape, node->dtype, node->op, count, frozen);
+    Py_XDECREF(items);
+    Py_XDECREF(frozen);
+    if (what == NULL) {
+        return -1;
+    }
+    Py_ssize_t token = -1;
+    PyObject *found = PyDict_GetItemWithError(all->codes, what);
+    if (found != NULL) {
+        token = PyLong_AsSsize_t(found);
+    }
+    else if (!PyErr_Occurred()) {
+        PyObject *number = PyLong_FromSsize_t(PyList_GET_SIZE(all->keys));
+        if (number != NULL && PyDict_SetItem(all->codes, what, number) == 0 && PyList_Append(all->keys, what) == 0) {
+            token = PyList_GET_SIZE(all->keys) - 1;
+        }
+        Py_XDECREF(number);
+    }
+    Py_DECREF(what);
+    if (token >= 0 && addresses_add(&all->known, key, token) < 0) {
+        return -1;
+    }
+    return token;
+}
+
+static int
+add_source(Description *all, PyObject *operand, Py_ssize_t size)
+{
+    const void *key[1] = {operand};
+    Slot *slot = addresses_find(&all->where, key);
+    Py_ssize_t source = slot->value;
+    if (slot->key[0] == NULL) {
+        source = size + PyList_GET_SIZE(all->outside);
+        if (PyList_Append(all->outside, operand) < 0 || addresses_add(&all->where, key, source) < 0) {
+            return -1;
+        }
+    }
+    if (all->sources == all->room) {
+        Py_ssize_t room = 2 * all->room + 64;
+        long long *larger = PyMem_Realloc(all->source, room * sizeof(long long));
+        if (larger == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        all->source = larger;
+        all->room = room;
+    }
+    all->source[all->sources++] = source;
+    return 0;
+}
+
+static int
+describe(Description *all, PyObject *order)
+{
+    Py_ssize_t size = PyList_GET_SIZE(order);
+    for (Py_ssize_t i = 0; i < size; i++) {
+        const void *key[1] = {PyList_GET_ITEM(order, i)};
+        if (addresses_find(&all->where, key)->key[0] == NULL && addresses_add(&all->where, key, i) < 0) {
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        NodeObject *node = (NodeObject *)PyList_GET_ITEM(order, i);
+        if (!PyTuple_Check(node->inputs)) {
+            PyErr_SetString(PyExc_TypeError, "there must be no outputs of calls among the nodes");
+            return -1;
+        }
+        Py_ssize_t count = PyTuple_GET_SIZE(node->inputs);
+        all->token[i] = token_of(all, node, count);
+        all->arity[i] = count;
+        if (all->token[i] < 0) {
+            return -1;
+        }
+        for (Py_ssize_t j = 0; j < count; j++) {
+            if (add_source(all, PyTuple_GET_ITEM(node->inputs, j), size) < 0) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int
+check_list(PyObject *order)
+{
+    if (!PyList_Check(order)) {
+        PyErr_Format(PyExc_TypeError, "expected a list of nodes, got %R", order);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order); i++) {
+        PyObject *node = PyList_GET_ITEM(order, i);
+        if (check_nodes(NULL, &node, 1) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(wiring_doc,
+"wiring(order, /)\n--\n\n"
+"Describe a list of nodes, in topological order and without outputs of calls, by integers.\n\n"
+"Returns bytes of 64-bit integers: a token for each node, how many inputs it has, and the positions of all inputs, from\n"
+"``len(order)`` on in a list of what is read and is no part of it; then that list, and for each token shape, dtype, op,\n"
+"number of inputs and parameters.");
+
+static PyObject *
+wiring(PyObject *module, PyObject *order)
+{
+    if (check_list(order) < 0) {
+        return NULL;
+    }
+    Py_ssize_t size = PyList_GET_SIZE(order);
+    Description all = {.codes = PyDict_New(), .keys = PyList_New(0), .outside = PyList_New(0)};
+    all.token = PyMem_Calloc(size + 1, sizeof(long long));
+    all.arity = PyMem_Calloc(size + 1, sizeof(long long));
+    PyObject *result = NULL;
+    int is_ready = all.codes != NULL && all.keys != NULL && all.outside != NULL && all.token != NULL && all.arity != NULL;
+    if (!is_ready) {
+        PyErr_NoMemory();
+    }
+    else if (addresses_start(&all.where, size, 1) == 0 && addresses_start(&all.known, 64, 5) == 0 &&
+             describe(&all, order) == 0) {
+        Py_ssize_t width = sizeof(long long);
+        result = Py_BuildValue("(y#y#y#OO)", (char *)all.token, size * width, (char *)all.arity, size * width,
+                               all.source == NULL ? "" : (char *)all.source, all.sources * width, all.outside, all.keys);
+    }
+    PyMem_Free(all.where.slot);
+    PyMem_Free(all.known.slot);
+    PyMem_Free(all.token);
+    PyMem_Free(all.arity);
+    PyMem_Free(all.source);
+    Py_XDECREF(all.codes);
+    Py_XDECREF(all.keys);
+    Py_XDECREF(all.outside);
+    return result;
+}
+
+/* --- what is pending --- */
+
+/* Add a use of a node to those that are known; 1 if it was not met before, -1 is an error. */
+static int
+add_use(PyObject *uses, PyObject *id, PyObject *one)
+{
+    PyObject *before = PyDict_GetItemWithError(uses, id);
+    if (before == NULL) {
+        return PyErr_Occurred() || PyDict_SetItem(uses, id, one) < 0 ? -1 : 1;
+    }
+    PyObject *more = PyNumber_Add(before, one);
+    int failed = more == NULL || PyDict_SetItem(uses, id, more) < 0;
+    Py_XDECREF(more);
+    return failed ? -1 : 0;
+}
+
+PyDoc_STRVAR(pending_nodes_doc,
+"pending_nodes(order, uses, /)\n--\n\n"
+"Extend a list of nodes without value by all that they are made from and that has no value either, and count the uses\n"
+"of each, by id. Tells whether all of it is plain: if it has met an output of a call or a node with several outputs, it\n"
+"has stopped there, and the list is of no use.");
+
+static PyObject *
+pending_nodes(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("pending_nodes", nargs, 2) < 0 || check_list(args[0]) < 0) {
+        return NULL;
+    }
+    PyObject *order = args[0], *uses = args[1];
+    if (!PyDict_Check(uses)) {
+        return PyErr_Format(PyExc_TypeError, "expected a dict, got %R", uses);
+    }
+    PyObject *one = PyLong_FromLong(1);
+    int is_plain = one != NULL;
+    /* What is appended is looked at in turn. */
+    for (Py_ssize_t at = 0; is_plain == 1 && at < PyList_GET_SIZE(order); at++) {
+        NodeObject *node = (NodeObject *)PyList_GET_ITEM(order, at);
+        if ((PyObject *)Py_TYPE(node) != tensor_class || !PyTuple_Check(node->inputs)) {
+            is_plain = 0;
+            break;
+        }
+        for (Py_ssize_t i = 0; is_plain == 1 && i < PyTuple_GET_SIZE(node->inputs); i++) {
+            NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(node->inputs, i);
+            if (operand->value != Py_None) {
+                continue;
+            }
+            int is_new = add_use(uses, operand->id, one);
+            if (is_new < 0 || (is_new && PyList_Append(order, (PyObject *)operand) < 0)) {
+                is_plain = -1;
+            }
+            else if (is_new && number_of(operand) > number_of(node)) {
+                is_plain = 0; /* it came back out of a call: the order of ids is none to go by */
+            }
+        }
+    }
+    Py_XDECREF(one);
+    return is_plain < 0 || one == NULL ? NULL : PyBool_FromLong(is_plain);
+}
+
+PyMethodDef wiring_methods[] = {
+    {"pending_nodes", FAST(pending_nodes), METH_FASTCALL, pending_nodes_doc},
+    {"wiring", wiring, METH_O, wiring_doc},
+    {NULL},
+};

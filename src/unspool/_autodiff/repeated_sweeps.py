@@ -1,0 +1,300 @@
+"""Gradients inside of loops: what a sweep recorded is recorded again for nodes that look the same.
+
+A training loop asks for the gradient of its loss in each step, and each time the loss is made of the same few ops. The
+sweep would walk over them, ask each op for its rule, and the rules would record the same nodes as in the step before.
+So what a sweep recorded is kept with the line that made the loss, as a *record* (`sweeps.c`): a table of the nodes
+between loss and variables, with which those of a later step are compared, and a table of the nodes that were recorded.
+A line is a guess, the comparison decides. It looks at all that rules look at: ops, parameters, shapes and dtypes of the
+nodes that are swept over, and the ops of those that they read from outside. What is recorded goes through the intern
+table and the canonical forms, so it is what the sweep would have recorded.
+
+Constants have to be the very same at first. A rule may read the value of one, and a number that a rule brings along may
+happen to be one of the program's. If a second sweep over other constants records the same, those that differ do not
+matter from then on; unless the op says that its rules look at values (`by_value`).
+
+No record is made of folded calls, of ops with several outputs, nor of anything that rules of a user had a part in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unspool import _core
+from unspool._autodiff.derived import rules_of_users
+from unspool._autodiff.inside import Inside
+from unspool._autodiff.reverse import pullback
+from unspool._dims import is_concrete
+from unspool._engine.default import default_engine
+from unspool._fragments.call import BOUNDS, Call, Projection, call_of
+from unspool._graph import Node, in_order, next_id
+from unspool._ops.identity import ALIAS
+from unspool._ops.leaf import CONSTANT, is_seed, unit_seed
+from unspool._tensor import Tensor
+
+if TYPE_CHECKING:
+    from unspool._core import SweepRecord
+    from unspool._engine.engine import Evaluator
+
+# Lines that are remembered, records of one line, and how often a line may fail to give one.
+_MOST_LINES = 1024
+_MOST_RECORDS = 8
+_MOST_FAILURES = 4
+
+# Nodes between loss and variables, and nodes that a sweep recorded, of which a record is made at most.
+_LARGEST = 512
+
+
+class _Table(NamedTuple):
+    """What a sweep saw and recorded; the arguments of `_core.sweep_record`."""
+
+    slots: int
+    outputs: tuple[int, ...]
+    variables: tuple[int, ...]
+    compared: list[tuple[Any, ...]]
+    boundary: list[tuple[Any, ...]]
+    constants: tuple[Node, ...]
+    recorded: list[tuple[Any, ...]]
+    results: tuple[int, ...]
+
+    def record(self) -> SweepRecord:
+        """Return it as what compares and records."""
+        return _core.sweep_record(*self._replace(boundary=[(*e[:-2], e[-1]) for e in self.boundary]), ALIAS)
+
+    def joined(self, other: _Table) -> _Table | None:
+        """Return what holds for both, where two sweeps differ in nothing but the constants they read from outside.
+
+        Those that differ may be anything then. ``None`` if the sweeps recorded different things.
+        """
+        # Nodes are compared by identity: tensors that are equal are no answer but a tensor.
+        if self._without_constants() != other._without_constants():
+            return None
+        if list(map(id, self.constants)) != list(map(id, other.constants)):
+            return None
+        boundary = []
+        for one, two in zip(self.boundary, other.boundary, strict=True):
+            exact = one[-1] if one[-1] is two[-1] else None
+            boundary.append((*one[:-1], exact))
+        return self._replace(boundary=boundary)
+
+    def _without_constants(self) -> _Table:
+        return self._replace(boundary=[entry[:-1] for entry in self.boundary], constants=())
+
+
+class _Line:
+    """What is known of the gradients of losses that one line makes."""
+
+    __slots__ = ("code", "failures", "records", "visits")
+
+    def __init__(self, code: Any) -> None:
+        self.code = code  # its address must not become that of another one
+        self.visits = self.failures = 0
+        self.records: list[tuple[_Table, SweepRecord]] = []
+
+    def add(self, table: _Table) -> None:
+        """Add what a sweep recorded; together with one that differs in constants alone, if there is one."""
+        others = []
+        for known, record in self.records:
+            joined = known.joined(table)
+            if joined is None:
+                others.append((known, record))
+            else:
+                table = joined
+        self.records = [(table, table.record()), *others][:_MOST_RECORDS]
+
+
+class Sweeps:
+    """The records of an engine, by the line that makes a loss: bounded, the least recently used lines leave first."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[Any, _Line] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def line_of(self, loss: Node, variables: int) -> _Line:
+        """Return what is known of the line that made a loss, for a number of variables."""
+        key = (id(loss.code), loss.line, variables)
+        line = self._lines.get(key)
+        if line is None:
+            with self._lock:
+                line = self._lines.setdefault(key, _Line(loss.code))
+                while len(self._lines) > _MOST_LINES:
+                    self._lines.popitem(last=False)
+        return line
+
+
+def pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return the cotangent of each variable from a scalar's own, which is 1; ``None`` where it does not reach."""
+    engine = default_engine()
+    if engine.levels.is_sweeping or not variables:
+        return pullback([loss], [unit_seed(loss.dtype)], variables)
+    line = _sweeps_of(engine).line_of(loss, len(variables))
+    given = (loss, *variables)
+    if line.records:
+        engine.queue.settle()
+        for entry in line.records:
+            found = entry[1].repeat(given, BOUNDS.length, BOUNDS.newest, engine.levels.mark)
+            if found is not None:
+                if line.records[0] is not entry:
+                    line.records = [entry, *[other for other in line.records if other is not entry]]
+                return found
+    line.visits += 1
+    began = next_id()
+    with rules_of_users() as read:
+        results = pullback([loss], [unit_seed(loss.dtype)], variables)
+    # The first time it may be the only one. Of what was there before it is not known where levels began.
+    is_new = all(node is None or node.id > began for node in results)
+    if line.visits > 1 and is_new and line.failures < _MOST_FAILURES:
+        made = None if read else _make_table(engine, given, results, began)
+        if made is None:
+            line.failures += 1
+        else:
+            line.add(made)
+    return results
+
+
+def _sweeps_of(engine: Evaluator) -> Sweeps:
+    found: Sweeps | None = engine.sweeps
+    if found is None:
+        found = engine.sweeps = Sweeps()
+    return found
+
+
+# --- making records --------------------------------------------------------------------------------------------------
+
+
+def _make_table(
+    engine: Evaluator, given: tuple[Node, ...], results: Sequence[Node | None], began: int
+) -> _Table | None:
+    """Return what a sweep from a loss and variables to results recorded, given the id with which it began.
+
+    ``None`` if no record can be made of it.
+    """
+    marks = [mark for mark in engine.levels.marks if mark > began]
+    with engine.queue.nothing_folds():
+        swept = _Swept(given)
+        recorded = _Recorded(swept, results) if swept.is_fit else None
+        if recorded is None or not recorded.is_fit:
+            return None
+        made = _Table(
+            len(swept.slots),
+            (swept.slots[given[0].id],),
+            tuple([swept.slots[variable.id] for variable in given[1:]]),
+            swept.compared,
+            swept.boundary,
+            tuple(recorded.constants.values()),
+            recorded.entries(marks),
+            tuple([-1 if node is None else recorded.slots[node.id] for node in results]),
+        )
+        again = made.record().repeat(given, BOUNDS.length, BOUNDS.newest, _nothing)
+    # What it cannot do for these nodes it will not do for others.
+    is_right = again is not None and all(one is other for one, other in zip(again, results, strict=True))
+    return made if is_right else None
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Swept:
+    """The nodes between a loss and variables, with their slots, as a record compares them."""
+
+    def __init__(self, given: tuple[Node, ...]) -> None:
+        loss, variables = given[0], given[1:]
+        first = Inside(variables).first
+        # What a single variable is made from does not depend on it.
+        ends = {variables[0].id} if len(variables) == 1 else set()
+        self.slots: dict[int, int] = {}
+        self.origins: dict[tuple[int, int], int] = {}
+        self.compared: list[tuple[Any, ...]] = []
+        self.boundary: list[tuple[Any, ...]] = []
+        self.is_fit = type(loss) is Tensor and bool(loss.inputs) and all(v is not loss for v in variables)
+        for node in given:
+            self.slots.setdefault(node.id, len(self.slots))
+        wanted = {variable.id for variable in variables}
+        self._by_value: set[int] = set()
+        waiting = list({node.id: node for node in given}.values())
+        for node in waiting:
+            is_end = node.id in ends or _is_older(node, first) or not node.inputs
+            if is_end:
+                self.boundary.append(self._boundary(node, node.id in wanted))
+            elif type(node) is not Tensor or node.op.users_own or len(waiting) > _LARGEST:
+                self.is_fit = False
+            else:
+                self._compare(node, waiting)
+            self.is_fit &= is_concrete(node.shape)
+            if not self.is_fit:
+                return
+
+    def _boundary(self, node: Node, is_variable: bool) -> tuple[Any, ...]:
+        # Where values matter the contents are part of what has to be the same, whatever other sweeps show.
+        matters = node.key if node.id in self._by_value else None
+        exact = node if node.op is CONSTANT else None
+        kind = (node.op, type(node), node.shape, node.dtype, is_variable, is_seed(node))
+        return (self.slots[node.id], *kind, matters, exact)
+
+    def _compare(self, node: Node, waiting: list[Node]) -> None:
+        if node.op.by_value:
+            self._by_value |= {operand.id for operand in node.inputs if operand.op is CONSTANT}
+        sources = []
+        for operand in node.inputs:
+            slot = self.slots.get(operand.id)
+            if slot is None:
+                slot = ~len(self.slots)
+                self.slots[operand.id] = ~slot
+                waiting.append(operand)
+            sources.append(slot)
+        slot = self.slots[node.id]
+        self.origins.setdefault((id(node.code), node.lasti), slot)
+        self.compared.append((slot, node.op, node.attributes, node.shape, node.dtype, tuple(sources)))
+
+
+def _is_older(node: Node, first: int) -> bool:
+    """Whether a node, or the call that it is an output of, is older than all that depends on a variable."""
+    if type(node) is Projection:
+        call: Any = call_of(node)
+        return type(call) is Call and call.id < first
+    return node.id < first
+
+
+class _Recorded:
+    """The nodes that a sweep recorded, in order, with their slots and the constants that they read."""
+
+    def __init__(self, swept: _Swept, results: Sequence[Node | None]) -> None:
+        self.constants: dict[int, Node] = {}
+        self._swept = swept
+        found: dict[int, Node] = {}
+        stack = [node for node in results if node is not None]
+        self.is_fit = all(node.op is not CONSTANT for node in stack)
+        while stack and self.is_fit:
+            node = stack.pop()
+            if node.id in swept.slots or node.id in found or node.id in self.constants:
+                continue
+            if node.op is CONSTANT:
+                self.constants[node.id] = node
+                continue
+            found[node.id] = node
+            stack += node.inputs
+            self.is_fit = (
+                type(node) is Tensor
+                and bool(node.inputs)
+                and is_concrete(node.shape)
+                and (id(node.code), node.lasti) in swept.origins
+                and len(found) <= _LARGEST
+            )
+        self._order = in_order(list(found.values()), lambda node: node.inputs) if self.is_fit else []
+        first = len(swept.slots)
+        self.slots = swept.slots | {node.id: first + i for i, node in enumerate(self._order)}
+        self._position = {key: ~i for i, key in enumerate(self.constants)}
+
+    def entries(self, marks: list[int]) -> list[tuple[Any, ...]]:
+        """Return the nodes as a record has them, given the ids at which the sweep began levels."""
+        entries = []
+        for node in self._order:
+            sources = tuple([self.slots.get(i.id, self._position.get(i.id)) for i in node.inputs])
+            origin = self._swept.origins[id(node.code), node.lasti]
+            begins = bool(marks) and marks[0] < node.id
+            marks = [mark for mark in marks if mark > node.id]
+            entries.append((node.op, node.attributes, node.shape, node.dtype, node.key, sources, origin, begins))
+        return entries
