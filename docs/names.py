@@ -59,8 +59,8 @@ REASONS: dict[str, str] = {
         array2string array_repr array_str base_repr binary_repr format_float_positional format_float_scientific""",
     "a setting of NumPy's printing, which holds for values": "get_printoptions printoptions set_printoptions",
     "reads data: `us.tensor(np.f(...))`": """
-        frombuffer fromfile fromiter fromregex fromstring genfromtxt load loadtxt memmap""",
-    "writes values: `np.f(..., t.eval())`": "save savetxt savez savez_compressed",
+        frombuffer fromfile fromiter fromregex fromstring genfromtxt loadtxt memmap""",
+    "writes values: `np.f(..., t.eval())`": "savetxt savez savez_compressed",
     "floating-point warnings are off while values are computed; `us.debug.check_nan` finds where NaN arises": """
         errstate geterr geterrcall seterr seterrcall""",
     "calls a Python function once for each element; write it with operations on whole tensors": "frompyfunc vectorize",
@@ -74,6 +74,11 @@ REASONS: dict[str, str] = {
     "NumPy's function answers for tensors, too": "iterable",
     "errors have classes under `us.errors`": "LinAlgError",
     "`us.linalg.gmres` solves the same systems": "bicgstab",
+    "numbers that follow from an integer: `us.constant(scipy.special.f(n))`": "bernoulli",
+    "calls a Python function on a triangle; `us.linalg.eig`, or `expm`, `logm`, `sqrtm`, `cosm`, … by name": "funm",
+    "the first half of `us.linalg.schur`, which has a derivative": "hessenberg",
+    '`us.linalg.schur(a, output="complex")` gives it': "rsf2csf",
+    "a class; its density is the mean of `us.stats.norm.pdf(x, data, width)` over the data": "gaussian_kde",
     "a matrix of constants: `us.constant(scipy.linalg.f(n))`": "dft hadamard helmert invhilbert invpascal pascal",
     "about NumPy itself": """
         ComplexWarning get_include getbufsize info little_endian setbufsize show_config show_runtime test ufunc""",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 import unspool as us
 from unspool.errors import ArgumentError, DTypeError, MutationError, UnsupportedError
@@ -469,3 +470,8 @@ def test_spreads_without_nan_are_computed_in_the_type_that_is_asked_for(f):
     found = f(us.tensor(data), axis=1, dtype="float64", ddof=1)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found.eval(), f(data, axis=1, dtype="float64", ddof=1))
+
+
+def test_a_special_function_that_we_lack_is_called_by_its_own_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"scipy\.special\.airy has no counterpart"):
+        scipy.special.airy(us.tensor(1.0))

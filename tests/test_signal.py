@@ -13,7 +13,7 @@ import unspool as us
 from tests.samples import complex_, real
 from unspool._graph import ancestors
 from unspool.errors import ArgumentError, ShapeError, SizeContradictionError
-from unspool.signal import _fast_size
+from unspool.signal._convolution import _fast_size
 
 MODES = ("full", "same", "valid")
 SHAPES = [

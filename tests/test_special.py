@@ -57,6 +57,7 @@ def test_functions_made_of_others_have_scipys_values() -> None:
     np.testing.assert_allclose(us.special.betaincc(2.0, 3.0, x).eval(), special.betaincc(2.0, 3.0, x))
     np.testing.assert_allclose(us.special.jn(3, x).eval(), special.jn(3, x))
     np.testing.assert_allclose(us.special.yn(3, x).eval(), special.yn(3, x))
+    np.testing.assert_allclose(us.special.yn(us.tensor(3.7), x).eval(), special.yn(3, x))
 
 
 def test_integers_become_doubles_and_singles_stay_singles() -> None:

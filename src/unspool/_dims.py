@@ -254,7 +254,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 def is_concrete(shape: Shape) -> bool:
     """Whether a shape holds numbers only."""
-    return not any(type(size) is Dim for size in shape)
+    return Dim not in map(type, shape)
 
 
 def bind(size: Size, sizes: Mapping[str, int]) -> int:

@@ -6,12 +6,14 @@ Python scalars are weak: ``float32_tensor * 2.0`` stays float32. Everything else
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool.errors import DTypeError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 DType: TypeAlias = np.dtype[Any]
 
@@ -38,6 +40,9 @@ COMPLEX: Final = frozenset({COMPLEX64, COMPLEX128})
 INEXACT: Final = REAL | COMPLEX
 SUPPORTED: Final = EXACT | INEXACT
 
+# NumPy's own object for each. What is read from a pickle has others, which are equal and slower to compare.
+OWN: Final = {dtype: dtype for dtype in SUPPORTED}
+
 _BY_NAME: Final = {str(dtype): dtype for dtype in SUPPORTED}
 _REAL_OF: Final = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 _COMPLEX_OF: Final = {FLOAT32: COMPLEX64, FLOAT64: COMPLEX128}
@@ -46,7 +51,7 @@ _COMPLEX_OF: Final = {FLOAT32: COMPLEX64, FLOAT64: COMPLEX128}
 def as_dtype(dtype: DTypeLike | None) -> DType:
     """Return the NumPy dtype meant, float64 for ``None``, or raise `DTypeError` if unspool does not have it."""
     if isinstance(dtype, np.dtype) and dtype in SUPPORTED:
-        return dtype
+        return OWN[dtype]
     if type(dtype) is str and dtype in _BY_NAME:
         return _BY_NAME[dtype]
     try:
@@ -57,7 +62,7 @@ def as_dtype(dtype: DTypeLike | None) -> DType:
     if native not in SUPPORTED:
         names = ", ".join(sorted(str(d) for d in SUPPORTED))
         raise DTypeError(f"dtype {result} is not supported; unspool has {names}")
-    return native
+    return OWN[native]
 
 
 @lru_cache(maxsize=256)

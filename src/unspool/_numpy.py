@@ -118,7 +118,8 @@ def _function_for(ufunc: np.ufunc) -> Callable[..., Any]:
     # SciPy's special functions are ufuncs too, and do not say where they are from.
     function = _counterpart("numpy", ufunc.__name__) or _counterpart("scipy.special", ufunc.__name__)
     if function is None:
-        raise _unsupported(f"np.{ufunc.__name__}")
+        package = "np" if hasattr(np, ufunc.__name__) else "scipy.special"
+        raise _unsupported(f"{package}.{ufunc.__name__}")
     return function
 
 

@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike
 from unspool._dims import Size, equal
 from unspool._dtypes import COMPLEX, REAL, as_dtype, complex_dtype, inexact_dtype
 from unspool._ops import elementwise, layout
-from unspool._ops.fourier import transforms
+from unspool._ops.fourier import cosine, transforms
 from unspool._ops.fourier.arguments import Sizes, operand, positive, resized, scale_of, sizes_and_axes
 from unspool._ops.layout.cropping import crop_axis
 from unspool._ops.layout.reshaping import Axis, normalize_axes
@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 __all__ = [
+    "dct",
+    "dctn",
     "fft",
     "fft2",
     "fftfreq",
     "fftn",
     "fftshift",
     "hfft",
+    "idct",
+    "idctn",
     "ifft",
     "ifft2",
     "ifftn",
@@ -76,7 +80,7 @@ def fft(x: Any, n: Size | None = None, axis: int = -1, norm: str | None = None) 
     axis : int
         Along which axis.
     norm : {"backward", "ortho", "forward"}, optional
-        Which direction is divided by n: the way back, which is the default, or this one. ``"ortho"`` divides both by
+        Which direction is divided by n: the inverse, which is the default, or this one. ``"ortho"`` divides both by
         the root of n.
 
     Examples
@@ -365,6 +369,67 @@ def ifftshift(x: Any, axes: Axis = None) -> Tensor:
 
 
 # --- what these are made of -------------------------------------------------------------------------------------------
+
+
+def dct(x: Any, type: int = 2, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Transform along one axis by cosines, as ``scipy.fft.dct`` does.
+
+    Parameters
+    ----------
+    x : array_like
+        Real or complex numbers.
+    type : {1, 2, 3, 4}
+        Where the numbers are mirrored. The default, 2, is ``2 * sum(x[j] * cos(pi * k * (2 * j + 1) / (2 * n)))``.
+    n, axis
+        As in `fft`.
+    norm : {"backward", "ortho", "forward"}, optional
+        As in `fft`; with ``"ortho"`` the transform is orthogonal.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.dct([1.0, 1.0], norm="ortho").eval().round(6)
+    array([1.414214, 0.      ])
+    """
+    return cosine.cosine_transform(x, type, n, axis, norm, inverse=False)
+
+
+def idct(x: Any, type: int = 2, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
+    """Undo `dct`, with the same arguments.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.idct(us.fft.dct([1.0, 2.0, 4.0])).eval().round(12)
+    array([1., 2., 4.])
+    """
+    return cosine.cosine_transform(x, type, n, axis, norm, inverse=True)
+
+
+def dctn(x: Any, type: int = 2, s: Sizes = None, axes: Axis = None, norm: str | None = None) -> Tensor:
+    """Transform along several axes by cosines, all of them by default; `dct` has the other arguments.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.dctn([[1.0, 1.0], [1.0, 1.0]], norm="ortho").eval().round(12)
+    array([[2., 0.],
+           [0., 0.]])
+    """
+    return _each(lambda x, n, axis, norm: dct(x, type, n, axis, norm), x, s, axes, norm)
+
+
+def idctn(x: Any, type: int = 2, s: Sizes = None, axes: Axis = None, norm: str | None = None) -> Tensor:
+    """Undo `dctn`, with the same arguments.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.fft.idctn(us.fft.dctn([[1.0, 2.0], [3.0, 5.0]])).eval().round(12)
+    array([[1., 2.],
+           [3., 5.]])
+    """
+    return _each(lambda x, n, axis, norm: idct(x, type, n, axis, norm), x, s, axes, norm)
 
 
 def _complex(x: Any, n: Size | None, axis: int, norm: str | None, *, inverse: bool) -> Tensor:

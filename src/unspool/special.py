@@ -40,7 +40,22 @@ from unspool._ops.special.bessel import (
     yv,
 )
 from unspool._ops.special.entropy import entr, expit, kl_div, log_expit, logit, rel_entr, xlog1py
-from unspool._ops.special.gamma import beta, betaln, factorial, gamma, gammasgn, multigammaln, poch, zeta
+from unspool._ops.special.faddeeva import dawsn, wofz
+from unspool._ops.special.gamma import (
+    beta,
+    betaln,
+    binom,
+    comb,
+    factorial,
+    gamma,
+    gammasgn,
+    loggamma,
+    multigammaln,
+    poch,
+    rgamma,
+    zeta,
+)
+from unspool._ops.special.harmonics import sph_harm_y
 from unspool._ops.special.incomplete import (
     betainc,
     betaincc,
@@ -51,7 +66,8 @@ from unspool._ops.special.incomplete import (
     gammaincinv,
 )
 from unspool._ops.special.integrals import exp1, expi, expn, fresnel, hyp1f1, hyp2f1, sici, spence
-from unspool._ops.special.normal import erfcinv, erfcx, erfinv, log_ndtr, ndtr, ndtri
+from unspool._ops.special.normal import erfcinv, erfcx, erfinv, log_ndtr, ndtr, ndtri, owens_t
+from unspool._ops.special.power_transforms import boxcox, boxcox1p
 from unspool._ops.special.student import stdtr, stdtrit
 
 psi = digamma
@@ -62,7 +78,12 @@ __all__ = [
     "betaincc",
     "betaincinv",
     "betaln",
+    "binom",
+    "boxcox",
+    "boxcox1p",
     "cbrt",
+    "comb",
+    "dawsn",
     "digamma",
     "entr",
     "erf",
@@ -108,21 +129,26 @@ __all__ = [
     "log_expit",
     "log_ndtr",
     "log_softmax",
+    "loggamma",
     "logit",
     "logsumexp",
     "multigammaln",
     "ndtr",
     "ndtri",
+    "owens_t",
     "poch",
     "polygamma",
     "psi",
     "rel_entr",
+    "rgamma",
     "sici",
     "sinc",
     "softmax",
     "spence",
+    "sph_harm_y",
     "stdtr",
     "stdtrit",
+    "wofz",
     "xlog1py",
     "xlogy",
     "y0",

@@ -1,6 +1,6 @@
 """Laws that hold for everything that only moves elements.
 
-The reverse sweep is the transpose of the forward one, exactly; elements that did not get into the result are absent
+The backward pass is the transpose of the forward one, exactly; elements that did not get into the result are absent
 from the gradient; and no rule looks at a value.
 """
 

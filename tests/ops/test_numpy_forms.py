@@ -95,6 +95,7 @@ HISTOGRAMS = """
 xp.histogram(many); xp.histogram(many, 7); xp.histogram(many, [-1.0, 0.0, 0.5, 2.0])
 xp.histogram(many, range=(-1, 1)); xp.histogram(many, density=True); xp.histogram(many, weights=weights)
 xp.histogram(many, 4, density=True, weights=weights); xp.histogram(np.ones(3)); xp.histogram([1, 2, 3, 4])
+xp.histogram([3, 1, 2, 5, 4, 6]); xp.histogram(np.arange(12), 11); xp.linspace(np.float64(1.0), np.array(6.0), 11)
 xp.histogram(np.zeros(0)); xp.histogram_bin_edges(many, 5); xp.histogram2d(many, others)
 xp.histogram2d(many, others, (3, 4)); xp.histogram2d(many, others, 3, weights=weights)
 xp.histogram2d(many, others, [[-1.0, 0.0, 1.0], 5]); xp.histogram2d(many, others, 3, density=True)

@@ -135,8 +135,11 @@ def test_an_exact_op_has_the_same_bits_whatever_the_layout_and_wherever_it_is_wr
 TABLES = {
     "__init__.py": "public names, and the modules they are in",
     "_dims.py": "the extrema of symbolic sizes",
+    "_engine/native_linalg.py": "how the native backend writes an op of linear algebra",
     "_engine/native_rules.py": "how the native backend writes an op",
     "_engine/numpy_rules.py": "how the NumPy backend writes an op",
+    "linalg.py": "public names, and the modules they are in",
+    "stats/_summaries.py": "SciPy's names for ways to break ties",
     "_numpy.py": "functions of NumPy, and what stands for them",
 }
 DECLARATIONS = ("__all__", "__slots__")

@@ -10,7 +10,7 @@ from scipy import special
 
 import unspool as us
 from tests.samples import Sample, real
-from unspool._ops.special import incomplete, quadrature
+from unspool._ops.special import harmonics, incomplete, quadrature
 from unspool._ops.special.normal import scaled_integral
 
 UNARY: list[tuple[str, float, float]] = [
@@ -26,6 +26,8 @@ UNARY: list[tuple[str, float, float]] = [
     ("exp1", 0.4, 3.0),
     ("expi", 0.4, 3.0),
     ("spence", 0.3, 2.0),
+    ("dawsn", -2.0, 2.0),
+    ("rgamma", 0.2, 4.0),
     *[(name, 0.5, 4.0) for name in ("j0", "j1", "y0", "y1", "i0", "i0e", "i1", "i1e", "k0", "k0e", "k1", "k1e")],
 ]
 SAMPLES: list[Sample] = []
@@ -46,6 +48,8 @@ BINARY: list[tuple[str, tuple[float, float], tuple[float, float]]] = [
     ("beta", (0.6, 3.0), (0.6, 3.0)),
     ("betaln", (0.6, 3.0), (0.6, 3.0)),
     ("poch", (0.6, 3.0), (0.6, 3.0)),
+    ("binom", (2.6, 5.0), (0.3, 1.8)),
+    ("owens_t", (-2.0, 2.0), (-3.0, 3.0)),
     ("gammainc", (0.4, 4.0), (0.4, 4.0)),
     ("gammaincc", (0.4, 4.0), (0.4, 4.0)),
     ("stdtr", (0.8, 5.0), (-3.0, 3.0)),
@@ -185,5 +189,21 @@ for n in (0, 1, 3):
             (np.array([-1.5, 0.3, 1.2, 2.6, 6.0]),),
             lambda x, n=n: by_integration(x, n),
             label=f"integral{n}",
+        )
+    )
+
+
+# --- complex numbers, and harmonics ----------------------------------------------------------------------------------
+
+POINTS = real(3, seed=3, low=-1.5, high=1.5) + 1j * real(3, seed=4, low=-0.5, high=1.5)
+SAMPLES.append(Sample("wofz", us.special.wofz, (POINTS,), special.wofz))
+for degree, order in ((0, 0), (1, -1), (3, 2), (4, 4)):
+    SAMPLES.append(
+        Sample(
+            "polar_harmonic",
+            lambda theta, n=degree, m=order: harmonics.polar_harmonic(n, m, theta),
+            (np.array([0.1, 0.4, 1.3, 2.9]),),
+            in_double(lambda theta, n=degree, m=order: special.sph_harm_y(n, m, theta, 0.0).real),
+            label=f"{degree},{order}",
         )
     )

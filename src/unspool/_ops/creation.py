@@ -10,7 +10,6 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._devices import check_device
@@ -23,6 +22,8 @@ from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 _NUMBERS = (int, float, complex, np.generic)
@@ -314,9 +315,13 @@ def linspace(
     first, last = as_operands(start, stop)
     first, last = (x if x.dtype.kind in "fc" else elementwise.astype(x, FLOAT64) for x in (first, last))
     rank = max(first.ndim, last.ndim)
-    fraction = _fractions(count, endpoint, np.finfo(np.result_type(first.dtype, last.dtype)).dtype)
-    fraction = layout.reshape(fraction, (count, *[1] * rank))
-    result = layout.moveaxis(first * (1 - fraction) + last * fraction, 0, axis)
+    numbers, gaps = _numbered(count, endpoint, np.finfo(np.result_type(first.dtype, last.dtype)).dtype)
+    numbers = layout.reshape(numbers, (count, *[1] * rank))
+    # In NumPy's order of operations: who compares with the numbers, as a histogram does, sees the last bit.
+    result = numbers * ((last - first) / gaps) + first
+    if endpoint:
+        result = elementwise.where(elementwise.equal(numbers, gaps), last, result)
+    result = layout.moveaxis(result, 0, axis)
     if wanted is None:
         return result
     return elementwise.astype(elementwise.floor(result) if wanted.kind in "iu" else result, wanted)
@@ -329,12 +334,12 @@ def _spaced(start: Any, stop: Any, count: int, endpoint: bool, dtype: DType | No
         raise ArgumentError(f"linspace({start}, {stop}, {count}): {error}") from None
 
 
-def _fractions(count: Size, endpoint: bool, dtype: DType) -> Tensor:
-    """Return how far along each of a number of evenly spaced points is, from 0 to 1."""
-    if not isinstance(count, Dim):
-        return _spaced(0, 1, count, endpoint, dtype)
+def _numbered(count: Size, endpoint: bool, dtype: DType) -> tuple[Tensor, Any]:
+    """Return the numbers of evenly spaced points, from 0 on, and how many gaps there are between the ends."""
     gaps = maximum(count - 1, 1) if endpoint else count
-    return arange(count, dtype=dtype) / size_tensor(gaps, dtype)
+    if isinstance(count, Dim):
+        return arange(count, dtype=dtype), size_tensor(gaps, dtype)
+    return constant(np.arange(count, dtype=dtype)), max(1, gaps)
 
 
 # --- sizes as numbers ------------------------------------------------------------------------------------------------

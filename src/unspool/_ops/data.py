@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool._devices import DLPACK_CPU, check_device
 from unspool._dtypes import as_dtype
@@ -15,6 +14,8 @@ from unspool._ops.leaf import as_tensor, holds_tensors, stacked, tensor
 from unspool.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

@@ -80,7 +80,7 @@ REMAT = register(
 def keep(x: Any) -> Any:
     """Return tensors whose values are held for derivatives, whatever it takes.
 
-    The values are among what is kept of the computation they are part of, even if they would be cheap to compute again,
+    The values are among what is kept of the computation they are part of, even if they would be cheap to recompute,
     even inside a function that is decorated with `unspool.remat`, and a memory budget does not drop them.
 
     Parameters
@@ -116,7 +116,7 @@ def keep(x: Any) -> Any:
 
 
 def cheap(x: Any) -> Any:
-    """Return tensors whose values are not held for derivatives but computed again from what they are made of.
+    """Return tensors whose values are not held for derivatives but recomputed from what they are made of.
 
     That what they are made of is held instead, if derivatives need the values. So it pays where an input is smaller
     than the result: a product with a wide matrix, a kernel matrix of few points.
@@ -125,7 +125,7 @@ def cheap(x: Any) -> Any:
     ----------
     x : pytree of Tensor
         What is not a tensor is returned as it is. Of a tensor that is part of a factorisation, the factorisation is
-        computed again.
+        recomputed.
 
     Returns
     -------

@@ -10,17 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _core, _graph
 from unspool._dims import Dim, Shape, Size
-from unspool._dtypes import COMPLEX128, FLOAT32, FLOAT64, INT64, SUPPORTED, as_dtype, scalar_dtype
+from unspool._dtypes import COMPLEX128, FLOAT32, FLOAT64, INT64, OWN, SUPPORTED, as_dtype, scalar_dtype
 from unspool._graph import NO_PARAMS, Node
 from unspool._ops.late import ops
 from unspool._ops.op import Op, register
 from unspool.errors import ArgumentError, DTypeError, ShapeError, UnboundPlaceholderError, UnspoolError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 _PYTHON_SCALARS = {bool: np.dtype(bool), int: INT64, float: FLOAT64, complex: COMPLEX128}
@@ -92,7 +93,7 @@ def constant(data: Any, dtype: DTypeLike | None = None) -> Tensor:
         found = _core.constant_beside(data, as_dtype(dtype))
         if found is not None:
             return found
-    is_ready = dtype is None and type(data) is np.ndarray and data.dtype in SUPPORTED
+    is_ready = dtype is None and type(data) is np.ndarray and OWN.get(data.dtype) is data.dtype
     value = data if is_ready else _own(data, dtype, copy=False)
     content = value.tobytes()
     return _core.constant(value.dtype, value.shape, _number_in(value) if value.ndim == 0 else content, content)
@@ -136,13 +137,13 @@ def as_shape(shape: Size | tuple[Size, ...] | list[Size]) -> Shape:
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     made: list[Size] = []
     for size in sizes:
-        if not isinstance(size, Dim):
+        if type(size) is not int and not isinstance(size, Dim):
             try:
                 size = size.__index__()
             except (AttributeError, TypeError):
                 raise ShapeError(f"a shape is made of integers and dims, got {size!r} in {shape!r}") from None
-            if size < 0:
-                raise ShapeError(f"sizes are at least 0, got {size} in {shape!r}")
+        if type(size) is int and size < 0:
+            raise ShapeError(f"sizes are at least 0, got {size} in {shape!r}")
         made.append(size)
     return tuple(made)
 
@@ -231,7 +232,11 @@ def _own(data: Any, dtype: DTypeLike | None, copy: bool) -> np.ndarray[Any, Any]
             raise
         kind = "an array" if wanted is None else f"an array of dtype {wanted}"
         raise DTypeError(f"cannot make {kind} from {type(data).__name__}: {error}") from error
-    array = array.copy() if copy else array.view()
+    own = OWN[array.dtype]
+    if array.dtype is own:
+        array = array.copy() if copy else array.view()
+    else:
+        array = array.astype(own) if copy else array.view(own)
     array.setflags(write=False)
     return array
 

@@ -36,7 +36,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from inspect import CO_VARKEYWORDS
-from pkgutil import walk_packages
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -104,7 +103,7 @@ class Op(OpBase):
     params : mapping of str to {"structure", "size"}
         What each parameter is. They are the keyword-only parameters of ``infer`` and ``kernel``.
     needs : tuple of {"inputs", "output", "positions"}
-        Which values the vjp rules look at: what has to be kept, or rebuilt, for the reverse sweep. Positions are the
+        Which values the vjp rules look at: what has to be kept, or recomputed, for the backward pass. Positions are the
         inputs of integers.
     canonical : callable, optional
         ``canonical(*inputs, **params)`` returns an existing or simpler node that has, bit for bit, the same value, or
@@ -134,6 +133,8 @@ class Op(OpBase):
         Whether it stands for steps that an engine may run one by one.
     users_own : bool
         Whether its kernel is a user's, which may not give the same value each time.
+    by_value : bool
+        Whether its derivative rules look at the value of an operand that is a constant.
     batch : callable, optional
         As described above. An op with a parameter ``axis`` and none of its own has that parameter counted from the
         second axis on.
@@ -143,6 +144,7 @@ class Op(OpBase):
     # inferred, result_dtypes and sized.
     __slots__ = (
         "batch",
+        "by_value",
         "cheap",
         "code",
         "draws",
@@ -186,6 +188,7 @@ class Op(OpBase):
         draws: bool = False,
         stepwise: bool = False,
         users_own: bool = False,
+        by_value: bool = False,
         batch: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
@@ -211,6 +214,7 @@ class Op(OpBase):
         self.exact = exact
         self.draws = draws
         self.stepwise = stepwise
+        self.by_value = by_value
         self.users_own = users_own
         self.batch = batch
         # What it inferred before, by shapes, dtypes and parameters.
@@ -275,6 +279,8 @@ def lookup(name: str) -> Op:
 
 def load_all() -> None:
     """Import all modules with ops: many are otherwise imported when they are first used."""
+    from pkgutil import walk_packages
+
     ops = import_module("unspool._ops")
     for module in walk_packages(ops.__path__, "unspool._ops."):
         import_module(module.name)

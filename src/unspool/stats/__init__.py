@@ -18,6 +18,7 @@ from unspool.stats._discrete import bernoulli, betabinom, binom, geom, nbinom, p
 from unspool.stats._family import Continuous, Discrete
 from unspool.stats._interval import beta, chi2, expon, gamma, lognorm, pareto, truncnorm, uniform, wrapcauchy
 from unspool.stats._line import cauchy, gennorm, gumbel_l, gumbel_r, laplace, logistic, norm, t, vonmises
+from unspool.stats._summaries import mode, rankdata, sem
 
 __all__ = [
     "Continuous",
@@ -38,12 +39,15 @@ __all__ = [
     "laplace",
     "logistic",
     "lognorm",
+    "mode",
     "multinomial",
     "multivariate_normal",
     "nbinom",
     "norm",
     "pareto",
     "poisson",
+    "rankdata",
+    "sem",
     "t",
     "truncnorm",
     "uniform",

@@ -50,7 +50,7 @@ def einsum(*operands: Any, optimize: Any = True) -> Tensor:
     >>> us.einsum("ii", a).eval()
     array(5.)
     """
-    subscripts, tensors = _read(operands)
+    subscripts, tensors = read_operands(operands)
     form = subscripts.form
     if form is not None and fits(form, tensors[0].shape, tensors[1].shape):
         return record(form, tensors[0], tensors[1])
@@ -65,7 +65,8 @@ def einsum(*operands: Any, optimize: Any = True) -> Tensor:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Tensor, ...]]:
+def read_operands(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Tensor, ...]]:
+    """Return the labels and the tensors of what einsum is called with, in either of its forms."""
     if not operands:
         raise ShapeError("einsum needs subscripts and at least one operand")
     text = operands[0]

@@ -277,6 +277,7 @@ POWER = elementwise(
         lambda t, out, x1, x2: _exponent_rule(t, out, x1, x2, adjoint=False),
     ),
     needs=(INPUTS, OUTPUT),
+    by_value=True,
 )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import DTypeLike
-
 from unspool import _graph
 from unspool._devices import check_device
 from unspool._dtypes import BOOL, COMPLEX, DType, as_dtype
@@ -17,6 +15,8 @@ from unspool._ops.op import STRUCTURE, Op, register
 from unspool.errors import DTypeError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

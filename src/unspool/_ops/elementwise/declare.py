@@ -55,6 +55,7 @@ def elementwise(
     cheap: bool = True,
     view: bool = False,
     fresh: bool = False,
+    by_value: bool = False,
 ) -> Op:
     """Declare and register an elementwise op.
 
@@ -80,6 +81,7 @@ def elementwise(
         cheap=cheap,
         view=view,
         fresh=fresh or isinstance(kernel, np.ufunc),
+        by_value=by_value,
         exact=exact,
         batch=batching.elementwise,
     )

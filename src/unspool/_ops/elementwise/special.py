@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from unspool._dtypes import promote
@@ -20,15 +19,28 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-def scipy_function(name: str) -> Callable[..., Any]:
-    """Return the kernel that is a function of ``scipy.special``."""
+class ScipyFunction:
+    """A kernel that is a function of ``scipy.special``."""
 
-    def kernel(*arrays: Any) -> Any:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.ufunc(*arrays)
+
+    @property
+    def ufunc(self) -> Any:
+        """The function, which for most names is a ufunc."""
         from scipy import special
 
-        return getattr(special, name)(*arrays)
+        return getattr(special, self.name)
 
-    return kernel
+
+def scipy_function(name: str) -> ScipyFunction:
+    """Return the kernel that is a function of ``scipy.special``."""
+    return ScipyFunction(name)
 
 
 # --- the error function ----------------------------------------------------------------------------------------------
@@ -38,16 +50,14 @@ def _bell(x: Tensor) -> Tensor:
     return multiply(exp(negative(square(x))), 2.0 / math.sqrt(math.pi))
 
 
-ERF = elementwise(
-    "erf", scipy_function("erf"), (lambda out, x: _bell(x),), needs=(INPUTS,), dtype=real_only(lambda x: x)
-)
+ERF = elementwise("erf", scipy_function("erf"), (lambda out, x: _bell(x),), needs=(INPUTS,), dtype=lambda x: x)
 ERFC = elementwise(
-    "erfc", scipy_function("erfc"), (lambda out, x: negative(_bell(x)),), needs=(INPUTS,), dtype=real_only(lambda x: x)
+    "erfc", scipy_function("erfc"), (lambda out, x: negative(_bell(x)),), needs=(INPUTS,), dtype=lambda x: x
 )
 
 
 def erf(x: Any) -> Tensor:
-    """Error function.
+    """Error function, of real and complex numbers.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def weigh(x: Tensor, axis: int, n: Size, weight: float) -> Tensor:
 
 def _rfft_vjp(ct: Tensor, out: Tensor, x: Tensor, *, axis: int, norm: str) -> Tensor:
     n = x.shape[axis]
-    # The way back counts twice what the half spectrum has once.
+    # The inverse counts twice what the half spectrum has once.
     return _along(ct, axis, lambda inner: from_half_spectrum(weigh(inner, axis, n, 0.5), axis, n, SAME_SCALE[norm]))
 
 

@@ -2,7 +2,7 @@
 
 `parse` turns an index expression into a hashable `template` (with `slices` in normal form) and index tensors;
 `selection` and `update_ops` are the ops; `access`, `updates` and `sorting` are what users call; `repeated` has the
-products into elements that an index names more than once.
+products into elements that an index names more than once, `rows` the sum of what many selections send back.
 """
 
 from unspool._ops.indexing.access import (
@@ -16,12 +16,15 @@ from unspool._ops.indexing.access import (
     take,
     take_along_axis,
 )
+from unspool._ops.indexing.rows import RowSum, Selection, selection_of
 from unspool._ops.indexing.sorting import argsort, searchsorted, sort
 from unspool._ops.indexing.updates import IndexedUpdate, IndexUpdater
 
 __all__ = [
     "IndexUpdater",
     "IndexedUpdate",
+    "RowSum",
+    "Selection",
     "argsort",
     "argwhere",
     "compress",
@@ -31,6 +34,7 @@ __all__ = [
     "nonzero",
     "put_along_axis",
     "searchsorted",
+    "selection_of",
     "sort",
     "take",
     "take_along_axis",

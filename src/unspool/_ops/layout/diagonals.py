@@ -10,7 +10,6 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._dims import Shape, Size, equal, maximum, minimum
@@ -27,6 +26,8 @@ from unspool._ops.op import SIZE, STRUCTURE, Op, register
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

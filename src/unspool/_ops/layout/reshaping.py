@@ -76,7 +76,7 @@ def source_to_read(x: Tensor) -> Tensor | None:
     """Return what a view was made from, to be read in its place; ``None`` if the view is what has been computed.
 
     A view of a view is recorded as one of the source, and then nobody may hold the source: it would be computed again
-    although the view is there. What was computed and let go since, for want of memory, counts as computed: a budget
+    although the view is there. What was computed and evicted since, for want of memory, counts as computed: a budget
     must not change what is recorded. And where the other form has been recorded before, its node has kept the source.
     """
     source: Any = x.inputs[0]
@@ -331,7 +331,7 @@ def broadcast_to(x: Any, shape: Size | Sequence[Size]) -> Tensor:
     """
     x = as_tensor(x)
     sizes = as_shape(shape)  # type: ignore[arg-type]
-    if not (is_concrete(x.shape) and is_concrete(sizes)) and len(x.shape) <= len(sizes):
+    if len(x.shape) <= len(sizes) and not (is_concrete(x.shape) and is_concrete(sizes)):
         tail = sizes[len(sizes) - x.ndim :]
         x = ensure_shape(x, tuple(1 if a == 1 else b for a, b in zip(x.shape, tail, strict=True)))
     return _graph.apply(BROADCAST_TO, x, shape=sizes)

@@ -1,7 +1,7 @@
 """LU factors, computed once per matrix and shared by everything that needs them.
 
 `solve`, its adjoint, `inv`, `det` and `slogdet` of one matrix all start from the same factors. These are a node of
-their own, so interning makes one computation of them, in the forward and in the reverse sweep. The ops take the factors
+their own, so interning makes one computation of them, in the forward and in the backward pass. The ops take the factors
 and the matrix, and are differentiated with respect to the matrix alone.
 
 What is factored is the conjugate transpose: LAPACK reads columns, NumPy stores rows, and this way neither is copied

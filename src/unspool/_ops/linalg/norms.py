@@ -13,9 +13,6 @@ from unspool._ops import elementwise, layout, reduction
 from unspool._ops.contraction.norms import norm2, vector_norm
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.matrices import as_matrix, as_square
-from unspool._ops.linalg.solving import inverse
-from unspool._ops.linalg.spectral_norms import extreme, spectral_norm
-from unspool._ops.linalg.svd import svdvals
 from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -112,6 +109,8 @@ def _matrix_norm(x: Tensor, ord: Any, axes: tuple[int, ...], keepdims: bool) -> 
 
 
 def _spectral_norm(x: Tensor, ord: Any, rows: int, columns: int, keepdims: bool) -> Tensor:
+    from unspool._ops.linalg.spectral_norms import spectral_norm
+
     stack = [axis for axis in range(x.ndim) if axis not in (rows, columns)]
     result = spectral_norm(layout.permute_dims(x, [*stack, rows, columns]), ord)
     return layout.reshape(result, reduction.reduced_shape(x.shape, (rows, columns), True)) if keepdims else result
@@ -138,6 +137,10 @@ def cond(x: Any, p: Any = None) -> Tensor:
     >>> us.linalg.cond([[2.0, 0.0], [0.0, 0.5]]).eval()
     array(4.)
     """
+    from unspool._ops.linalg.solving import inverse
+    from unspool._ops.linalg.spectral_norms import extreme
+    from unspool._ops.linalg.svd import svdvals
+
     if p not in _ORDERS:
         raise ArgumentError(
             f"condition numbers have the orders None, 2, -2, 1, -1, inf, -inf, 'fro' and 'nuc', not {p!r}"

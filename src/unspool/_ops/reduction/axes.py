@@ -1,11 +1,9 @@
-"""What reductions have in common: the axes they reduce, the way back over them, masks of elements to leave out."""
+"""What reductions have in common: the axes they reduce, the adjoint over them, masks of elements to leave out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import DTypeLike
 
 from unspool._dims import Shape, Size, equal, product
 from unspool._dtypes import BOOL, COMPLEX, EXACT, INT64, UINT64, UNSIGNED, DType
@@ -15,6 +13,8 @@ from unspool._ops.leaf import as_tensor
 from unspool.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 Axis = int | Sequence[int] | None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._ops import elementwise, layout
@@ -22,6 +21,8 @@ from unspool._ops.reduction.scan import cumprod
 from unspool._ops.reduction.sums import sum
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._dtypes import DType
@@ -18,6 +17,8 @@ from unspool._ops.reduction.recurrence import recurrence, shift, through_scan
 from unspool.errors import ShapeError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

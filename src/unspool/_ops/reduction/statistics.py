@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._dims import Dim
@@ -18,6 +17,8 @@ from unspool._ops.reduction.sums import SUM, sum
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

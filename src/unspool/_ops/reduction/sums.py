@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _graph
 from unspool._graph import Node
@@ -16,6 +15,8 @@ from unspool._ops.op import FOR_ITS_OWN, STRUCTURE, Op, register
 from unspool._ops.reduction.axes import Axis, accumulated, reduced_shape, selection, spread
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool._tensor import Tensor
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from unspool._dtypes import EXACT, FLOAT64
-from unspool._ops.elementwise import add, astype, multiply, negative, sign, subtract
+from unspool._ops.elementwise import add, astype, multiply, negative, sign, subtract, trunc
 from unspool._ops.elementwise.build import nary, unary_inexact
 from unspool._ops.elementwise.special import scipy_function
 from unspool._ops.leaf import as_operands, as_tensor, constant
@@ -104,7 +104,7 @@ def yv(v: Any, x: Any) -> Tensor:
 
 
 def yn(n: Any, x: Any) -> Tensor:
-    """Bessel function of the second kind, `yv` under its other name.
+    """Bessel function of the second kind, of an integer order; of one with a fraction, that is cut off, as SciPy does.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def yn(n: Any, x: Any) -> Tensor:
     >>> us.special.yn(2, 1.0).eval()
     array(-1.65068261)
     """
-    return yv(n, x)
+    return yv(n if isinstance(n, int) else trunc(n), x)
 
 
 def iv(v: Any, x: Any) -> Tensor:

@@ -51,11 +51,24 @@ def beside_integers(*dtypes: Any) -> Any:
 
 def cast_result(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel that computes in the precision of SciPy and returns that of its floating-point operands."""
+    return CastResult(function)
 
-    def kernel(*arrays: Any, **params: Any) -> Any:
-        return function(*arrays, **params).astype(beside_integers(*[a.dtype for a in arrays]))
 
-    return kernel
+class CastResult:
+    """A kernel that computes in the precision of SciPy and returns that of its floating-point operands."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *arrays: Any, **params: Any) -> Any:
+        return self.function(*arrays, **params).astype(beside_integers(*[a.dtype for a in arrays]))
+
+    @property
+    def ufunc(self) -> Any:
+        """The function of SciPy that it calls, if it is one."""
+        return getattr(self.function, "ufunc", None)
 
 
 def nary_inexact(op: Op, *operands: Any, **params: Any) -> Tensor:

@@ -6,7 +6,22 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
-from unspool._ops.elementwise import add, digamma, gammaln, multiply, negative, no_slope, subtract, where
+from unspool._ops.elementwise import (
+    add,
+    digamma,
+    equal,
+    floor,
+    gammaln,
+    less,
+    less_equal,
+    logical_and,
+    multiply,
+    negative,
+    no_slope,
+    remainder,
+    subtract,
+    where,
+)
 from unspool._ops.elementwise.build import as_inexact, binary_inexact, unary_inexact
 from unspool._ops.elementwise.special import scipy_function
 from unspool._ops.op import INPUTS, OUTPUT
@@ -21,6 +36,29 @@ if TYPE_CHECKING:
 
 GAMMA = special_function("gamma", (lambda out, x: multiply(out, digamma(x)),), needs=(INPUTS, OUTPUT))
 GAMMASGN = special_function("gammasgn", rules=(no_slope,), needs=())
+
+
+def _slope_of_reciprocal(out: Tensor, x: Tensor) -> Tensor:
+    # Where the gamma function is infinite, at 0, -1, …, its reciprocal crosses zero with the slope (-1)ⁿ·n!.
+    is_pole = logical_and(less_equal(x, 0), equal(x, floor(x)))
+    steps = where(is_pole, negative(x), 0.0)
+    at_pole = multiply(gamma(add(steps, 1)), subtract(1, multiply(2, remainder(steps, 2))))
+    return where(is_pole, at_pole, negative(multiply(out, digamma(where(is_pole, 1.0, x)))))
+
+
+RGAMMA = special_function("rgamma", (_slope_of_reciprocal,), needs=(INPUTS, OUTPUT))
+
+
+def rgamma(x: Any) -> Tensor:
+    """``1 / gamma(x)``, which is 0 at 0 and at negative integers.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.rgamma([0.0, 1.0, 4.0]).eval().round(6)
+    array([0.      , 1.      , 0.166667])
+    """
+    return unary_inexact(RGAMMA, x)
 
 
 def gamma(x: Any) -> Tensor:
@@ -145,6 +183,68 @@ def poch(z: Any, m: Any) -> Tensor:
     array(24.)
     """
     return binary_inexact(POCH, z, m)
+
+
+BINOM = special_function(
+    "binom",
+    (
+        lambda out, n, k: multiply(out, subtract(digamma(add(n, 1)), digamma(add(subtract(n, k), 1)))),
+        lambda out, n, k: multiply(out, subtract(digamma(add(subtract(n, k), 1)), digamma(add(k, 1)))),
+    ),
+    needs=(INPUTS, OUTPUT),
+)
+
+
+def binom(n: Any, k: Any) -> Tensor:
+    """Binomial coefficients of real numbers, ``gamma(n + 1) / (gamma(k + 1) * gamma(n - k + 1))``.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.round(us.special.binom(5, 2.5), 6).eval()
+    array(10.864977)
+    """
+    return binary_inexact(BINOM, n, k)
+
+
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Tensor:
+    """In how many ways ``k`` of ``N`` things can be chosen: `binom`, and 0 where that is not possible.
+
+    Parameters
+    ----------
+    N, k : array_like
+        Numbers of things.
+    exact : bool
+        Not to be had: tensors have no integers of any size.
+    repetition : bool
+        Whether a thing may be chosen more than once.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.comb([5, 3], 2).eval(), us.special.comb(5, 2, repetition=True).eval()
+    (array([10.,  3.]), array(15.))
+    """
+    if exact:
+        raise ArgumentError("comb computes with floats; math.comb has integers of any size")
+    total, chosen = as_inexact(N), as_inexact(k)
+    if repetition:
+        total = subtract(add(total, chosen), 1)
+    possible = logical_and(logical_and(less_equal(chosen, total), total >= 0), chosen >= 0)
+    return where(possible, binom(where(possible, total, 0.0), where(possible, chosen, 0.0)), 0.0)
+
+
+def loggamma(x: Any) -> Tensor:
+    """The logarithm of the gamma function, which real numbers below 0 do not have.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.loggamma([1.0, 10.0, -0.5]).eval().round(6)
+    array([ 0.      , 12.801827,       nan])
+    """
+    x = as_inexact(x)
+    return where(less(x, 0), math.nan, gammaln(x))
 
 
 # --- the zeta function -----------------------------------------------------------------------------------------------

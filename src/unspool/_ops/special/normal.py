@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._ops.elementwise import divide, exp, multiply, square, where
-from unspool._ops.elementwise.build import as_inexact, nary, unary_inexact
+from unspool._ops.elementwise import divide, erf, exp, multiply, square, where
+from unspool._ops.elementwise.build import as_inexact, binary_inexact, nary, unary_inexact
 from unspool._ops.op import OUTPUT, STRUCTURE
 from unspool._ops.special.declare import special_function
 
@@ -176,3 +176,28 @@ def log_ndtr(x: Any) -> Tensor:
     array([-8.04608442e+02, -6.93147181e-01])
     """
     return unary_inexact(LOG_NDTR, x)
+
+
+# --- Owen's function -------------------------------------------------------------------------------------------------
+
+OWENS_T = special_function(
+    "owens_t",
+    (
+        lambda out, h, a: multiply(
+            multiply(exp(square(h) / -2), erf(multiply(multiply(a, h), math.sqrt(0.5)))), -0.5 / _ROOT_OF_TWO_PI
+        ),
+        lambda out, h, a: divide(exp(multiply(square(h), square(a) + 1) / -2), multiply(square(a) + 1, 2 * math.pi)),
+    ),
+)
+
+
+def owens_t(h: Any, a: Any) -> Tensor:
+    """The probability that X > h and 0 < Y < a·X, of two independent normal variables.
+
+    Examples
+    --------
+    >>> import unspool as us
+    >>> us.special.owens_t(0.0, 1.0).eval(), us.special.owens_t(0.5, [0.3, 2.0]).eval()
+    (array(0.125), array([0.04078671, 0.1415806 ]))
+    """
+    return binary_inexact(OWENS_T, h, a)

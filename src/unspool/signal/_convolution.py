@@ -1,15 +1,4 @@
-"""Convolution and correlation, under the names of ``scipy.signal``.
-
-Examples
---------
->>> import unspool as us
->>> x = us.tensor([1.0, 2.0, 3.0, 4.0])
->>> smooth = us.signal.convolve(x, [0.5, 0.5], mode="valid")
->>> smooth.eval()
-array([1.5, 2.5, 3.5])
->>> us.sum(smooth).grad(x).eval()
-array([0.5, 1. , 1. , 0.5])
-"""
+"""Convolution and correlation: sums of products, or Fourier transforms where these should be faster."""
 
 from __future__ import annotations
 
@@ -30,13 +19,6 @@ from unspool.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-__all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
 
 _MODES = ("full", "same", "valid")
 _METHODS = ("auto", "direct", "fft")
