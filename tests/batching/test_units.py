@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._batching import widths
 
 RNG = np.random.default_rng(11)
 A = RNG.normal(size=(6, 6)) / 4
@@ -52,6 +53,31 @@ def test_columns_come_in_blocks_within_a_memory_budget(mode: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert counts["loop"] > 2
     assert budget.report().peak <= 600_000
+
+
+def test_a_budget_that_has_room_for_the_arrays_of_a_block_does_not_change_a_bit() -> None:
+    """A direction takes 0.2 MB if all of its loop is held, a block of six 1.2 MB, and the largest array of it 3 kB."""
+    a = us.tensor(RNG.normal(size=(64, 64)) / 8)
+
+    def final(x: us.Tensor) -> us.Tensor:
+        for _ in range(200):
+            x = us.tanh(a @ x) + 0.3 * us.sin(x)
+        return x[:6]
+
+    def within(budget: str) -> Any:
+        with us.memory(budget):
+            return us.jacrev(final)(us.tensor(np.ones(64))).eval()
+
+    expected = within("1GB")
+    assert all(np.array_equal(within(budget), expected) for budget in ("2MB", "300kB"))
+
+
+def test_directions_whose_sweeps_are_large_come_in_blocks_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widths, "BLOCK", 10_000)
+    with us.debug.count_kernels() as counts:
+        found = us.jacobian(after, mode="reverse")(us.tensor(X)).eval()
+    np.testing.assert_allclose(found, jacobian(), rtol=1e-9, atol=1e-12)
+    assert counts["loop"] > 2
 
 
 def test_the_hessian_of_a_loop_is_symmetric_and_that_of_single_products() -> None:

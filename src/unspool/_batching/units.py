@@ -1,8 +1,8 @@
 """Sweeps along every element of a tensor, as one batch: what whole Jacobians are made of.
 
 A sweep is linear in what it starts from. It is recorded once, on a stand-in, and batched over the unit vectors, so what
-does not depend on the direction is computed once. Within a memory budget there are as many directions at a time as it
-has room for.
+does not depend on the direction is computed once. How many directions there are at a time follows from sizes alone, so
+a memory budget does not change the bits, but for one in which the largest array of such a block has no place.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._batching.images import Image, Images, batch_graph, spread_image
+from unspool._batching.widths import array_sizes, width_of
 from unspool._dims import product
 from unspool._dtypes import COMPLEX
 from unspool._engine.default import default_engine
-from unspool._engine.planning import nbytes
-from unspool._fragments.call import Call
-from unspool._graph import Bundle, ancestors
+from unspool._graph import ancestors
 from unspool._ops.creation import eye
 from unspool._ops.layout import concat, reshape
 from unspool._ops.leaf import constant, placeholder
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
 
 Sweep = Callable[["Tensor"], Sequence[Any]]
 
-# The share of a budget that a batch of sweeps may take: what it differentiates is held as well.
-_SHARE = 4
+# The share of a budget that the largest array of a block may take. What cannot be let go within a budget is a state, a
+# few such arrays, and what is differentiated is held as well.
+_SHARE = 16
 
 
 def swept_units(x: Tensor, sweep: Sweep, holomorphic: bool) -> list[list[Tensor] | None]:
@@ -72,16 +72,16 @@ def _batch(swept: Sequence[Any], arriving: Tensor, unit: complex, start: int, st
 
 
 def _width(swept: Sequence[Any], arriving: Tensor, count: int) -> int:
-    """Return how many directions there are at a time: all of them, but for a budget that has no room for that."""
-    ledger = default_engine().ledger
-    if not ledger.is_strict:
-        return count
+    """Return how many directions there are at a time.
+
+    A product of fewer rows may round in another way, so the width is the same with and without a budget. It is halved
+    for a budget that could not have one of its arrays, such as the states of all steps of a loop.
+    """
     made = ancestors([r for r in swept if r is not None], newer_than=arriving.id)
-    one = sum(nbytes(shape, dtype) for node in made for shape, dtype in _outputs(node))
-    return max(1, min(count, ledger.limit // _SHARE // max(1, one)))
-
-
-def _outputs(node: Any) -> list[tuple[Any, Any]]:
-    """Return shapes and dtypes of what a node gives."""
-    several = type(node) is Bundle or type(node) is Call
-    return list(zip(node.shape, node.dtype, strict=True)) if several else [(node.shape, node.dtype)]
+    arrays = array_sizes(made)
+    width = min(count, width_of(arrays))
+    ledger = default_engine().ledger
+    if ledger.is_strict:
+        while width > 1 and width * max(arrays, default=0) > ledger.limit // _SHARE:
+            width = -(-width // 2)
+    return width

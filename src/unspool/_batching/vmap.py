@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def vmap(
     f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: Size | None = None
 ) -> Callable[..., Any]:
-    """Make the function that does to each member of a batch what a function does to one, all at once.
+    """Vectorise a function: do to each member of a batch what it does to one, all at once.
 
     Parameters
     ----------

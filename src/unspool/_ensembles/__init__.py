@@ -1,0 +1,1 @@
+"""Many independent loops, here or on a pool of workers (`unspool.ensemble`), sums over slices (`unspool.sliced`)."""

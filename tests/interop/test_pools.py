@@ -1,0 +1,112 @@
+"""Pools of other packages: loky, and Dask with several processes, of which one is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unspool as us
+from tests.ensembles import loops
+from tests.ensembles.networks import lattice
+
+MATRICES = {"a": np.random.default_rng(5).normal(size=(12, 8, 8)) / 4}
+
+
+def check_same(one: Any, other: Any) -> None:
+    assert np.array_equal(one.values, other.values)
+    assert np.array_equal(one.gradients["a"], other.gradients["a"])
+
+
+def test_loky_takes_functions_of_the_main_program() -> None:
+    loky = pytest.importorskip("loky")
+
+    def f(p: Any) -> Any:
+        return loops.power(p)
+
+    with loky.ProcessPoolExecutor(2) as pool:
+        check_same(us.ensemble(f, MATRICES, pool, batch=3), us.ensemble(f, MATRICES, batch=3))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs="CRITICAL"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_dask_computes_the_same_bits(client: Any) -> None:
+    found = us.ensemble(loops.power, MATRICES, client, "10MB", batch=2)
+    check_same(found, us.ensemble(loops.power, MATRICES, batch=2))
+    assert len(found.report().workers) > 1
+
+
+def test_dask_adds_up_slices(client: Any) -> None:
+    pytest.importorskip("cotengra")
+    expression, arrays = lattice(3, 4)
+    tensors = [us.tensor(x) for x in arrays]
+
+    def gradient(pool: Any) -> Any:
+        return us.eval(us.sliced(expression, *tensors, slices=8, pool=pool).grad(tensors))
+
+    assert all(np.array_equal(x, y) for x, y in zip(gradient(client), gradient(None), strict=True))
+
+
+class Noted:
+    """A slow function that leaves a file for each call; the first call with some parameter kills its process."""
+
+    def __init__(self, folder: Path, killed_at: float | None = None) -> None:
+        self._folder, self._killed_at = folder, killed_at
+
+    def __call__(self, x: us.Tensor) -> us.Tensor:
+        value = x.item()
+        calls = self._folder / f"{value:.6f}"
+        calls.mkdir(exist_ok=True)
+        made = len(list(calls.iterdir()))
+        (calls / f"{made} by {os.getpid()}").touch()
+        if value == self._killed_at and not made:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05)
+        return us.sin(x)
+
+
+def test_nothing_is_lost_and_nothing_computed_twice_when_a_worker_is_killed(client: Any, tmp_path: Path) -> None:
+    given = np.linspace(0.0, 1.0, 30)
+    notes, results = tmp_path / "notes", tmp_path / "results"
+    notes.mkdir()
+    found = us.ensemble(Noted(notes, given[12]), given, client, batch=1, folder=results)
+    assert found.ok.all()
+    np.testing.assert_allclose(found.values, np.sin(given), atol=1e-15)
+    calls = {float(path.name): [call.name.split()[-1] for call in path.iterdir()] for path in notes.iterdir()}
+    assert len(calls) == 30
+    (killer,) = [call.name.split()[-1] for call in (notes / f"{given[12]:.6f}").iterdir() if call.name.startswith("0 ")]
+    again = [processes for processes in calls.values() if len(processes) > 1]
+    assert again and all(killer in processes and len(processes) == 2 for processes in again)
+    # What is in the folder is not computed by anybody.
+    us.ensemble(Noted(notes, given[12]), given, client, batch=1, folder=results)
+    assert sum(len(list(path.iterdir())) for path in notes.iterdir()) == sum(map(len, calls.values()))
+
+
+def test_a_member_that_kills_every_worker_fails_alone(client: Any) -> None:
+    given = np.linspace(0.0, 1.0, 8)
+    found = us.ensemble(deadly, given, client, batch=1)
+    assert list(np.flatnonzero(~found.ok)) == [4]
+    assert "KilledWorker" in found.failures[0].kind
+    np.testing.assert_allclose(found.values[found.ok], np.delete(given, 4) ** 2)
+
+
+def deadly(x: us.Tensor) -> us.Tensor:
+    if abs(x.item() - 4 / 7) < 1e-9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x * x
