@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.debug import NaNReport, check_nan, find_nan
+from unspool.debug import NaNReport, check_nan, first_nan
 from unspool.errors import ArgumentError, KernelError, NaNError
 
 STEPS = 300
@@ -85,21 +85,21 @@ def is_of_the_square_root(report: NaNReport | None, step: int) -> bool:
 def test_a_plain_loop_tells_afterwards_in_which_step_a_nan_was_born(steps):
     # Just now, in a step that waits to be folded, or long ago in one that was.
     assert born(0.02) == 138
-    assert is_of_the_square_root(find_nan(plain_loop(0.02, steps)[0]), 138)
+    assert is_of_the_square_root(first_nan(plain_loop(0.02, steps)[0]), 138)
 
 
 @pytest.mark.parametrize("shift", [0.2449, 0.25, 0.27])
 def test_a_loop_that_is_too_short_to_be_folded_has_steps_too(shift):
-    assert is_of_the_square_root(find_nan(plain_loop(shift, 40)[0]), born(shift, 40))
+    assert is_of_the_square_root(first_nan(plain_loop(shift, 40)[0]), born(shift, 40))
 
 
 def test_a_nan_of_the_first_step_of_a_folded_loop_is_in_step_0():
-    assert is_of_the_square_root(find_nan(plain_loop(5.0, STEPS)[0]), 0)
+    assert is_of_the_square_root(first_nan(plain_loop(5.0, STEPS)[0]), 0)
 
 
 @pytest.mark.parametrize("steps", [150, 1500])
 def test_a_loop_that_was_built_without_reading_has_steps(steps):
-    assert is_of_the_square_root(find_nan(plain_loop(0.02, steps, read=False)[0]), born(0.02))
+    assert is_of_the_square_root(first_nan(plain_loop(0.02, steps, read=False)[0]), born(0.02))
 
 
 def test_the_check_names_the_step_of_a_plain_loop():
@@ -112,7 +112,7 @@ def test_under_a_budget_evicted_steps_are_recomputed_and_the_birth_is_found():
         for _ in range(STEPS):
             x, s = shrink(x, s)
             us.eval(x, s)
-        report = find_nan(x)
+        report = first_nan(x)
     # Both entries of the reference come to the same fixed point long before.
     assert report is not None and (report.op, report.steps, report.count) == ("sqrt", (born(0.02),), 2000)
 
@@ -133,7 +133,7 @@ def test_nothing_of_the_users_runs_again_and_few_steps_are_recomputed(steps):
         x, s = shrink(x, s, counted)
         us.eval(x, s)
     first = len(ran)
-    report = find_nan(x)
+    report = first_nan(x)
     assert report is not None and report.op == "user:counted_sqrt"
     assert recorded == steps
     # Folded steps are recomputed twice, where NaN enter and where they are born. Others are so one by one.
@@ -149,7 +149,7 @@ def test_finding_takes_no_more_memory_than_a_few_steps():
         us.eval(x, s)
     tracemalloc.start()
     try:
-        report = find_nan(x)
+        report = first_nan(x)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -162,7 +162,7 @@ def test_finding_takes_no_more_memory_than_a_few_steps():
 
 @pytest.mark.parametrize("adjoint", (ADJOINTS | IMPLICIT).values(), ids=ADJOINTS | IMPLICIT)
 def test_iterate_tells_the_step_while_it_runs_and_afterwards(adjoint):
-    assert is_of_the_square_root(find_nan(iterated(0.02, STEPS, adjoint)), born(0.02))
+    assert is_of_the_square_root(first_nan(iterated(0.02, STEPS, adjoint)), born(0.02))
     assert is_of_the_square_root(report_of(lambda: iterated(0.02, STEPS, adjoint)), born(0.02))
 
 
@@ -185,9 +185,9 @@ def test_a_nan_in_the_outputs_of_a_loop_is_found(adjoint):
         return x - 1.0, us.log(x)
 
     _, _, logs = us.iterate(step, us.tensor(20.5), max_steps=50, has_outputs=True, adjoint=adjoint)
-    report = find_nan(logs)
+    report = first_nan(logs)
     assert report is not None and (report.op, report.steps) == ("log", (21,))
-    assert find_nan(logs[:21]) is None
+    assert first_nan(logs[:21]) is None
 
 
 def test_finding_in_a_loop_that_kept_its_states_recomputes_two_steps():
@@ -201,7 +201,7 @@ def test_finding_in_a_loop_that_kept_its_states_recomputes_two_steps():
     start = (us.tensor([1.0, 2.0]), us.tensor(0.02))
     (x, _), _ = us.iterate(lambda state: shrink(*state, counted), start, max_steps=STEPS)
     first = len(ran)
-    report = find_nan(x)
+    report = first_nan(x)
     assert report is not None and report.steps == (born(0.02),)
     assert len(ran) - first <= 3
 
@@ -229,7 +229,7 @@ def test_nested_loops_have_a_step_each_the_outer_one_first():
         expected, count = np.sqrt(expected - 0.3), count + 1
     place = divmod(count, 4)
     both, _ = us.iterate(inner, us.tensor(1.0), max_steps=10)
-    report = find_nan(both)
+    report = first_nan(both)
     assert report is not None and report.steps == place
     assert f"in step {place[1]} of a loop, in step {place[0]} of a loop" in str(report)
     assert report_of(lambda: us.iterate(inner, us.tensor(1.0), max_steps=10)).steps == place
@@ -237,7 +237,7 @@ def test_nested_loops_have_a_step_each_the_outer_one_first():
     for _ in range(100):
         x = inner(x)
         x.eval()
-    report = find_nan(x)
+    report = first_nan(x)
     assert report is not None and report.steps == place
 
 
@@ -292,8 +292,8 @@ def iterated_cusps(adjoint: Any) -> tuple[us.Tensor, us.Tensor]:
 def test_a_nan_in_the_gradient_of_a_plain_loop_is_named_with_the_step_of_the_loop():
     total, start = plain_cusps()
     gradient = total.grad(start)
-    assert np.isnan(gradient.eval()) and find_nan(total) is None
-    assert is_of_the_cusp(find_nan(gradient))
+    assert np.isnan(gradient.eval()) and first_nan(total) is None
+    assert is_of_the_cusp(first_nan(gradient))
     total, start = plain_cusps()
     assert is_of_the_cusp(report_of(lambda: total.grad(start)))
 
@@ -302,8 +302,8 @@ def test_a_nan_in_the_gradient_of_a_plain_loop_is_named_with_the_step_of_the_loo
 def test_a_nan_in_the_gradient_of_iterate_is_named_with_the_step_of_the_loop(adjoint):
     total, start = iterated_cusps(adjoint)
     gradient = total.grad(start)
-    assert np.isnan(gradient.eval()) and find_nan(total) is None
-    assert is_of_the_cusp(find_nan(gradient))
+    assert np.isnan(gradient.eval()) and first_nan(total) is None
+    assert is_of_the_cusp(first_nan(gradient))
     total, start = iterated_cusps(adjoint)
     assert is_of_the_cusp(report_of(lambda: total.grad(start)))
 
@@ -311,12 +311,12 @@ def test_a_nan_in_the_gradient_of_iterate_is_named_with_the_step_of_the_loop(adj
 @pytest.mark.parametrize("loop", [plain_cusps, lambda: iterated_cusps(us.Unrolled())], ids=["plain", "iterate"])
 def test_a_nan_in_second_derivatives_is_named_too(loop):
     total, start = loop()
-    assert is_of_the_cusp(find_nan(total.grad(start).grad(start)))
+    assert is_of_the_cusp(first_nan(total.grad(start).grad(start)))
 
 
 def test_a_nan_of_the_forward_loop_is_found_from_the_gradient():
     x, start = plain_loop(0.02, STEPS)
-    assert is_of_the_square_root(find_nan(us.sum(x * x).grad(start)), born(0.02))
+    assert is_of_the_square_root(first_nan(us.sum(x * x).grad(start)), born(0.02))
 
 
 def test_a_loop_that_takes_a_gradient_in_each_step_has_steps():
@@ -340,7 +340,7 @@ def check_steps_with_gradients() -> None:
             if step is None and (expected < 0).any():
                 step = k
             expected = expected - rate * gradient(expected)
-    report = find_nan(w)
+    report = first_nan(w)
     assert report is not None and (report.op, report.steps) == ("log", (step,))
     assert "the logarithm" in report.source
 
@@ -359,7 +359,7 @@ def test_data_with_nan_is_named_as_the_leaf_that_has_it():
         z = us.tanh(z + data[k])
         us.eval(x, y, z)
     for tensor, description, size in ((x, "tensor 'table'", 3 * STEPS), (y, "tensor 'row 77'", 3), (z, "constant", 3)):
-        report = find_nan(tensor)
+        report = first_nan(tensor)
         assert report is not None and report.description.startswith(description)
         assert (report.count, report.size, report.operands) == (1, size, ())
         assert "has 1 NaN of" in str(report)
@@ -368,7 +368,7 @@ def test_data_with_nan_is_named_as_the_leaf_that_has_it():
 def test_the_initial_state_of_a_loop_is_named_if_it_has_the_nan():
     for adjoint in ADJOINTS.values():
         x, _ = us.iterate(lambda x: us.tanh(x) + 1.0, us.tensor([0.0, np.nan], name="x"), max_steps=30, adjoint=adjoint)
-        report = find_nan(x)
+        report = first_nan(x)
         assert report is not None and report.description == "tensor 'x' of shape (2,) and dtype float64"
 
 
@@ -381,7 +381,7 @@ def test_nan_that_are_masked_are_not_to_blame(adjoint):
 
     start = (us.tensor(1.0), us.tensor(np.nan), us.tensor(100.0))
     (x, _, _), _ = us.iterate(step, start, max_steps=STEPS, adjoint=adjoint)
-    report = find_nan(x)
+    report = first_nan(x)
     assert report is not None and (report.op, report.steps) == ("sqrt", (101,))
 
 
@@ -392,7 +392,7 @@ def test_a_masked_nan_in_a_plain_loop_is_not_to_blame():
         x = us.where(chosen, x, missing) + us.where(left > 50.0, 0.0, us.log(-left * 0.0 - 1.0)) * 0.0
         left = left - 1.0
         us.eval(x, left)
-    report = find_nan(x)
+    report = first_nan(x)
     assert report is not None and (report.op, report.steps) == ("log", (50,))
 
 
@@ -401,7 +401,7 @@ def test_infinities_are_found_where_they_were_made_if_asked_for():
     for _ in range(100):
         x = matrix @ x
         x.eval()
-    overflow, nan = find_nan(x, infinities=True), find_nan(x)
+    overflow, nan = first_nan(x, infinities=True), first_nan(x)
     assert overflow is not None and overflow.steps == (1,) and "infinite or NaN" in str(overflow)
     assert nan is not None and nan.steps == (2,)
 
@@ -409,19 +409,19 @@ def test_infinities_are_found_where_they_were_made_if_asked_for():
 def test_several_tensors_are_asked_about_at_once_and_the_first_birth_is_told():
     x = us.tensor([-1.0])
     early, late = us.log(x), us.sqrt(x)
-    report = find_nan(late, x, early)
+    report = first_nan(late, x, early)
     assert report is not None and report.op == "log"
 
 
 def test_values_without_nan_have_no_report():
     x = us.tensor([1.0, np.inf])
-    assert find_nan(x, us.sum(x), us.tensor([1, 2])) is None
+    assert first_nan(x, us.sum(x), us.tensor([1, 2])) is None
 
 
 def test_finding_changes_nothing():
     x, start = plain_loop(0.02, STEPS)
     value, size = x.eval(), us.graph_size(x)
-    find_nan(x)
+    first_nan(x)
     assert x.eval() is value and us.graph_size(x) == size
     assert np.isnan(us.sum(x).grad(start).eval()).all()
 
@@ -429,7 +429,7 @@ def test_finding_changes_nothing():
 @pytest.mark.parametrize("given", [(), (1.0,), (np.array([np.nan]),)], ids=["nothing", "a number", "an array"])
 def test_what_is_no_tensor_is_refused(given):
     with pytest.raises(ArgumentError, match="one or several tensors"):
-        find_nan(*given)
+        first_nan(*given)
 
 
 def test_a_sum_in_place_is_not_taken_for_one_that_got_nan():
@@ -472,3 +472,22 @@ def test_a_step_that_fails_when_it_is_recomputed_is_named():
         fails.append(20.0)
         with pytest.raises(KernelError, match=r"not again.*in step 20 of a loop"):
             us.sum(x).grad(start).eval()
+
+
+def test_a_loop_like_one_that_ran_before_is_told_by_its_own_lines():
+    def before(y: us.Tensor) -> us.Tensor:
+        for _ in range(90):
+            y = us.sqrt(us.sin(y) * 0.5 + 0.6)
+            float(us.sum(y))
+        return y
+
+    def after(y: us.Tensor) -> us.Tensor:
+        for _ in range(90):
+            y = us.sqrt(us.sin(y) * 0.5 + 0.6)  # the same, on a line of its own
+            float(us.sum(y))
+        return y
+
+    before(us.tensor(np.ones(3)))
+    # The values are steady, but for what a NaN at the start makes of them.
+    found = us.debug.first_nan(after(us.tensor(np.array([1.0, -np.inf, 1.0]))))
+    assert found is not None and found.op == "sin" and "on a line of its own" in found.source

@@ -2,7 +2,7 @@
 
 `check_nan` and `count_kernels` look while it runs. They are context managers and can be nested. They see what is
 *computed* inside the block: a value that is held already is read, not computed. Other threads are not watched, and
-outside the block nothing costs anything. `find_nan` asks after the fact, of values that were computed before.
+outside the block nothing costs anything. `first_nan` asks after the fact, of values that were computed before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unspool._ops.op import PART
 from unspool._tensor import Tensor
 from unspool.errors import ArgumentError, UnboundSizeError
 
-__all__ = ["KernelCounts", "NaNReport", "check_nan", "count_kernels", "find_nan", "source"]
+__all__ = ["KernelCounts", "NaNReport", "check_nan", "count_kernels", "first_nan", "source"]
 
 
 def __dir__() -> list[str]:
@@ -50,7 +50,7 @@ def check_nan(infinities: bool = False) -> Iterator[None]:
 
     See Also
     --------
-    find_nan : asks where a NaN in a computed value came from.
+    first_nan : asks where a NaN in a computed value came from.
 
     Examples
     --------
@@ -65,10 +65,10 @@ def check_nan(infinities: bool = False) -> Iterator[None]:
         yield
 
 
-def find_nan(*tensors: Tensor, infinities: bool = False) -> NaNReport | None:
+def first_nan(*tensors: Tensor, infinities: bool = False) -> NaNReport | None:
     """Tell where the NaN in values that have been computed came from, without running the program again.
 
-    The way back goes through values that are held. What is not held is computed again, from the nearest values that
+    The search goes back through values that are held. What is not held is recomputed, from the nearest values that
     are; of a loop these are few steps, or, where none of its states was kept, its steps once more. In memory that takes
     what a run takes that is not under a budget. What was masked on the way does not count: the operation that is named
     is the first among those that made the NaN of the tensors.
@@ -95,7 +95,7 @@ def find_nan(*tensors: Tensor, infinities: bool = False) -> NaNReport | None:
     >>> import unspool as us
     >>> x = us.tensor(1.0, name="x")
     >>> y, steps = us.iterate(lambda y: us.sqrt(y - 0.3), x, max_steps=100)
-    >>> report = us.debug.find_nan(y)
+    >>> report = us.debug.first_nan(y)
     >>> report.op, report.steps, report.count
     ('sqrt', (9,), 1)
     >>> print(report)  # doctest: +ELLIPSIS
@@ -103,7 +103,7 @@ def find_nan(*tensors: Tensor, infinities: bool = False) -> NaNReport | None:
       input 0: subtract of shape () and dtype float64: min -0.0..., max -0.0..., 0 of 1 zero, made at ...
     """
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise ArgumentError(f"us.debug.find_nan takes one or several tensors, got {tensors!r}")
+        raise ArgumentError(f"us.debug.first_nan takes one or several tensors, got {tensors!r}")
     return find_origin(tensors, Bad(infinities))
 
 

@@ -19,6 +19,8 @@ __all__ = [
     "ConvergenceError",
     "DTypeError",
     "DTypeMismatchError",
+    "DefinitionError",
+    "EnsembleError",
     "ExactArithmeticError",
     "GaugeError",
     "GradientCheckError",
@@ -33,10 +35,15 @@ __all__ = [
     "NonScalarLossError",
     "NonScalarOutputError",
     "NotConnectedError",
+    "NotEvaluatedError",
     "OpDefinitionError",
+    "PoolError",
     "RankError",
     "RankMismatchError",
     "RebuildError",
+    "ReportError",
+    "SaveError",
+    "SaveFileError",
     "SeedShapeError",
     "ShapeError",
     "ShapeMismatchError",
@@ -129,6 +136,14 @@ class NoValueError(UnspoolError, TypeError):
     """A recipe that was not evaluated where only a value can go: into a pickle."""
 
 
+class NotEvaluatedError(UnspoolError, ValueError):
+    """A report of a run was asked for, of a tensor whose value nobody has asked for."""
+
+
+class ReportError(UnspoolError, OSError):
+    """A report could not be written, or a file that should be one could not be read."""
+
+
 class UnboundSizeError(UnspoolError, ValueError):
     """A symbolic size was needed and no bound placeholder determines it."""
 
@@ -187,16 +202,44 @@ class BudgetError(UnspoolError, MemoryError):
     least: int = 0
 
 
+class EnsembleError(UnspoolError, RuntimeError):
+    """Members of an ensemble that failed where results were needed, or a folder with results of something else.
+
+    Attributes
+    ----------
+    failures : list of Failure
+        The members that failed, with their parameters.
+    """
+
+    failures: Any = ()
+
+
+class PoolError(UnspoolError, RuntimeError):
+    """A pool of workers that takes no tasks, or broke while it worked."""
+
+
 class SpillError(UnspoolError, OSError):
     """A value that was moved to disk could not be written, or cannot be read back as it was."""
 
 
+class SaveError(UnspoolError, ValueError):
+    """Something that a file cannot hold was to be saved: a parameter of an unknown kind, a function without a name."""
+
+
+class SaveFileError(UnspoolError, OSError):
+    """A saved file or run that is missing, cut, altered, of another format, or in use; nothing of it was loaded."""
+
+
+class DefinitionError(UnspoolError, LookupError):
+    """A saved recipe needs an op or a function of a user's that is not there when it is loaded, or is another one."""
+
+
 class SpillWarning(RuntimeWarning):
-    """A value could not be written to disk or read back, and is computed again instead."""
+    """A value could not be written to disk or read back, and is recomputed instead."""
 
 
 class RebuildError(UnspoolError, ArithmeticError):
-    """A value that was dropped and computed again differs from what it was: some op does not repeat itself."""
+    """A value that was evicted and recomputed differs from what it was: some op does not repeat itself."""
 
 
 class NaNError(UnspoolError, ArithmeticError):

@@ -18,7 +18,7 @@ VALUES = 0.5 ** np.arange(6.0)
 
 
 def options(**changes: Any) -> argparse.Namespace:
-    return argparse.Namespace(**({"memory": None, "output": None, "tol": 1e-13} | changes))
+    return argparse.Namespace(**({"memory": None, "output": None, "report": None, "tol": 1e-13} | changes))
 
 
 def story(steps: int = 100, disturb: Callable[[int], None] = lambda step: None) -> Story:

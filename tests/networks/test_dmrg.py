@@ -241,7 +241,7 @@ def test_within_a_tenth_of_the_memory_the_gradient_is_the_same_to_the_last_bit()
         with us.memory(budget) as m:
             found = gradient()
     assert np.array_equal(found, expected)
-    assert m.report().evaluations > m.report().steps  # something was let go and computed again
+    assert m.report().evaluations > m.report().steps  # something was evicted and recomputed
     assert budget < everything.report().peak // 4
 
 

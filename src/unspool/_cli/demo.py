@@ -1,7 +1,7 @@
 """How a demonstration goes: the loop with its progress, the gradient through it, and both beside exact numbers.
 
 A `Story` says what is run; `play` runs it. Everything is done inside one `unspool.memory` block. The states that the
-loop went through are kept as recipes, not as values: one reverse sweep at the end gives the gradient, and what arrives
+loop went through are kept as recipes, not as values: one backward pass at the end gives the gradient, and what arrives
 at each of them.
 """
 
@@ -18,12 +18,13 @@ import optree
 import unspool as us
 from unspool._cli.interrupts import Interrupts
 from unspool._cli.live import LiveBytes
+from unspool._cli.options import written
 from unspool._cli.pictures import Drawing, draw
 from unspool._cli.progress import Column, Progress, spoken, working
 from unspool._cli.tables import Comparison, Table, compare, make_console, print_lines, print_table
 from unspool._engine.sizes import format_bytes
 from unspool._engine.table import UNKNOWN
-from unspool.errors import BudgetError
+from unspool.errors import BudgetError, ReportError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,22 +145,41 @@ def _play(story: Story, chosen: argparse.Namespace, interrupts: Interrupts) -> i
         with us.memory(budget) as memory:
             console.print(f"Memory budget: {format_bytes(memory.budget)}.\n", markup=False)
             live = LiveBytes(memory)
-            seen = _run(story, trace, memory, live, console, interrupts)
+            seen = _run(story, trace, memory, live, console, interrupts, written(chosen))
+            interrupts.check()
+            taken, page = memory.report(), _page_of(chosen)
+            made = None if page is None else _make_report(story, trace, seen, taken, console)
             interrupts.check()
     except KeyboardInterrupt:
         _print_stopped(console, story, trace)
         return _STOPPED
     _print_seen(console, story, trace, seen, chosen)
     # A dash stands for what was not needed.
-    known = [line for line in str(memory.report()).splitlines() if not line.endswith(UNKNOWN)]
+    known = [line for line in str(taken).splitlines() if not line.endswith(UNKNOWN)]
     print_lines(console, "Memory", known)
-    if chosen.output is None:
-        return 0
-    return _save_picture(console, _drawing(story, trace, seen, live, memory.budget), Path(chosen.output))
+    code = 0
+    if chosen.output is not None:
+        code = _save_picture(console, _drawing(story, trace, seen, live, memory.budget), Path(chosen.output))
+    if made is not None and page is not None:
+        code = _save_report(console, made, page) or code
+    return code
+
+
+def _page_of(chosen: argparse.Namespace) -> Path | None:
+    """Return where the report goes: where it was told to, or beside the picture."""
+    if chosen.report is not None:
+        return None if chosen.report is False else Path(chosen.report)
+    return None if chosen.output is None else Path(chosen.output).with_suffix(".html")
 
 
 def _run(
-    story: Story, trace: _Trace, memory: us.memory, live: LiveBytes, console: Console, interrupts: Interrupts
+    story: Story,
+    trace: _Trace,
+    memory: us.memory,
+    live: LiveBytes,
+    console: Console,
+    interrupts: Interrupts,
+    spooled: us.SpooledRun | None,
 ) -> _Seen:
     with Progress(console, story.step, story.columns, live.now) as progress:
 
@@ -170,6 +190,8 @@ def _run(
             interrupts.check()
 
         outcome = story.run(on_step)
+    if spooled is not None:  # steps of an earlier process are steps too
+        trace.numbers = list(enumerate(spooled.history, 1))
     trace.is_done = True
     live.save()
     loop_end = live.seconds
@@ -177,10 +199,37 @@ def _run(
         gradient = outcome.loss.grad(outcome.variable)
         # Cotangents of many states need more room than the gradient; where there is little, they would cost too much.
         norms = [] if memory.report().slabs_dropped else _cotangent_norms(outcome.loss, trace.states)
-        cotangents = _evaluate(gradient, norms)
+        with live.watching():
+            cotangents = _evaluate(gradient, norms)
         seconds = live.seconds - loop_end
         tables = outcome.tables(gradient)
     return _Seen(outcome, tables, cotangents, loop_end, seconds)
+
+
+def _make_report(story: Story, trace: _Trace, seen: _Seen, memory: Any, console: Console) -> us.Report:
+    """Make the report of a run; cotangents that there was no room for are left out of it too."""
+    names = [column.name for column in story.columns]
+    with working(console, "the report"):
+        us.eval(seen.outcome.loss)
+        return us.report(
+            seen.outcome.loss,
+            wrt=seen.outcome.variable,
+            states=dict(trace.states) if seen.cotangents else {},
+            values={spoken(name): dict(trace.column(name)) for name in names if trace.column(name)},
+            memory=memory,
+            title=story.title,
+        )
+
+
+def _save_report(console: Console, made: us.Report, path: Path) -> int:
+    """Save the report, say where, and return the exit code."""
+    try:
+        made.save(path)
+    except ReportError as error:
+        console.print(f"No report: {error}", style="red", soft_wrap=True, markup=False)
+        return _FAILED
+    console.print(f"Report: {path}", soft_wrap=True, markup=False)
+    return 0
 
 
 def _evaluate(gradient: Any, norms: list[tuple[int, us.Tensor]]) -> list[tuple[int, float]]:

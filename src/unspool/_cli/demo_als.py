@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import unspool as us
-from unspool._cli.options import add_common_options, count, number
+from unspool._cli.options import add_common_options, count, number, written
 from unspool._cli.progress import Column
 from unspool._cli.tables import Comparison, Table, compare
 
@@ -49,7 +49,7 @@ def tell(chosen: argparse.Namespace) -> Story:
         terms = random_cp(shape, chosen.rank, seed=chosen.seed).full().eval()
         data = us.tensor(terms + noise(terms, chosen.noise, chosen.seed), name="X")
         start = random_cp(shape, chosen.rank, seed=chosen.seed + 1)
-        found = cp_als(data, start, tol=chosen.tol, max_steps=chosen.steps, on_step=on_step)
+        found = cp_als(data, start, tol=chosen.tol, max_steps=chosen.steps, on_step=on_step, spool=written(chosen))
 
         def tables(gradient: Any) -> Sequence[Table]:
             slope, model = us.eval(gradient, found.state.full())

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import unspool as us
-from unspool._cli.options import add_common_options, count, number
+from unspool._cli.options import add_common_options, count, number, written
 from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
@@ -53,7 +53,15 @@ def tell(chosen: argparse.Namespace) -> Story:
             on_step(step, state, {"magnetisation": float(m), **values})
 
         start = product_environment(site.up)
-        found = ctmrg(site.bulk, rank=chosen.chi, tol=chosen.tol, max_steps=chosen.steps, start=start, on_step=look)
+        found = ctmrg(
+            site.bulk,
+            rank=chosen.chi,
+            tol=chosen.tol,
+            max_steps=chosen.steps,
+            start=start,
+            on_step=look,
+            spool=written(chosen),
+        )
         m = site_expectation(site.bulk, site.spin, found.state)
         log_z = us.log(partition_per_site(site.bulk, found.state))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import unspool as us
-from unspool._cli.options import add_common_options, count
+from unspool._cli.options import add_common_options, count, written
 from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
@@ -53,7 +53,15 @@ def tell(chosen: argparse.Namespace) -> Story:
             # The loop goes on with its tensors as matrices, from one bond to the rest: there cotangents arrive.
             on_step(step, [t.reshape(t.shape[0], t.shape[1] * t.shape[2]) for t in state.tensors], values)
 
-        found = dmrg(hamiltonian, start, rank=chosen.chi, tol=chosen.tol, max_steps=chosen.steps, on_step=look)
+        found = dmrg(
+            hamiltonian,
+            start,
+            rank=chosen.chi,
+            tol=chosen.tol,
+            max_steps=chosen.steps,
+            on_step=look,
+            spool=written(chosen),
+        )
 
         def tables(gradient: Any) -> Sequence[Table]:
             slopes = gradient.eval()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import unspool as us
-from unspool._cli.options import add_common_options, count, number
+from unspool._cli.options import add_common_options, count, number, written
 from unspool._cli.progress import Column
 from unspool._cli.tables import Comparison, Table, compare
 
@@ -61,11 +61,13 @@ def tell(chosen: argparse.Namespace) -> Story:
                 regularisation=epsilon,
                 start=state,
                 tol=chosen.tol,
-                max_steps=min(STRETCH, chosen.steps - done),
+                # A run that is written is one loop.
+                max_steps=chosen.steps if written(chosen) else min(STRETCH, chosen.steps - done),
                 on_step=partial(_count_on, on_step, done),
+                spool=written(chosen),
             )
             state, done = found.state, done + found.steps
-            if found.converged or done == chosen.steps:
+            if found.converged or done >= chosen.steps:
                 break
 
         def tables(gradient: Any) -> Sequence[Table]:

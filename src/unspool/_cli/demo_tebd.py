@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import unspool as us
-from unspool._cli.options import add_common_options, count, number
+from unspool._cli.options import add_common_options, count, number, written
 from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
@@ -60,6 +60,7 @@ def tell(chosen: argparse.Namespace) -> Story:
             rank=chosen.chi,
             tol=chosen.tol,
             on_step=on_step,
+            spool=written(chosen),
         )
 
         def tables(gradient: Any) -> Sequence[Table]:

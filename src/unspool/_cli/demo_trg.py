@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import unspool as us
-from unspool._cli.options import add_common_options, count, number
+from unspool._cli.options import add_common_options, count, number, written
 from unspool._cli.progress import TRUNCATION, Column
 from unspool._cli.tables import Comparison, Table, compare
 
@@ -46,7 +46,9 @@ def tell(chosen: argparse.Namespace) -> Story:
 
     def run(on_step: OnStep) -> Outcome:
         beta = us.tensor(chosen.beta, name="beta")
-        found = method(beta, rank=chosen.chi, steps=chosen.steps, tol=chosen.tol, on_step=on_step)
+        found = method(
+            beta, rank=chosen.chi, steps=chosen.steps, tol=chosen.tol, on_step=on_step, spool=written(chosen)
+        )
 
         def tables(gradient: Any) -> Sequence[Table]:
             curvature = gradient.grad(beta)

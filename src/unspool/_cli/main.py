@@ -10,9 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from unspool import __version__
-from unspool._cli.options import Parser
+from unspool._cli.options import Parser, page_path
 from unspool.errors import ArgumentError, BudgetError, UnspoolError
 
 __all__ = ["main"]
@@ -77,6 +78,19 @@ def _parser() -> Parser:
     _add_demo(commands.add_parser("demo", help="run a loop, differentiate it, and compare with exact numbers"))
     info = commands.add_parser("info", help="show versions, BLAS, threads and memory")
     info.set_defaults(run=_info)
+    report = commands.add_parser("report", help="make, show or compare reports of runs")
+    report.description = "Make the report of a demonstration, show one, or compare two in one page."
+    report.add_argument(
+        "runs", metavar="run", nargs="+", help="a demonstration, or the file of a report; two to compare"
+    )
+    report.add_argument("--output", metavar="FILE", type=page_path, help="where the page goes")
+    report.set_defaults(run=_report)
+    runs = commands.add_parser("runs", help="list the runs in a folder, with how far they are and their size")
+    runs.add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="where to look")
+    runs.set_defaults(run=_runs)
+    resume = commands.add_parser("resume", help="go on with a demonstration that was written with --spool")
+    resume.add_argument("folder", metavar="RUN", help="the folder of the run")
+    resume.set_defaults(run=_resume)
     check = commands.add_parser("check", help="check derivatives against differences on this machine")
     check.add_argument("names", metavar="name", nargs="*", help="checks to run, or the beginnings of their names")
     check.set_defaults(run=_check)
@@ -106,8 +120,36 @@ def _help(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
 def _demo(chosen: argparse.Namespace) -> int:
     from unspool._cli.demo import play
     from unspool._cli.demos import DEMOS
+    from unspool._cli.runs import spooled
 
+    chosen.run_to_write = spooled(chosen)
     return play(DEMOS[chosen.demo].tell(chosen), chosen)
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    from unspool._cli.reports import make_or_show
+
+    return make_or_show(chosen.runs, chosen.output)
+
+
+def _runs(chosen: argparse.Namespace) -> int:
+    from unspool._cli.runs import list_runs
+
+    return list_runs(Path(chosen.folder))
+
+
+def _resume(chosen: argparse.Namespace) -> int:
+    from unspool._cli.demos import DEMOS
+    from unspool._cli.runs import options_of
+
+    options = options_of(Path(chosen.folder))
+    if options["demo"] not in DEMOS:
+        raise ArgumentError(f"the run is of the demonstration {options['demo']!r}, which there is not")
+    # As it was asked for then, with the defaults of now for what there was not.
+    asked = _parser().parse_args(["demo", options["demo"]])
+    for name, value in options.items():
+        setattr(asked, name, value)
+    return int(asked.run(asked))
 
 
 def _info(_: argparse.Namespace) -> int:

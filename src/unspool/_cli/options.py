@@ -7,13 +7,14 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from unspool.errors import ArgumentError
 
-__all__ = ["Parser", "add_common_options", "count", "memory_budget", "number", "picture_path"]
+__all__ = ["Parser", "add_common_options", "count", "memory_budget", "number", "page_path", "picture_path", "written"]
 
 _PICTURES = (".pdf", ".png", ".svg")
+_PAGES = (".html", ".htm")
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -35,14 +36,26 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (try {self.prog} --help)\n")
 
 
-def add_common_options(parser: argparse.ArgumentParser, name: str, *, steps: int, tol: float, unit: str) -> None:
+def add_common_options(
+    parser: argparse.ArgumentParser, name: str, *, steps: int, tol: float, unit: str, tol_help: str = ""
+) -> None:
     """Add what every demonstration has: when to stop, how much memory, and where the picture goes."""
     add = parser.add_argument
+    tol_help = tol_help or f"stop when a {unit} changes less than this"
     add("--steps", metavar="N", type=count(1), default=steps, help=f"the most {unit}s to make")
-    add("--tol", metavar="X", type=number(0), default=tol, help=f"stop when a {unit} changes less than this")
+    add("--tol", metavar="X", type=number(0), default=tol, help=tol_help)
     add("--memory", metavar="BYTES", type=memory_budget, help='such as "200MB" (default: half of the memory)')
+    add("--spool", metavar="FOLDER", help="write the run as it goes; a run that is there is gone on with")
+    add("--every", metavar="TIME", default="5min", help="how often it is written")
     add("--output", metavar="FILE", type=picture_path, default=f"unspool-{name}.png", help="where the picture goes")
     add("--no-picture", dest="output", action="store_const", const=None, default=argparse.SUPPRESS, help="draw nothing")
+    add("--report", metavar="FILE", type=page_path, help="where the report goes (default: beside the picture, if any)")
+    add("--no-report", dest="report", action="store_const", const=False, default=argparse.SUPPRESS, help="no report")
+
+
+def written(chosen: argparse.Namespace) -> Any:
+    """Return the run that a demonstration is written to, or None."""
+    return getattr(chosen, "run_to_write", None)
 
 
 def count(least: int) -> Callable[[str], int]:
@@ -113,10 +126,25 @@ def picture_path(text: str) -> Path:
     >>> picture_path("dmrg.png").name
     'dmrg.png'
     """
+    return _writable(text, _PICTURES)
+
+
+def page_path(text: str) -> Path:
+    """Read where a page goes, likewise.
+
+    Examples
+    --------
+    >>> page_path("dmrg.html").name
+    'dmrg.html'
+    """
+    return _writable(text, _PAGES)
+
+
+def _writable(text: str, endings: tuple[str, ...]) -> Path:
     path = Path(text)
     folder = path.parent
-    if path.suffix.lower() not in _PICTURES:
-        raise argparse.ArgumentTypeError(f"must end in {', '.join(_PICTURES)}, but is {text!r}")
+    if path.suffix.lower() not in endings:
+        raise argparse.ArgumentTypeError(f"must end in {', '.join(endings)}, but is {text!r}")
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
     return path

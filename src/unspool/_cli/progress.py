@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unspool._activity import ACTIVITY
 from unspool._engine.sizes import format_bytes
 from unspool._engine.table import UNKNOWN
+from unspool._watching.line import TerminalLine
+from unspool._watching.seen import Eye
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,15 +95,16 @@ class Progress:
         self._newest: tuple[int, Mapping[str, float], float] | None = None
         self._text: str | None = None
         self._printed = 0
-        self._line: _LivingLine | None = None
+        self._line: TerminalLine | None = None
+        self._shown = f"{'…':>8}"
         names = [f"{spoken(column.name):>{column.width}}" for column in self._columns]
         self._heading = "".join([f"{step:>8}", *names, f"{'live':>10}", f"{'time':>9}"])
 
     def __enter__(self) -> Progress:
         self._print(self._heading, style="bold")
         if self._console.is_terminal:
-            self._line = _LivingLine(self._console)
-            self._line.show(f"{'…':>8}")
+            # The mark and the space behind it take the place of the first two characters.
+            self._line = TerminalLine(self._console, lambda: self._shown.removeprefix("  "), refresh=10)
             self._line.start()
         return self
 
@@ -120,7 +124,7 @@ class Progress:
                 self._print_newest()
         elif is_shown(step) or now - self._drawn > _REFRESH:
             self._text, self._drawn = self._format(), now
-            self._line.show(self._text)
+            self._shown = self._text
 
     def _print_newest(self) -> None:
         if self._newest is not None and self._newest[0] != self._printed:
@@ -136,37 +140,22 @@ class Progress:
         self._console.print(text, style=style, no_wrap=True, overflow="ellipsis", markup=False)
 
 
-class _LivingLine:
-    """The last line of a terminal, with a mark that moves; what is printed meanwhile goes above it."""
-
-    def __init__(self, console: Console) -> None:
-        from rich.live import Live
-        from rich.spinner import Spinner
-
-        self._spinner = Spinner("dots", style="cyan")
-        self._live = Live(self._spinner, console=console, refresh_per_second=10, transient=True)
-
-    def start(self) -> None:
-        self._live.start()
-
-    def stop(self) -> None:
-        self._live.stop()
-
-    def show(self, text: str) -> None:
-        # The mark and the space behind it take the place of the first two characters.
-        self._spinner.update(text=text.removeprefix("  "))
-
-
 @contextmanager
 def working(console: Console, text: str) -> Iterator[None]:
-    """Show that something is done, on a terminal, while it is done."""
-    line = _LivingLine(console) if console.is_terminal else None
-    if line is None:
+    """Show that something is done and how far it is, on a terminal, while it is done."""
+    if not console.is_terminal:
         yield
         return
-    line.show(f"  {text}")
-    line.start()
-    try:
-        yield
-    finally:
-        line.stop()
+    eye = Eye()
+
+    def shown() -> str:
+        seen = eye.look()
+        return f"{text}: {seen}" if seen.what else text
+
+    line = TerminalLine(console, shown)
+    with ACTIVITY.looked_at():
+        line.start()
+        try:
+            yield
+        finally:
+            line.stop()

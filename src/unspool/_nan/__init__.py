@@ -1,1 +1,1 @@
-"""Where NaN come from: what is behind `unspool.debug.check_nan` and `unspool.debug.find_nan`."""
+"""Where NaN come from: what is behind `unspool.debug.check_nan` and `unspool.debug.first_nan`."""

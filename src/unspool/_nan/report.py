@@ -13,24 +13,45 @@ from unspool._ops.leaf import LEAF_OPS, PLACEHOLDER
 
 
 class Operand(NamedTuple):
-    """What an operation got.
+    """What an operation got, with the range of its values.
 
     Attributes
     ----------
     description : str
         The operation that made it, its shape, dtype and name.
-    values : str
-        The range of its values.
     source : str
         The line that made it; empty if it entered the step of a loop from outside.
+    low, high : float
+        The least and the largest of its finite values; of the moduli if they are complex. ``nan`` if there are none.
+    zeros, nonfinite, size : int
+        How many values are zero, how many are infinite or NaN, and how many there are.
+    modulus : bool
+        Whether ``low`` and ``high`` are moduli.
     """
 
     description: str
-    values: str
     source: str
+    low: float
+    high: float
+    zeros: int
+    nonfinite: int
+    size: int
+    modulus: bool = False
 
     def __str__(self) -> str:
         return f"{self.description}: {self.values}{', made at ' if self.source else ''}{self.source}"
+
+    @property
+    def values(self) -> str:
+        """The range of its values, as text."""
+        if not self.size:
+            return "no values"
+        parts = [f"{self.zeros} of {self.size} zero"]
+        if self.nonfinite < self.size:
+            parts.insert(0, f"min {self.low:.6g}, max {self.high:.6g}{' of the modulus' if self.modulus else ''}")
+        if self.nonfinite:
+            parts.append(f"{self.nonfinite} not finite")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +142,7 @@ class Bad:
     ) -> NaNReport:
         """Return the report on a node that has bad entries; ``inputs`` are named instead of its own, if given."""
         operands = [
-            Operand(_described(n), _statistics(a), _made_at(n))
+            Operand(_described(n), _made_at(n), *_range_of(a))
             for n, a in zip(node.inputs if inputs is None else inputs, arguments, strict=True)
         ]
         size = sum([np.size(part) for part in _parts(value)])
@@ -156,15 +177,13 @@ def _made_at(node: Node) -> str:
     return "" if node.op is PLACEHOLDER else source_of(node)
 
 
-def _statistics(value: Any) -> str:
-    """Return the range of an input's values, for the message."""
-    if isinstance(value, tuple):
-        return "; ".join(_statistics(part) for part in value)
-    array = np.asarray(value)
-    if not array.size:
-        return "no values"
-    kind = ""
-    if array.dtype.kind == "c":
-        array, kind = np.abs(array), " of the modulus"
-    zeros = array.size - np.count_nonzero(array)
-    return f"min {array.min():.6g}, max {array.max():.6g}{kind}, {zeros} of {array.size} zero"
+def _range_of(value: Any) -> tuple[float, float, int, int, int, bool]:
+    """Return the range of the finite values of an input, and how many are zero, not finite, and there at all."""
+    arrays = [np.asarray(part).ravel() for part in _parts(value)]
+    modulus = any(array.dtype.kind == "c" for array in arrays)
+    numbers = np.concatenate([np.abs(array) if modulus else array for array in arrays])
+    is_finite = np.isfinite(numbers)
+    finite = numbers[is_finite]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (np.nan, np.nan)
+    zeros, nonfinite = numbers.size - np.count_nonzero(numbers), numbers.size - np.count_nonzero(is_finite)
+    return low, high, int(zeros), int(nonfinite), numbers.size, modulus

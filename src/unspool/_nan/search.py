@@ -1,6 +1,6 @@
 """Where a NaN in a value that was computed before comes from.
 
-The one idea: the graph is the truth and values are a cache. So the way back is there without running the program again:
+The one idea: the graph is the truth and values are a cache. So the search needs no second run of the program:
 from a value with NaN to the held values that it was computed from, to those of them that have NaN and explain it, and
 on. What lies between held values is computed again, forward, and freed as in any run; the calls that a loop was folded
 to are run op by op only where NaN enter them in another way than in steps that were looked at before.

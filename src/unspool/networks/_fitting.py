@@ -18,6 +18,7 @@ import unspool as us
 from unspool.errors import ArgumentError
 from unspool.networks import _checks
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Run
 
 __all__ = [
     "FitResult",
@@ -111,28 +112,38 @@ def _leading_rank(values: Any, largest: int | None, allowed: float) -> int:
 class Progress:
     """The fit of every sweep so far, and whether it still changes."""
 
-    def __init__(self, norm2: us.Tensor, tol: Any, on_step: OnStep | None) -> None:
+    def __init__(self, norm2: us.Tensor, tol: Any, on_step: OnStep | None, run: Run) -> None:
         self._norm2 = norm2
         self._scale = float(norm2) or 1.0
         self._tol = _checks.fraction(tol, "tol")
         self._on_step = on_step
-        self._fit = 0.0
-        self.steps = 0
-        self.converged = False
-        self.history: list[dict[str, float]] = []
+        self._run = run
 
-    def note(self, state: Any, residual: float) -> bool:
-        """Note a sweep by the state and the squared residual it reached, and return whether to stop."""
-        self.steps += 1
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """What was noted of every sweep."""
+        return self._run.history
+
+    @property
+    def steps(self) -> int:
+        """How many sweeps were made."""
+        return len(self._run.history)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last sweep changed the fit by less than the tolerance."""
+        # The first sweep has nothing to compare with.
+        return self.steps > 1 and self.history[-1]["change"] < self._tol
+
+    def note(self, state: Any, residual: float, parts: Any) -> None:
+        """Note a sweep by the state and the squared residual it reached, and what the next one goes on with."""
         # A difference of large numbers may come out below zero by rounding.
         explained = 1.0 - max(residual, 0.0) / self._scale
-        change, self._fit = abs(explained - self._fit), explained
-        # The first sweep has nothing to compare with.
-        self.converged = self.steps > 1 and change < self._tol
-        self.history.append({"fit": explained, "error": float(np.sqrt(1.0 - explained)), "change": change})
+        change = abs(explained - (self.history[-1]["fit"] if self.steps else 0.0))
+        values = {"fit": explained, "error": float(np.sqrt(1.0 - explained)), "change": change}
+        self._run.checkpoint(parts, values)
         if self._on_step is not None:
-            self._on_step(self.steps, state, dict(self.history[-1]))
-        return self.converged
+            self._on_step(self.steps, state, dict(values))
 
     def result(self, kind: type[Result], data: us.Tensor, state: Any) -> Result:
         """Return what the loop reached. The residual is that of the state itself, not the one that sweeps go by."""

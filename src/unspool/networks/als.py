@@ -43,7 +43,9 @@ from unspool.networks._fitting import (
     same_kind,
     square_norm,
 )
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 
 __all__ = ["CP", "CPResult", "cp_als", "random_cp"]
 
@@ -126,7 +128,7 @@ register_state(CP, "factors")
 
 @printed_as_table
 class CPResult(NamedTuple):
-    """What `cp_als` reached."""
+    """The result of `cp_als`."""
 
     state: CP
     #: 1 - residual / ‖data‖², a tensor to differentiate.
@@ -166,6 +168,7 @@ def random_cp(
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
+@shows_progress("sweeps")
 def cp_als(
     data: Any,
     start: CP | Sequence[Any] | int | None = None,
@@ -177,8 +180,10 @@ def cp_als(
     nonnegative: bool = False,
     seed: int = 0,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> CPResult:
-    """Fit a sum of ``rank`` products of vectors to data, one factor after the other, until the fit settles.
+    """Fit a CP decomposition, a sum of ``rank`` products of vectors, to data by alternating least squares.
 
     Parameters
     ----------
@@ -201,6 +206,11 @@ def cp_als(
         Of the random start.
     on_step : callable, optional
         ``on_step(step, state, values)`` is called after each sweep.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -239,20 +249,23 @@ def cp_als(
     half = _balanced(data.shape)
     matrix = data.reshape((math.prod(data.shape[:half]), math.prod(data.shape[half:])))
     norm2 = square_norm(data)
-    progress = Progress(norm2, tol, on_step)
     modes = len(state.factors)
     sweep = _sweep_of(modes, half, nonnegative)
     both = [*state.factors, *[_gram(factor.mT) for factor in state.factors]]
-    for _ in range(max_steps):
-        residual, systems, *both = sweep(matrix, norm2, ridge, *both)
-        state = CP(tuple(both[:modes]))
-        if not nonnegative:
-            _check_systems(systems, progress.steps + 1)
-        if progress.note(state, float(residual)):
-            break
+    with run_of(spool, max_steps) as run:
+        sweeps = Progress(norm2, tol, on_step, run)
+        data, matrix, norm2, ridge, both = run.start(
+            (data, matrix, norm2, ridge, both), inputs=(data, ridge, state.factors)
+        )
+        while sweeps.steps < max_steps and not sweeps.converged:
+            residual, systems, *both = sweep(matrix, norm2, ridge, *both)
+            if not nonnegative:
+                _check_systems(systems, sweeps.steps + 1)
+            sweeps.note(CP(tuple(both[:modes])), float(residual), (data, matrix, norm2, ridge, both))
+    state = CP(tuple(both[:modes]))
     residual = square_norm(data - state.full())
     fit = fit_of(residual, norm2)
-    return CPResult(state, fit, residual, progress.steps, progress.converged, tuple(progress.history))
+    return CPResult(state, fit, residual, sweeps.steps, sweeps.converged, tuple(sweeps.history))
 
 
 @lru_cache(maxsize=64)

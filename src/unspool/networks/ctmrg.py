@@ -29,7 +29,9 @@ import unspool as us
 from unspool.errors import ArgumentError, ConvergenceError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 from unspool.networks.lattice import Environment, fitting_ring, product_environment, symmetric_site
 
 __all__ = ["CTMRGResult", "ctmrg"]
@@ -43,7 +45,7 @@ STANDSTILL = 0.64
 
 @printed_as_table
 class CTMRGResult(NamedTuple):
-    """What `ctmrg` found.
+    """The result of `ctmrg`.
 
     Attributes
     ----------
@@ -79,6 +81,7 @@ class _Limits(NamedTuple):
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
+@shows_progress("steps")
 def ctmrg(
     bulk: Any,
     *,
@@ -89,8 +92,10 @@ def ctmrg(
     start: Environment | tuple[Any, Any] | None = None,
     adjoint: us.Unrolled | us.Implicit | None = None,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> CTMRGResult:
-    """Surround a site of an infinite square lattice by corners and edges, differentiably.
+    """Surround a site of an infinite square lattice by corners and edges: corner transfer matrix renormalisation.
 
     Parameters
     ----------
@@ -112,6 +117,11 @@ def ctmrg(
         depend on the number of steps. The latter goes on until each entry of the ring stands still.
     on_step : callable, optional
         Called as ``on_step(step, state, values)`` after every step, with the dict that goes to the history.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -162,28 +172,33 @@ def ctmrg(
     )
     state = product_environment(np.ones(bulk.shape[0], bulk.dtype)) if start is None else fitting_ring(start, bulk)
     if adjoint is None or isinstance(adjoint, us.Unrolled):
-        return _loop(bulk, state, limits, on_step)
+        return _loop(bulk, state, limits, on_step, spool)
     if isinstance(adjoint, us.Implicit):
-        found = _loop(_value(bulk), Environment(*map(_value, state)), limits, on_step)
+        found = _loop(_value(bulk), Environment(*map(_value, state)), limits, on_step, spool)
         return _at_fixed_point(bulk, found, limits, adjoint)
     raise ArgumentError(f"adjoint must be us.Unrolled() or us.Implicit(), but is {adjoint!r}")
 
 
-def _loop(bulk: us.Tensor, state: Environment, limits: _Limits, on_step: OnStep | None) -> CTMRGResult:
+def _loop(
+    bulk: us.Tensor, state: Environment, limits: _Limits, on_step: OnStep | None, spool: Spool | None
+) -> CTMRGResult:
     """Take steps until the spectrum of the corner stands still."""
-    history: list[dict[str, float]] = []
-    change, before = np.inf, np.zeros(0)
-    while change >= limits.tol and len(history) < limits.max_steps:
-        grown, factors = _grow(*state, bulk)
-        sizes = factors.S.eval()
-        kept = _choice(sizes, limits)
-        state = Environment(*_cut(grown, state.edge, bulk, factors, kept=kept))
-        spectrum, truncation = _weights(sizes, kept)
-        change, before = _distance(spectrum, before), spectrum
-        history.append({"change": change, "truncation": truncation, "rank": float(kept)})
-        if on_step is not None:
-            on_step(len(history), state, history[-1])
-    return CTMRGResult(state, _spectrum(state), len(history), change < limits.tol, tuple(history))
+    change, before = float("inf"), np.zeros(0)
+    with run_of(spool, limits.max_steps) as run:
+        bulk, ring, change, before = run.start((bulk, tuple(state), change, before), inputs=(bulk, tuple(state)))
+        state = Environment(*ring)
+        while change >= limits.tol and len(run.history) < limits.max_steps:
+            grown, factors = _grow(*state, bulk)
+            sizes = factors.S.eval()
+            kept = _choice(sizes, limits)
+            state = Environment(*_cut(grown, state.edge, bulk, factors, kept=kept))
+            spectrum, truncation = _weights(sizes, kept)
+            change, before = _distance(spectrum, before), spectrum
+            values = {"change": change, "truncation": truncation, "rank": float(kept)}
+            run.checkpoint((bulk, tuple(state), change, before), values)
+            if on_step is not None:
+                on_step(len(run.history), state, values)
+    return CTMRGResult(state, _spectrum(state), len(run.history), change < limits.tol, tuple(run.history))
 
 
 @us.fragment

@@ -29,7 +29,9 @@ import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 from unspool.networks._train import check_pair
 from unspool.networks._update import grown_left, grown_right, improved, last_improved, passed_left, passed_right
 from unspool.networks.chain import MPO, MPS, expectation
@@ -39,7 +41,7 @@ __all__ = ["DMRGResult", "dmrg"]
 
 @printed_as_table
 class DMRGResult(NamedTuple):
-    """What `dmrg` came to.
+    """The result of `dmrg`.
 
     Attributes
     ----------
@@ -64,6 +66,7 @@ class DMRGResult(NamedTuple):
     history: tuple[dict[str, float], ...]
 
 
+@shows_progress("sweeps")
 def dmrg(
     hamiltonian: MPO,
     start: MPS,
@@ -76,8 +79,10 @@ def dmrg(
     keep_multiplets: bool = True,
     solve_tol: float | None = None,
     on_step: Callable[[int, MPS, dict[str, float]], object] | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> DMRGResult:
-    """Find the ground state of a chain.
+    """Find the ground state of a chain by DMRG, the density-matrix renormalisation group.
 
     Parameters
     ----------
@@ -106,6 +111,11 @@ def dmrg(
         need more: rounding does not let the residual become that small, which raises `ConvergenceError`.
     on_step : callable, optional
         Called after every sweep as ``on_step(step, state, values)`` with the values of `DMRGResult.history`.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -151,23 +161,22 @@ def dmrg(
     chain = _prepared(hamiltonian, start, update, solve_tol)
     end = start.sites - update
 
+    energy: Any = None
     last, converged = float(us.real(expectation(start, hamiltonian))), False
-    history: list[dict[str, float]] = []
-    while len(history) < max_steps and not converged:
-        dropped = 0.0
-        for site in range(end):
-            energy, lost = _move_right(chain, site, cut)
-            dropped = max(dropped, lost)
-        for site in range(end, -1, -1):
-            energy, lost = _move_left(chain, site, cut)
-            dropped = max(dropped, lost)
-        change, last = float(energy) - last, float(energy)
-        converged = abs(change) < tol
-        state = chain.state()
-        history.append({"energy": last, "change": change, "truncation": dropped, "rank": float(max(state.ranks))})
-        if on_step is not None:
-            on_step(len(history), state, history[-1])
-    return DMRGResult(state, energy, len(history), converged, tuple(history))
+    with run_of(spool, max_steps) as run:
+        begin = (*chain.parts(), energy, last, converged)
+        *parts, energy, last, converged = run.start(begin, inputs=(hamiltonian.tensors, start.tensors))
+        chain = _Chain(update, solve_tol, *parts)
+        while len(run.history) < max_steps and not converged:
+            energy, dropped = _sweep(chain, end, cut)
+            change, last = float(energy) - last, float(energy)
+            converged = abs(change) < tol
+            state = chain.state()
+            values = {"energy": last, "change": change, "truncation": dropped, "rank": float(max(state.ranks))}
+            run.checkpoint((*chain.parts(), energy, last, converged), values)
+            if on_step is not None:
+                on_step(len(run.history), state, values)
+    return DMRGResult(chain.state(), energy, len(run.history), converged, tuple(run.history))
 
 
 # --- moves -----------------------------------------------------------------------------------------------------------
@@ -195,10 +204,26 @@ class _Chain:
             self.solve_tol,
         )
 
+    def parts(self) -> tuple[Any, ...]:
+        """Return all that the next sweep goes on with."""
+        return tuple(self.operators), list(self.tensors), dict(self.left), dict(self.right)
+
     def state(self) -> MPS:
         """Return the state, whose centre is the first site, normalised."""
         first, *others = self.tensors
         return MPS([first / us.linalg.norm(first), *others])
+
+
+def _sweep(chain: _Chain, end: int, cut: _Cut) -> tuple[us.Tensor, float]:
+    """Go to the right and back; return the energy and the largest weight that was dropped."""
+    dropped = 0.0
+    for site in range(end):
+        energy, lost = _move_right(chain, site, cut)
+        dropped = max(dropped, lost)
+    for site in range(end, -1, -1):
+        energy, lost = _move_left(chain, site, cut)
+        dropped = max(dropped, lost)
+    return energy, dropped
 
 
 def _move_right(chain: _Chain, site: int, cut: _Cut) -> tuple[us.Tensor, float]:

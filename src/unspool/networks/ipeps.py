@@ -20,6 +20,7 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
 from unspool.networks.ctmrg import OnStep, ctmrg
 from unspool.networks.lattice import Environment, fitting_ring, product_environment, symmetric_site
@@ -31,7 +32,7 @@ BONDS_PER_SITE = 2
 
 @printed_as_table
 class IPEPSResult(NamedTuple):
-    """What `ipeps_energy` found: the energy per site, and the rest as in `CTMRGResult`."""
+    """The result of `ipeps_energy`: the energy per site, and the rest as in `CTMRGResult`."""
 
     state: Environment
     energy: us.Tensor
@@ -41,6 +42,7 @@ class IPEPSResult(NamedTuple):
     history: tuple[dict[str, float], ...]
 
 
+@shows_progress("steps")
 def ipeps_energy(
     tensor: Any,
     bond: Any,
@@ -52,6 +54,7 @@ def ipeps_energy(
     start: Environment | tuple[Any, Any] | None = None,
     adjoint: us.Unrolled | us.Implicit | None = None,
     on_step: OnStep | None = None,
+    progress: bool = False,
 ) -> IPEPSResult:
     """Return the energy per site of an infinite state on the square lattice, differentiable in its tensor.
 
@@ -62,7 +65,7 @@ def ipeps_energy(
         Its scale does not matter.
     bond : array_like
         The energy of a bond, with axes (out, out, in, in) for the two sites; symmetric as a matrix.
-    rank, tol, max_steps, cutoff, start, adjoint, on_step
+    rank, tol, max_steps, cutoff, start, adjoint, on_step, progress
         As for `ctmrg`. By default the ring begins with the states of a bond traced out.
 
     Returns

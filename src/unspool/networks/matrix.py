@@ -22,7 +22,9 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ConvergenceError, RankError, ShapeError
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 
 __all__ = [
     "PolarResult",
@@ -41,7 +43,7 @@ History: TypeAlias = tuple[dict[str, float], ...]
 
 @printed_as_table
 class PolarResult(NamedTuple):
-    """What `newton_schulz_polar` came to.
+    """The result of `newton_schulz_polar`.
 
     The ``state`` is the factor U of A = U H, with orthonormal columns, and ``positive`` is H = UᴴA; for a wide matrix U
     has orthonormal rows and A = H U. The ``history`` has for each step ``change``, the norm of the change, and
@@ -57,7 +59,7 @@ class PolarResult(NamedTuple):
 
 @printed_as_table
 class SignResult(NamedTuple):
-    """What `newton_schulz_sign` came to; ``state`` is the sign, the rest is as in `PolarResult`."""
+    """The result of `newton_schulz_sign`; ``state`` is the sign, the rest is as in `PolarResult`."""
 
     state: us.Tensor
     steps: int
@@ -67,7 +69,7 @@ class SignResult(NamedTuple):
 
 @printed_as_table
 class PowerResult(NamedTuple):
-    """What `power_iteration` came to.
+    """The result of `power_iteration`.
 
     The ``state`` is the normalised vector and ``value`` its Rayleigh quotient vᴴAv. The ``history`` has for each step
     ``change``, the distance of old and new vector up to a phase, and ``norm``, that of A v.
@@ -82,7 +84,7 @@ class PowerResult(NamedTuple):
 
 @printed_as_table
 class SubspaceResult(NamedTuple):
-    """What `subspace_iteration` came to.
+    """The result of `subspace_iteration`.
 
     The ``state`` has orthonormal columns Q that span the space: losses of the projector Q Qᴴ have a meaning, single
     entries do not. The ``values`` are the eigenvalues of QᴴAQ, in ascending order. The ``history`` has for each step
@@ -99,6 +101,7 @@ class SubspaceResult(NamedTuple):
 # --- Newton–Schulz ---------------------------------------------------------------------------------------------------
 
 
+@shows_progress("steps")
 def newton_schulz_polar(
     matrix: Any,
     *,
@@ -106,6 +109,8 @@ def newton_schulz_polar(
     tol: float = 1e-12,
     max_steps: int = 100,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> PolarResult:
     """Find the polar factor of a matrix by products of matrices only.
 
@@ -122,6 +127,11 @@ def newton_schulz_polar(
         log(1/s)/log(1.5) steps.
     on_step : callable, optional
         ``on_step(step, X, values)`` after each step; values are those of ``history``.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Raises
     ------
@@ -140,10 +150,11 @@ def newton_schulz_polar(
     A = _matrix(matrix)
     tall = A.eval().shape[0] >= A.eval().shape[1]
     take_step = _tall_step if tall else _wide_step
-    X, history, converged = _newton_schulz(A, take_step, scale, tol, max_steps, on_step, "singular value")
+    X, history, converged = _newton_schulz(A, take_step, scale, tol, max_steps, on_step, "singular value", spool)
     return PolarResult(X, X.H @ A if tall else A @ X.H, len(history), converged, history)
 
 
+@shows_progress("steps")
 def newton_schulz_sign(
     matrix: Any,
     *,
@@ -151,6 +162,8 @@ def newton_schulz_sign(
     tol: float = 1e-12,
     max_steps: int = 100,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> SignResult:
     """Find the sign of a matrix: the same eigenvectors, with +1 and −1 for eigenvalues right and left of 0.
 
@@ -158,7 +171,7 @@ def newton_schulz_sign(
     ----------
     matrix : array_like, n by n
         Real or complex. Convergence is certain for Hermitian matrices, and where the scaled start has |1 − X²| < 1.
-    scale, tol, max_steps, on_step
+    scale, tol, max_steps, on_step, progress, spool
         As for `newton_schulz_polar`.
 
     Raises
@@ -176,7 +189,7 @@ def newton_schulz_sign(
            [ 0., -1.]])
     """
     A = _matrix(matrix, square=True)
-    X, history, converged = _newton_schulz(A, _sign_step, scale, tol, max_steps, on_step, "eigenvalue")
+    X, history, converged = _newton_schulz(A, _sign_step, scale, tol, max_steps, on_step, "eigenvalue", spool)
     return SignResult(X, len(history), converged, history)
 
 
@@ -206,6 +219,7 @@ def _newton_schulz(
     max_steps: int,
     on_step: OnStep | None,
     of_what: str,
+    spool: Spool | None,
 ) -> tuple[us.Tensor, History, bool]:
     """Iterate until nothing moves; ``of_what`` is what is driven to one, for messages."""
     tol, max_steps = _checks.fraction(tol, "tol"), _checks.count(max_steps, "max_steps")
@@ -215,29 +229,29 @@ def _newton_schulz(
     if scale is not None and not norm < 3**0.5 * scale < np.inf:
         raise ArgumentError(f"scale must be finite and more than {norm / 3**0.5:.6g}, 1/√3 of the norm, but is {scale}")
     X = A / (norm if scale is None else scale)
-    before = X.eval()
-    one, epsilon = np.eye(min(before.shape)), float(np.finfo(before.dtype).eps)
+    one, epsilon = np.eye(min(A.eval().shape)), float(np.finfo(A.dtype).eps)
     tol = max(tol, 16 * epsilon * len(one) ** 0.5)
-    history: list[dict[str, float]] = []
-    for step in range(1, max_steps + 1):
-        X, square = take_step(X)
-        now, before_squared = X.eval(), square.eval()
-        change, defect = float(np.linalg.norm(now - before)), float(np.linalg.norm(before_squared - one))
-        if not defect < 1e8:
-            error = ConvergenceError(f"Newton–Schulz diverges: after {step} steps X² is {defect:.3g} away from one")
-            error.residual, error.iterations, error.tolerance = defect, step, tol
-            raise error
-        history.append({"change": change, "defect": defect})
-        if on_step is not None:
-            on_step(step, X, history[-1])
-        if defect < 0.5:
-            if change <= tol:
-                return X, tuple(history), True
-        elif change <= 0.5 * 1.5**step * 1024 * epsilon:  # so much does a value of 1024 ε, at first, change by now
-            rank = round(float(np.trace(before_squared).real))
-            raise RankError(f"matrix must have full rank, but only {rank} of {len(one)} {of_what}s differ from 0")
-        before = now
-    return X, tuple(history), False
+    converged = False
+    with run_of(spool, max_steps) as run:
+        X, converged = run.start((X, converged), inputs=A)
+        while len(run.history) < max_steps and not converged:
+            step, before = len(run.history) + 1, X.eval()
+            X, square = take_step(X)
+            now, before_squared = X.eval(), square.eval()
+            change, defect = float(np.linalg.norm(now - before)), float(np.linalg.norm(before_squared - one))
+            if not defect < 1e8:
+                error = ConvergenceError(f"Newton–Schulz diverges: after {step} steps X² is {defect:.3g} away from one")
+                error.residual, error.iterations, error.tolerance = defect, step, tol
+                raise error
+            converged = defect < 0.5 and change <= tol
+            run.checkpoint((X, converged), {"change": change, "defect": defect})
+            if on_step is not None:
+                on_step(step, X, run.history[-1])
+            # So much does a value of 1024 ε, at first, change by now.
+            if not defect < 0.5 and change <= 0.5 * 1.5**step * 1024 * epsilon:
+                rank = round(float(np.trace(before_squared).real))
+                raise RankError(f"matrix must have full rank, but only {rank} of {len(one)} {of_what}s differ from 0")
+    return X, tuple(run.history), converged
 
 
 def _norm_estimate(values: Any) -> float:
@@ -255,6 +269,7 @@ def _norm_estimate(values: Any) -> float:
 # --- power and subspace iteration ------------------------------------------------------------------------------------
 
 
+@shows_progress("steps")
 def power_iteration(
     matrix: Any,
     start: Any = None,
@@ -262,6 +277,8 @@ def power_iteration(
     tol: float = 1e-10,
     max_steps: int = 10_000,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> PowerResult:
     """Find the eigenvector whose eigenvalue is largest in modulus.
 
@@ -277,6 +294,11 @@ def power_iteration(
         Stop then in any case; see ``converged``.
     on_step : callable, optional
         ``on_step(step, v, values)`` after each step; values are those of ``history``.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Examples
     --------
@@ -291,27 +313,27 @@ def power_iteration(
     """
     A = _matrix(matrix, square=True)
     tol, max_steps = _checks.fraction(tol, "tol"), _checks.count(max_steps, "max_steps")
-    v = _start(start, A, ())
-    before = v.eval()
-    history: list[dict[str, float]] = []
-    converged = False
-    for step in range(1, max_steps + 1):
-        v, norm = _power_step(A, v)
-        now, length = v.eval(), float(norm)
-        if not length > 0:
-            raise ArgumentError(
-                f"matrix maps the vector of step {step} to zero: there is no largest eigenvalue to find"
-            )
-        history.append({"change": _distance(now, before), "norm": length})
-        if on_step is not None:
-            on_step(step, v, history[-1])
-        converged = history[-1]["change"] <= tol
-        if converged:
-            break
-        before = now
-    return PowerResult(v, us.vdot(v, A @ v), len(history), converged, tuple(history))
+    v, converged = _start(start, A, ()), False
+    with run_of(spool, max_steps) as run:
+        A, v, converged = run.start((A, v, converged), inputs=(A, v))
+        before = v.eval()
+        while len(run.history) < max_steps and not converged:
+            step = len(run.history) + 1
+            v, norm = _power_step(A, v)
+            now, length = v.eval(), float(norm)
+            if not length > 0:
+                raise ArgumentError(
+                    f"matrix maps the vector of step {step} to zero: there is no largest eigenvalue to find"
+                )
+            values = {"change": _distance(now, before), "norm": length}
+            before, converged = now, values["change"] <= tol
+            run.checkpoint((A, v, converged), values)
+            if on_step is not None:
+                on_step(step, v, values)
+    return PowerResult(v, us.vdot(v, A @ v), len(run.history), converged, tuple(run.history))
 
 
+@shows_progress("steps")
 def subspace_iteration(
     matrix: Any,
     rank: int,
@@ -320,6 +342,8 @@ def subspace_iteration(
     tol: float = 1e-10,
     max_steps: int = 10_000,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> SubspaceResult:
     """Find the space of the eigenvectors whose eigenvalues are largest in modulus.
 
@@ -332,7 +356,7 @@ def subspace_iteration(
     start : array_like, n by rank, optional
     tol : float
         Stop when the space turns by an angle of less than this.
-    max_steps, on_step
+    max_steps, on_step, progress, spool
         These, and the default of ``start``, are as for `power_iteration`; the state is Q.
 
     Examples
@@ -351,21 +375,19 @@ def subspace_iteration(
     if _checks.count(rank, "rank") > len(values):
         raise ArgumentError(f"rank must be at most {len(values)}, the size of the matrix, but is {rank}")
     tol, max_steps = _checks.fraction(tol, "tol"), _checks.count(max_steps, "max_steps")
-    Q = us.linalg.qr(_start(start, A, (rank,)), positive=True).Q
-    before = Q.eval()
-    history: list[dict[str, float]] = []
-    converged = False
-    for step in range(1, max_steps + 1):
-        Q = us.linalg.qr(A @ Q, positive=True).Q
-        now = Q.eval()
-        history.append({"change": float(np.linalg.norm(now - before @ (before.conj().T @ now), 2))})
-        if on_step is not None:
-            on_step(step, Q, history[-1])
-        converged = history[-1]["change"] <= tol
-        if converged:
-            break
-        before = now
-    return SubspaceResult(Q, us.linalg.eigvalsh(Q.H @ A @ Q), len(history), converged, tuple(history))
+    Q, converged = us.linalg.qr(_start(start, A, (rank,)), positive=True).Q, False
+    with run_of(spool, max_steps) as run:
+        A, Q, converged = run.start((A, Q, converged), inputs=(A, Q))
+        before = Q.eval()
+        while len(run.history) < max_steps and not converged:
+            Q = us.linalg.qr(A @ Q, positive=True).Q
+            now = Q.eval()
+            change = float(np.linalg.norm(now - before @ (before.conj().T @ now), 2))
+            before, converged = now, change <= tol
+            run.checkpoint((A, Q, converged), {"change": change})
+            if on_step is not None:
+                on_step(len(run.history), Q, run.history[-1])
+    return SubspaceResult(Q, us.linalg.eigvalsh(Q.H @ A @ Q), len(run.history), converged, tuple(run.history))
 
 
 @us.fragment

@@ -19,6 +19,7 @@ import optree
 import unspool as us
 from unspool.errors import ArgumentError, DTypeError, NaNError
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
 
 __all__ = ["MinimiseResult", "minimise", "progress_line"]
@@ -30,7 +31,7 @@ _NAMESPACE = "unspool"
 
 @printed_as_table
 class MinimiseResult(NamedTuple):
-    """What `minimise` came to.
+    """The result of `minimise`.
 
     Attributes
     ----------
@@ -59,6 +60,7 @@ class MinimiseResult(NamedTuple):
     history: tuple[dict[str, float], ...]
 
 
+@shows_progress("iterations")
 def minimise(
     loss: Callable[..., Any],
     start: Any,
@@ -67,6 +69,7 @@ def minimise(
     tol: float = 1e-6,
     max_steps: int = 500,
     on_step: OnStep | None = None,
+    progress: bool = False,
     args: Sequence[Any] = (),
     options: Mapping[str, Any] | None = None,
 ) -> MinimiseResult:
@@ -90,6 +93,8 @@ def minimise(
     on_step : callable, optional
         ``on_step(step, state, values)`` after each iteration; see ``history`` of the result, and `progress_line`. As in
         SciPy, ``StopIteration`` ends the search; other exceptions pass through.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
     args : sequence
         More arguments of ``loss``, held fixed.
     options : mapping, optional

@@ -30,7 +30,9 @@ import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.linalg import SVDResult
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 from unspool.networks.chain import MPS
 
 __all__ = ["TEBDResult", "tebd", "trotter_steps"]
@@ -47,7 +49,7 @@ _MULTIPLET = 2
 
 @printed_as_table
 class TEBDResult(NamedTuple):
-    """What `tebd` came to.
+    """The result of `tebd`.
 
     Attributes
     ----------
@@ -75,6 +77,7 @@ class TEBDResult(NamedTuple):
 # --- what users call -------------------------------------------------------------------------------------------------
 
 
+@shows_progress("steps", total="steps")
 def tebd(
     bonds: Sequence[Any],
     start: MPS,
@@ -87,8 +90,10 @@ def tebd(
     cutoff: float = 1e-10,
     tol: float | None = None,
     on_step: Callable[[int, MPS, dict[str, float]], object] | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> TEBDResult:
-    """Evolve a state by the gates of a nearest-neighbour Hamiltonian.
+    """Evolve a state in time by the gates of a nearest-neighbour Hamiltonian: time-evolving block decimation.
 
     Parameters
     ----------
@@ -113,6 +118,11 @@ def tebd(
         Stop when a step changes the energy by less. For imaginary time only: real time conserves it.
     on_step : callable, optional
         Called after every step as ``on_step(step, state, values)`` with the values of `TEBDResult.history`.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -151,23 +161,26 @@ def tebd(
     plan = [_gates(terms, weight * _checked_step(step), imaginary) for weight in trotter_steps(order)]
 
     values_of_terms = us.eval(terms)
-    history: list[dict[str, float]] = []
     last, converged = _energy_now(values_of_terms, tensors), False
-    while len(history) < steps and not converged:
-        norm, dropped = 1.0, 0.0
-        for gates in plan:
-            for rightward in (True, False):
-                growth, lost = _sweep(tensors, gates, rank, cutoff, rightward)
-                norm, dropped = norm * growth, dropped + lost
-        reached = _energy_now(values_of_terms, tensors)
-        change, last = reached - last, reached
-        converged = tol is not None and abs(change) < tol
-        state, time = MPS(tuple(tensors)), step * (len(history) + 1)
-        values = {"energy": last, "change": change, "truncation": dropped, "norm": norm, "time": time}
-        history.append(values | {"rank": float(max(state.ranks))})
-        if on_step is not None:
-            on_step(len(history), state, history[-1])
-    return TEBDResult(MPS(tuple(tensors)), _energy(terms, tensors), len(history), converged, tuple(history))
+    with run_of(spool, steps) as run:
+        begin = (terms, plan, list(tensors), last, converged)
+        terms, plan, tensors, last, converged = run.start(begin, inputs=(terms, tensors))
+        while len(run.history) < steps and not converged:
+            norm, dropped = 1.0, 0.0
+            for gates in plan:
+                for rightward in (True, False):
+                    growth, lost = _sweep(tensors, gates, rank, cutoff, rightward)
+                    norm, dropped = norm * growth, dropped + lost
+            reached = _energy_now(values_of_terms, tensors)
+            change, last = reached - last, reached
+            converged = tol is not None and abs(change) < tol
+            state, time = MPS(tuple(tensors)), step * (len(run.history) + 1)
+            values = {"energy": last, "change": change, "truncation": dropped, "norm": norm, "time": time}
+            values["rank"] = float(max(state.ranks))
+            run.checkpoint((terms, plan, list(tensors), last, converged), values)
+            if on_step is not None:
+                on_step(len(run.history), state, values)
+    return TEBDResult(MPS(tuple(tensors)), _energy(terms, tensors), len(run.history), converged, tuple(run.history))
 
 
 def trotter_steps(order: int) -> tuple[float, ...]:

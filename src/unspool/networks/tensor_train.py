@@ -40,6 +40,8 @@ from unspool.networks._fitting import (
     square_norm,
     truncated_basis,
 )
+from unspool.networks._progress import shows_progress
+from unspool.networks._spooling import Spool, run_of
 
 __all__ = ["TensorTrain", "TensorTrainResult", "random_train", "tt_als", "tt_svd"]
 
@@ -98,7 +100,7 @@ register_state(TensorTrain, "cores")
 
 
 class TensorTrainResult(FitResult[TensorTrain]):
-    """What `tt_als` reached."""
+    """The result of `tt_als`."""
 
     __slots__ = ()
 
@@ -176,6 +178,7 @@ def tt_svd(
 # --- alternating least squares ---------------------------------------------------------------------------------------
 
 
+@shows_progress("sweeps")
 def tt_als(
     data: Any,
     start: TensorTrain | Sequence[Any] | int | None = None,
@@ -184,6 +187,8 @@ def tt_als(
     tol: float = 1e-8,
     max_steps: int = 100,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> TensorTrainResult:
     """Fit a train of fixed ranks to a tensor, core by core, forth and back, until the fit settles.
 
@@ -201,6 +206,11 @@ def tt_als(
         The most sweeps to make. Each goes once forth and once back.
     on_step : callable, optional
         ``on_step(step, state, values)`` is called after each sweep.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -230,13 +240,13 @@ def tt_als(
     max_steps = _checks.count(max_steps, "max_steps")
     cores = _right_orthonormal(_starting_point(data, _checks.start_or_rank(start, rank)).cores)
     norm2 = square_norm(data)
-    progress = Progress(norm2, tol, on_step)
-    for _ in range(max_steps):
-        cores = _sweep(data, cores)
-        state = TensorTrain(cores)
-        if progress.note(state, float(norm2 - square_norm(cores[0]))):
-            break
-    return progress.result(TensorTrainResult, data, state)
+    with run_of(spool, max_steps) as run:
+        sweeps = Progress(norm2, tol, on_step, run)
+        data, norm2, cores = run.start((data, norm2, tuple(cores)), inputs=(data, tuple(cores)))
+        while sweeps.steps < max_steps and not sweeps.converged:
+            cores = _sweep(data, cores)
+            sweeps.note(TensorTrain(cores), float(norm2 - square_norm(cores[0])), (data, norm2, tuple(cores)))
+    return sweeps.result(TensorTrainResult, data, TensorTrain(cores))
 
 
 def _sweep(data: us.Tensor, cores: Sequence[us.Tensor]) -> tuple[us.Tensor, ...]:

@@ -24,7 +24,9 @@ import numpy as np
 import unspool as us
 from unspool.errors import ArgumentError, ShapeError
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 
 __all__ = ["SinkhornResult", "sinkhorn", "soft_transform"]
 
@@ -33,7 +35,7 @@ Potentials: TypeAlias = tuple[us.Tensor, us.Tensor]
 
 @printed_as_table
 class SinkhornResult(NamedTuple):
-    """What `sinkhorn` came to.
+    """The result of `sinkhorn`.
 
     Attributes
     ----------
@@ -62,6 +64,7 @@ class SinkhornResult(NamedTuple):
     history: tuple[dict[str, float], ...]
 
 
+@shows_progress("steps")
 def sinkhorn(
     cost: Any,
     source: Any,
@@ -73,6 +76,8 @@ def sinkhorn(
     max_steps: int = 10_000,
     derivative: Literal["unrolled", "implicit"] = "unrolled",
     on_step: Callable[[int, Potentials, dict[str, float]], object] | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> SinkhornResult:
     """Find the plan of least cost and entropy that moves one distribution of mass to another.
 
@@ -96,6 +101,11 @@ def sinkhorn(
         The derivative of all steps, or that of the fixed point they converge to, by `unspool.fixed_point`.
     on_step : callable, optional
         ``on_step(step, (f, g), values)`` after each step; values are those of ``history``.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -117,10 +127,10 @@ def sinkhorn(
     tol, max_steps = _checks.fraction(tol, "tol"), _checks.count(max_steps, "max_steps")
     first = _starting_potentials(start, a, b)
     if derivative == "unrolled":
-        f, g, history = _iterate(C, a, b, eps, first, tol, max_steps, on_step)
+        f, g, history = _iterate(C, a, b, eps, first, tol, max_steps, on_step, spool)
     else:
         C_, a_, b_, eps_ = (us.asarray(value) for value in us.eval((C, a, b, eps)))
-        _, g, history = _iterate(C_, a_, b_, eps_, first, tol, max_steps, on_step)
+        _, g, history = _iterate(C_, a_, b_, eps_, first, tol, max_steps, on_step, spool)
         f, g = _fixed_point(C, a, b, eps, g.eval(), tol)
     f, g = _centred(f, g, b)
     plan = a[:, None] * _kernel(C, f, g, eps) * b
@@ -188,37 +198,47 @@ def _iterate(
     tol: float,
     max_steps: int,
     on_step: Callable[[int, Potentials, dict[str, float]], object] | None,
+    spool: Spool | None,
 ) -> tuple[us.Tensor, us.Tensor, list[dict[str, float]]]:
     """Set f and g in turn until f settles."""
     before, g = start
     width, masses = float(eps), a.eval()
-    history: list[dict[str, float]] = []
-    frame: _Frame | None = None
+    f: Any = None
+    v: Any = None
     u: us.Tensor | None = None  # scalings of the frame; potentials are made of them when somebody asks
-    for step in range(1, max_steps + 1):
-        if frame is None:  # a step in the log domain: safe from anywhere
-            f = soft_transform(C, b, g, eps)
-            g = soft_transform(C.mT, a, f, eps)
-            now, log_u = f.eval(), np.zeros(1)
-            frame = _frame(C, b, eps, g)
-            v = us.exp((g - frame.g) / eps)
-        else:
-            u, v = _scaled_step(frame.kernel, a, b, v)
-            log_u = np.log(u.eval())
-            now = frame.f.eval() + width * log_u
-        history.append(_values(now, before, masses, width))
-        settled = history[-1]["change"] <= tol
-        far = np.abs(log_u).max() > _largest_exponent(C.dtype) / 8
-        if u is not None and (settled or far or step == max_steps or on_step is not None):
+    frame: Any = None
+    settled = False
+    with run_of(spool, max_steps) as run:
+        begin = ((C, a, b, eps), (f, g, u, v), frame, before, settled)
+        read, moving, frame, before, settled = run.start(begin, inputs=(C, a, b, eps, g))
+        (C, a, b, eps), (f, g, u, v) = read, moving
+        frame = frame and _Frame(*frame)
+        while len(run.history) < max_steps and not settled:
+            step = len(run.history) + 1
+            if frame is None:  # a step in the log domain: safe from anywhere
+                f = soft_transform(C, b, g, eps)
+                g = soft_transform(C.mT, a, f, eps)
+                now, log_u = f.eval(), np.zeros(1)
+                frame = _frame(C, b, eps, g)
+                v = us.exp((g - frame.g) / eps)
+            else:
+                u, v = _scaled_step(frame.kernel, a, b, v)
+                log_u = np.log(u.eval())
+                now = frame.f.eval() + width * log_u
+            values = _values(now, before, masses, width)
+            settled = values["change"] <= tol
+            far = bool(np.abs(log_u).max() > _largest_exponent(C.dtype) / 8)
+            if u is not None and (settled or far or step == max_steps or on_step is not None):
+                f, g = frame.f + eps * us.log(u), frame.g + eps * us.log(v)
+            if on_step is not None:
+                on_step(step, _centred(f, g, b), values)
+            if far and not settled:
+                frame = u = None
+            before = now
+            run.checkpoint(((C, a, b, eps), (f, g, u, v), frame and tuple(frame), before, settled), values)
+        if u is not None and frame is not None and not settled:  # more steps were asked for before than now
             f, g = frame.f + eps * us.log(u), frame.g + eps * us.log(v)
-        if on_step is not None:
-            on_step(step, _centred(f, g, b), history[-1])
-        if settled:
-            break
-        if far:
-            frame = u = None
-        before = now
-    return f, g, history
+    return f, g, run.history
 
 
 class _Frame(NamedTuple):

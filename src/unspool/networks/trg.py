@@ -30,7 +30,9 @@ import unspool as us
 from unspool.errors import ArgumentError, DTypeError, ShapeError
 from unspool.linalg import LeadingSpaceResult
 from unspool.networks import _checks
+from unspool.networks._progress import shows_progress
 from unspool.networks._results import printed_as_table
+from unspool.networks._spooling import Spool, run_of
 
 __all__ = ["Onsager", "TRGResult", "hotrg", "ising_tensor", "onsager", "trg"]
 
@@ -66,6 +68,7 @@ class TRGResult(NamedTuple):
 # --- the loops -------------------------------------------------------------------------------------------------------
 
 
+@shows_progress("steps", total="steps")
 def trg(
     model: Any,
     *,
@@ -75,8 +78,10 @@ def trg(
     tol: float | None = None,
     keep_multiplets: bool = False,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> TRGResult:
-    """Renormalise a square lattice by splitting its tensors along their diagonals.
+    """Renormalise a square lattice by splitting its tensors along diagonals: the tensor renormalisation group.
 
     Parameters
     ----------
@@ -97,6 +102,11 @@ def trg(
         depend on it raises `GaugeError`.
     on_step : callable, optional
         Called after each step as ``on_step(step, tensor, values)``, with what goes into the history.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Examples
     --------
@@ -116,9 +126,10 @@ def trg(
         "cutoff": _checks.fraction(cutoff, "cutoff"),
         "keep_multiplets": bool(keep_multiplets),
     }
-    return _renormalise(_site_tensor(model), lambda site: _split_and_join(site, limits), steps, tol, on_step)
+    return _renormalise(_site_tensor(model), lambda site: _split_and_join(site, limits), steps, tol, on_step, spool)
 
 
+@shows_progress("steps", total="steps")
 def hotrg(
     model: Any,
     *,
@@ -128,6 +139,8 @@ def hotrg(
     tol: float | None = None,
     keep_multiplets: bool = False,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> TRGResult:
     """Renormalise a square lattice by joining neighbours, in one direction and the other in turn.
 
@@ -149,7 +162,7 @@ def hotrg(
         "cutoff": _checks.fraction(cutoff, "cutoff") ** 2,
         "keep_multiplets": bool(keep_multiplets),
     }
-    return _renormalise(_site_tensor(model), lambda site: _join_neighbours(site, limits), steps, tol, on_step)
+    return _renormalise(_site_tensor(model), lambda site: _join_neighbours(site, limits), steps, tol, on_step, spool)
 
 
 def _renormalise(
@@ -158,29 +171,31 @@ def _renormalise(
     steps: int,
     tol: float | None,
     on_step: OnStep | None,
+    spool: Spool | None,
 ) -> TRGResult:
     """Take steps until the logarithm per site has settled; a tensor after n of them stands for 2ⁿ sites."""
     steps, enough = _checks.count(steps, "steps"), 1e-9 if tol is None else _checks.fraction(tol, "tol")
     scale = float(us.max(us.abs(site)))
     site, log_partition = site / scale, us.constant(math.log(scale))  # so that no square overflows
-    last, done, history = math.inf, False, []
-    for n in range(1, steps + 1):
-        # The norm is a smooth function and the same in every basis. Left out of the derivative, second derivatives
-        # would be small differences of numbers that grow like 2ⁿ.
-        norm = us.linalg.norm(site)
-        log_partition = log_partition + us.log(norm) / 2 ** (n - 1)
-        site, truncation = step(site / norm)
-        total = log_partition + us.log(_trace(site)) / 2**n
-        value = float(total)
-        change, last = abs(value - last), value
-        done = change <= enough
-        values = {"log_partition": value, "change": change, "truncation": truncation, "rank": float(max(site.shape))}
-        history.append(values)
-        if on_step is not None:
-            on_step(n, site, values)
-        if done and tol is not None:
-            break
-    return TRGResult(site / us.linalg.norm(site), total, n, done, tuple(history))
+    with run_of(spool, steps) as run:
+        site, log_partition, total, last, done = run.start((site, log_partition, None, math.inf, False), inputs=site)
+        while len(run.history) < steps and not (done and tol is not None):
+            n = len(run.history) + 1
+            # The norm is a smooth function and the same in every basis. Left out of the derivative, second derivatives
+            # would be small differences of numbers that grow like 2ⁿ.
+            norm = us.linalg.norm(site)
+            log_partition = log_partition + us.log(norm) / 2 ** (n - 1)
+            site, truncation = step(site / norm)
+            total = log_partition + us.log(_trace(site)) / 2**n
+            value = float(total)
+            change, last = abs(value - last), value
+            done = change <= enough
+            rank = float(max(site.shape))
+            values = {"log_partition": value, "change": change, "truncation": truncation, "rank": rank}
+            run.checkpoint((site, log_partition, total, last, done), values)
+            if on_step is not None:
+                on_step(n, site, values)
+    return TRGResult(site / us.linalg.norm(site), total, len(run.history), done, tuple(run.history))
 
 
 def _trace(site: us.Tensor) -> us.Tensor:

@@ -36,6 +36,8 @@ from unspool.networks._fitting import (
     square_norm,
     truncated_basis,
 )
+from unspool.networks._progress import shows_progress
+from unspool.networks._spooling import Spool, run_of
 
 __all__ = ["Tucker", "TuckerResult", "hooi", "hosvd"]
 
@@ -98,7 +100,7 @@ register_state(Tucker, "core", "factors")
 
 
 class TuckerResult(FitResult[Tucker]):
-    """What `hooi` reached."""
+    """The result of `hooi`."""
 
     __slots__ = ()
 
@@ -132,6 +134,7 @@ def hosvd(data: Any, rank: int | Sequence[int]) -> Tucker:
     return Tucker(_project(data, factors, range(data.ndim)), factors)
 
 
+@shows_progress("sweeps")
 def hooi(
     data: Any,
     rank: int | Sequence[int],
@@ -140,8 +143,10 @@ def hooi(
     tol: float = 1e-8,
     max_steps: int = 100,
     on_step: OnStep | None = None,
+    progress: bool = False,
+    spool: Spool | None = None,
 ) -> TuckerResult:
-    """Fit a Tucker decomposition, one basis after the other, until the fit settles.
+    """Fit a Tucker decomposition by higher-order orthogonal iteration, one basis after the other.
 
     Parameters
     ----------
@@ -158,6 +163,11 @@ def hooi(
         The most sweeps to make.
     on_step : callable, optional
         ``on_step(step, state, values)`` is called after each sweep.
+    progress : bool
+        Whether to show how far it is while it runs; see `unspool.progress`.
+    spool : path or us.SpooledRun, optional
+        Write the loop as it runs, into a folder or as `unspool.spool` says. A run that is there is gone on with, and
+        derivatives go through all its steps.
 
     Returns
     -------
@@ -181,12 +191,16 @@ def hooi(
     ranks, max_steps = _checked_ranks(data.shape, rank), _checks.count(max_steps, "max_steps")
     state = hosvd(data, ranks) if start is None else _starting_point(data, ranks, start)
     norm2 = square_norm(data)
-    progress = Progress(norm2, tol, on_step)
-    for _ in range(max_steps):
-        state = _sweep(data, state)
-        if progress.note(state, float(norm2 - square_norm(state.core))):
-            break
-    return progress.result(TuckerResult, data, state)
+    with run_of(spool, max_steps) as run:
+        sweeps = Progress(norm2, tol, on_step, run)
+        begin = (data, norm2, state.core, tuple(state.factors))
+        data, norm2, core, factors = run.start(begin, inputs=(data, state.core, tuple(state.factors)))
+        state = Tucker(core, factors)
+        while sweeps.steps < max_steps and not sweeps.converged:
+            state = _sweep(data, state)
+            parts = (data, norm2, state.core, tuple(state.factors))
+            sweeps.note(state, float(norm2 - square_norm(state.core)), parts)
+    return sweeps.result(TuckerResult, data, state)
 
 
 @us.fragment

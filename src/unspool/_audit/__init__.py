@@ -1,0 +1,1 @@
+"""Whether a gradient is to be trusted: what is behind `unspool.audit`."""

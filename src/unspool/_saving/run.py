@@ -1,0 +1,490 @@
+"""``us.spool`` and ``us.resume``: a loop that is written as it goes, and goes on in another process.
+
+A run is a folder. Its log has the recipe of every step, appended in frames; states lie beside it, one file each, kept
+where the schedule for loops of unknown length wants them. A frame is written when the program says that a step is done
+and some time has passed since the last one. Everything between is lost when the process dies, and nothing else.
+
+Going on means: the graph of all steps is made again as it was, with the values of the newest state and of as many
+others as there is room for; what was computed and is not there counts as evicted. So derivatives go through all steps,
+back to the first, and have the bits they would have had. What is written never changes what a program computes: states
+are computed at every checkpoint, written or not, and folding goes on as if nobody looked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from unspool._engine.default import default_engine
+from unspool._graph import Node, describe, next_id, source_of
+from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
+from unspool._saving.arrays import Arrays
+from unspool._saving.file import as_path
+from unspool._saving.identity import remember
+from unspool._saving.log import Log
+from unspool._saving.reader import GraphReader, Stored
+from unspool._saving.rebuild import Rebuilt
+from unspool._saving.states import Files, folder_bytes
+from unspool._saving.variables import Numbered, contents, leaf_numbers, leaves_of, numbers_in
+from unspool._saving.writer import GraphWriter, tensors_in
+from unspool.errors import ArgumentError, SaveFileError
+
+LOG = "log"
+
+_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
+
+
+def spool(path: str | os.PathLike[str], every: str | float | timedelta = "5min", *, states: int = 32) -> SpooledRun:
+    """Write a loop as it runs, so that it can be ended at any moment and goes on in another process.
+
+    Parameters
+    ----------
+    path : path
+        The folder of the run; it is made if it is not there. If it holds a run, this goes on with it.
+    every : str, number or timedelta
+        How often the run is written: "30s", "5min", "2h", or a number of seconds. Steps since the last time are made
+        again after a process was killed. 0 writes every step.
+    states : int
+        How many states are kept on disk, at least 3. Derivatives compute steps again from these where memory is short.
+
+    Returns
+    -------
+    SpooledRun
+        To be used in a ``with`` block around the loop.
+
+    Notes
+    -----
+    The form of a loop, the same for the first start and for every later one:
+
+    - ``state = run.start(state, inputs=...)`` gives the state back, or the one where the run in the folder stopped.
+      ``inputs`` are tensors that the loop reads beside its state. A run that goes on finds its variables in them.
+    - ``for k in run.steps(n)`` counts the steps that are left.
+    - ``run.checkpoint(state)`` says that a step is done. It computes the state, each time, and writes it now and then.
+
+    At the end of the block the last state is written, also if an exception ends it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import unspool as us
+    >>> A = us.tensor([[2.0, 1.0], [1.0, 3.0]])
+    >>> def power(folder, n):
+    ...     with us.spool(folder) as run:
+    ...         x = run.start(us.tensor([1.0, 0.0]), inputs=A)
+    ...         for k in run.steps(n):
+    ...             y = A @ x
+    ...             x = y / us.linalg.norm(y)
+    ...             run.checkpoint(x)
+    ...     return x @ A @ x
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first = power(folder, 5)
+    ...     whole = power(folder, 50)  # the first five are there already
+    >>> whole.grad(A).eval().round(6)
+    array([[0.276393, 0.447214],
+           [0.447214, 0.723607]])
+    """
+    return SpooledRun(as_path(path), as_seconds(every), as_states(states))
+
+
+def resume(path: str | os.PathLike[str], every: str | float | timedelta = "5min", *, states: int = 32) -> SpooledRun:
+    """Return a run that `spool` wrote: its state, and all that is needed to go on and to differentiate every step.
+
+    Parameters
+    ----------
+    path : path
+        The folder of the run.
+    every, states
+        As for `spool`, if the run goes on.
+
+    Returns
+    -------
+    SpooledRun
+        ``run.state`` is the state as it was given to ``checkpoint``, ``run.step`` how many steps are done, and
+        ``run.inputs`` what ``start`` was given beside the state. In a ``with`` block it goes on.
+
+    Raises
+    ------
+    SaveFileError
+        If there is no run, it is damaged, or another process is at it.
+    DefinitionError
+        If it needs an op or a function of a user's that is not defined here, or otherwise.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import unspool as us
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with us.spool(folder) as run:
+    ...         x = run.start(us.tensor(2.0))
+    ...         for k in run.steps(3):
+    ...             x = x * x
+    ...             run.checkpoint(x)
+    ...     with us.resume(folder) as run:
+    ...         first, x = run.inputs[0], run.state
+    ...         x.grad(first).eval()
+    array(1024.)
+    """
+    found = SpooledRun(as_path(path), as_seconds(every), as_states(states))
+    found._open()
+    return found
+
+
+class SpooledRun:
+    """A loop that is written as it runs; made by `spool` and `resume`.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    state : pytree
+        The newest state.
+    inputs : tuple
+        The state that the run began with, and what ``start`` was given beside it.
+    step : int
+        How many steps are done.
+    total : int or None
+        How many there are to be, if ``steps`` was told.
+    history : list of dict
+        The values that ``checkpoint`` was given.
+    acknowledged : int
+        How many steps are on the disk.
+    is_finished : bool
+        Whether the block around the loop was left without an exception.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import unspool as us
+    >>> with tempfile.TemporaryDirectory() as folder, us.spool(folder, every=0) as run:
+    ...     x = run.start(us.tensor(1.0))
+    ...     for k in run.steps(2):
+    ...         x = us.cos(x)
+    ...         run.checkpoint(x)
+    ...         print(run.step, run.acknowledged)
+    1 1
+    2 2
+    """
+
+    def __init__(self, path: Path, every: float, states: int) -> None:
+        self.path = path
+        self.every, self.slots = every, states
+        self.state: Any = None
+        self.inputs: tuple[Any, ...] = ()
+        self.step = self.acknowledged = 0
+        self.total: int | None = None
+        self.history: list[dict[str, Any]] = []
+        self._noted = 0
+        self.is_finished = False
+        self._log: Log | None = None
+        self._writer = GraphWriter()
+        self._files = Files(path)
+        self._is_loaded = self._is_broken = self._has_news = self._is_going_on = False
+        self._began = next_id()
+        self._outer: set[int] = set()
+        self._written_at = 0.0
+        self._info: dict[str, Any] = {}
+
+    # -- the form of a loop --
+
+    def start(self, state: Any, inputs: Any = ()) -> Any:
+        """Begin, or go on with the run that is in the folder.
+
+        Parameters
+        ----------
+        state : pytree
+            The state before the first step: tensors in lists, tuples and dicts, and numbers and texts beside them.
+        inputs : pytree
+            Tensors that the loop reads beside its state.
+
+        Returns
+        -------
+        pytree
+            The state to go on with.
+
+        Raises
+        ------
+        ArgumentError
+            If the run in the folder began with other data.
+        """
+        if self._log is not None and not self._is_loaded:
+            raise ArgumentError("run.start is called once, before the first step")
+        self._is_going_on = True
+        given = (state, inputs)
+        leaves = leaves_of(given)
+        if self._is_loaded or (self.path / LOG).exists():
+            if not self._is_loaded:
+                self._open(leaves)
+            if self.step or self.is_finished or self._is_loaded:
+                return self.state
+        self._outer = {leaf.id for leaf in leaves}
+        self._create()
+        self.inputs, self.state = given, state
+        default_engine().evaluate(tensors_in(state))
+        self._acknowledge()
+        return state
+
+    def steps(self, n: int) -> Iterator[int]:
+        """Count the steps from where the run is to a number of them."""
+        self.total, self._is_going_on = n, True
+        return iter(range(self.step, n))
+
+    def checkpoint(self, state: Any, values: dict[str, Any] | None = None) -> None:
+        """Say that a step is done: its state is computed, and written if it is time.
+
+        Parameters
+        ----------
+        state : pytree
+            As for ``start``.
+        values : dict, optional
+            Numbers that were read in the step, by name. They go to ``history``, and are written with the step.
+        """
+        log = self._log
+        if log is None:
+            raise ArgumentError("a checkpoint is part of a run: state = run.start(state) comes first")
+        default_engine().evaluate(tensors_in(state))
+        self.step += 1
+        self.state = state
+        self._has_news = self._is_going_on = True
+        if values is not None:
+            self.history.append(dict(values))
+        if time.monotonic() - self._written_at >= self.every:
+            self._acknowledge()
+
+    def __enter__(self) -> SpooledRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._log is not None and not self._is_broken:
+                # Who only looks at a run does not end its loop.
+                ends = kind is None and self._is_going_on and not self.is_finished
+                self.is_finished |= ends
+                if self._has_news or ends:
+                    self._acknowledge()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the folder; steps that were not written yet are not part of it."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def __repr__(self) -> str:
+        of = f" of {self.total}" if self.total is not None else ""
+        return f"<run in {self.path}: {self.step}{of} steps, {self.acknowledged} on disk>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk."""
+        return folder_bytes(self.path)
+
+    # -- writing --
+
+    def _create(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SaveFileError(f"the folder {self.path} cannot be made: {error}") from error
+        if self._log is None:
+            self._log = Log(self.path / LOG, create=True)
+        self._info["started"] = time.time()
+
+    def _acknowledge(self) -> None:
+        """Write what is new; when this returns, it is on the disk."""
+        if self._is_broken:
+            raise SaveFileError(f"the run in {self.path} could not be written before, and is not gone on with")
+        self._is_broken = True
+        started = time.perf_counter()
+        writer, files = self._writer, self._files
+        fresh = writer.add(tensors_in((self.state, self.inputs)))
+        self._check_leaves(fresh)
+        self._write_leaves(fresh)
+        dropped: list[int] = []
+        if files.newest != self.step or not files.positions:
+            dropped = self._write_state()
+        for values in self.history[self._noted :]:
+            writer.put_history(values)
+        self._noted = len(self.history)
+        self._info["patience"] = default_engine().queue.patience
+        writer.put_root((self.state, self.inputs, self.step, self.total, self.is_finished, self._info))
+        seconds = self._info.get("seconds", 0.0) + time.perf_counter() - started
+        self._info["seconds"] = seconds
+        assert self._log is not None
+        self._log.append(_framed(self._summary(), bytes(writer.out)))
+        writer.out.clear()
+        files.remove(dropped)
+        self.acknowledged = self.step
+        self._has_news = self._is_broken = False
+        self._written_at = time.monotonic()
+
+    def _summary(self) -> dict[str, Any]:
+        """Return what a list of runs shows."""
+        return {
+            "step": self.step,
+            "total": self.total,
+            "finished": self.is_finished,
+            "started": self._info.get("started"),
+            "written": time.time(),
+            "states": self._files.state_bytes,
+            **{key: value for key, value in self._info.items() if isinstance(value, str)},
+        }
+
+    def note(self, **texts: str) -> None:
+        """Put texts beside the run that a list of runs shows, such as what it is."""
+        self._info.update(texts)
+
+    def _check_leaves(self, fresh: Sequence[Node]) -> None:
+        """Refuse variables from before the run that ``start`` was not given: who goes on cannot tell which they are."""
+        for node in fresh:
+            if node.op is TENSOR and node.id < self._began and node.id not in self._outer:
+                raise ArgumentError(
+                    f"the loop reads {describe(node)}, made at {source_of(node)}, a variable that run.start was not "
+                    "given: give it as run.start(state, inputs=...), so that a run that goes on knows which it is"
+                )
+
+    def _write_leaves(self, fresh: Sequence[Node]) -> None:
+        kept = Arrays()
+        number = self._files.next
+        for node in fresh:
+            if node.op is TENSOR or node.op is CONSTANT:
+                self._writer.put_value(node, kept, number)
+        if len(kept):
+            name, digest = self._files.write("leaves", kept)
+            self._writer.put_file(number, name, digest, kept.nbytes)
+
+    def _write_state(self) -> list[int]:
+        """Write the newest state, and return the files of states that are not kept any more."""
+        files, writer = self._files, self._writer
+        kept = Arrays()
+        number = files.next
+        for node in {node.id: node for node in tensors_in(self.state)}.values():
+            # What the first state has, which is always kept, need not be written again.
+            if node.op not in (TENSOR, CONSTANT, PLACEHOLDER) and node.id not in files.first:
+                writer.put_value(node, kept, number, inline=False)
+                if not files.positions:
+                    files.first.add(node.id)
+        name, digest = files.write("state", kept, self.step)
+        writer.put_file(number, name, digest, kept.nbytes)
+        dropped = files.add_state(self.step, number, self.slots)
+        for other in dropped:
+            writer.put_dropped(other)
+        return dropped
+
+    # -- going on --
+
+    def _open(self, leaves: Sequence[Node] | None = None) -> None:
+        """Read the run that is in the folder; its variables are those that are given, if any are."""
+        log = self._log = Log(self.path / LOG)
+        try:
+            reader = GraphReader()
+            for frame in log.frames:
+                reader.read(split_frame(frame)[1])
+            if not log.frames:
+                if leaves is None:
+                    raise SaveFileError(f"the run in {self.path} was killed before its first state was written")
+                return
+            self._files.adopt(reader)
+            self._rebuild(reader, leaves)
+        except BaseException:
+            self.close()
+            raise
+
+    def _rebuild(self, reader: GraphReader, leaves: Sequence[Node] | None) -> None:
+        reader.decoder.nodes = Numbered(reader)
+        root = reader.decoder.decode(reader.root)
+        if not isinstance(root, tuple) or len(root) != 6:
+            raise SaveFileError(f"the run in {self.path} is damaged: its newest frame is none")
+        if leaves is not None:
+            self._bind(reader, root[1], leaves)
+        with self._files.opened(reader) as fetch:
+            rebuilt = Rebuilt(reader, fetch)
+        rebuilt.revive()
+        self.state, self.inputs, self.step, total, self.is_finished, info = rebuilt.root
+        self.total = total if self.total is None else self.total
+        self._info = {**info, **self._info}
+        self._be_as_patient(info.get("patience"))
+        self.acknowledged = self.step
+        self.history, self._noted = reader.history, len(reader.history)
+        self._files.adopt_first(reader, rebuilt.nodes)
+        self._writer.adopt(reader, rebuilt.nodes, rebuilt.pieces)
+        self._outer = {leaf.id for leaf in leaves_of(self.inputs)}
+        self._is_loaded = True
+        self._written_at = time.monotonic()
+
+    def _be_as_patient(self, patience: Any) -> None:
+        """Let pieces that wait be folded when they would have been: that decides how derivatives are added up."""
+        if not isinstance(patience, tuple) or not all(type(count) is int for count in patience) or len(patience) != 2:
+            raise SaveFileError(f"the run in {self.path} is damaged: it does not say how many pieces waited")
+        crowd, length = patience
+        default_engine().queue.be_as_patient(crowd, min(length, 1 << 20))
+
+    def _bind(self, reader: GraphReader, inputs: Any, leaves: Sequence[Node]) -> None:
+        """Let the variables that the run began with be those that are given."""
+        numbers = leaf_numbers(reader, numbers_in(inputs))
+        if len(numbers) != len(leaves):
+            raise ArgumentError(
+                f"the run in {self.path} began with {len(numbers)} variables, and run.start was given {len(leaves)}: "
+                "it is another run. us.resume reads what is there; to begin anew, remove the folder"
+            )
+        with self._files.opened(reader) as fetch:
+            for number, leaf in zip(numbers, leaves, strict=True):
+                value = reader.values.get(number)
+                value = fetch(value) if isinstance(value, Stored) else value
+                same = reader.aval(number) == (leaf.shape, leaf.dtype)
+                if not same or (value is not None and value.tobytes() != contents(leaf)):
+                    raise ArgumentError(
+                        f"the run in {self.path} began with other data: {describe(leaf)}, made at {source_of(leaf)}, "
+                        "has other values. us.resume reads what is there; to begin anew, remove the folder"
+                    )
+                remember(leaf, reader.leaves[number])
+
+
+def _framed(summary: dict[str, Any], data: bytes) -> bytes:
+    text = json.dumps(summary).encode()
+    return len(text).to_bytes(4, "little") + text + data
+
+
+def split_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return what a list of runs shows of a frame, and its records."""
+    length = int.from_bytes(frame[:4], "little")
+    try:
+        summary = json.loads(frame[4 : 4 + length])
+    except (ValueError, RecursionError):
+        summary = None
+    if not isinstance(summary, dict):
+        raise SaveFileError("a frame of the run has no summary")
+    return summary, frame[4 + length :]
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def as_seconds(every: Any) -> float:
+    """Return a time as seconds."""
+    given = every
+    if isinstance(every, timedelta):
+        every = every.total_seconds()
+    if isinstance(every, str):
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", every)
+        unit = None if match is None else _UNITS.get(match[2])
+        try:
+            every = None if match is None or unit is None else float(match[1]) * unit
+        except ValueError:
+            every = None
+    if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:
+        raise ArgumentError(f"every is a time such as '30s', '5min' or '2h', or a number of seconds, got {given!r}")
+    return float(every)
+
+
+def as_states(states: Any) -> int:
+    """Return how many states are kept."""
+    if isinstance(states, bool) or not isinstance(states, int) or states < 3:
+        raise ArgumentError(f"states is a number from 3 on, got {states!r}")
+    return states

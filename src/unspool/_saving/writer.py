@@ -1,0 +1,417 @@
+"""From a graph to records: what is reachable and was not written yet, each time it is asked to.
+
+A writer may be asked again and again while a program runs. It then writes what has been added, and what has become of
+what it wrote: pieces that were folded, values that came to be kept. It changes nothing of the graph: when a piece is
+folded follows from the program, and must not depend on when somebody looked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import ref
+
+from unspool._core import Piece
+from unspool._engine.default import default_engine
+from unspool._engine.matching import Site
+from unspool._fragments.call import Call, Projection, call_of, was_evaluated
+from unspool._graph import Bundle, Node, in_order, next_id, source_of
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, is_seed
+from unspool._saving import records
+from unspool._saving.arrays import Arrays
+from unspool._saving.codec import Encoder, memory_order
+from unspool._saving.identity import identity_of
+from unspool._saving.numbers import Numbers
+from unspool._saving.reader import GraphReader
+from unspool._saving.records import IS_SEED, WAS_EVALUATED
+from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words
+from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
+from unspool.errors import SaveError
+
+# Arrays of at most so many bytes stand among the records.
+_SMALL = 64
+
+
+def sources_of(node: Node) -> Sequence[Node]:
+    """Return what a node is made from, with calls as one."""
+    return (call_of(node),) if type(node) is Projection else node.inputs
+
+
+class GraphWriter:
+    """Writes a graph as records into ``out``, which whoever uses it takes away and clears."""
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self._numbers = Numbers()
+        # What the next record is told from.
+        self._last_id = 0
+        self._last_depth = 0
+        self._last_inputs: dict[int, tuple[int, ...]] = {}
+        # Of a file that is gone on with: ids that nodes of it have now and had there, and how much more new ones are.
+        self._adopted: tuple[list[int], list[int]] = [], []
+        self._offset = 0
+        self._encoder = Encoder({word.type: word for word in words()}, self._write_entry, self._number_of)
+        self._kinds: dict[int, tuple[int, Any]] = {}
+        self._recipes: dict[tuple[Any, ...], int] = {}
+        self._last_mark = -1
+        self._next = 0
+        self._pieces: dict[int, tuple[ref[Piece], int]] = {}
+        self._piece_count = 0
+        self._leaves: list[Node] = []
+        self._unevaluated: dict[int, ref[Node]] = {}
+        self._unfolded: dict[int, ref[Node]] = {}
+
+    # -- going on with a file --
+
+    def adopt(self, reader: GraphReader, nodes: Sequence[Node | None], pieces: Sequence[Piece | None]) -> None:
+        """Go on with a file that was read: ``nodes`` and ``pieces`` are what those of the file are now."""
+        for payload in reader.payloads:
+            self._encoder.adopt(payload)
+        self._last_id, self._last_depth = reader.last_id, reader.last_depth
+        self._last_inputs = dict(reader.last_inputs)
+        pairs = []
+        for number, (node, record) in enumerate(zip(nodes, reader.nodes, strict=True)):
+            if node is not None:
+                if node.id not in self._numbers:
+                    self._numbers[node.id] = number
+                self._watch(node)
+                pairs.append((node.id, record.id))
+        pairs.sort()
+        self._adopted = [now for now, _ in pairs], [then for _, then in pairs]
+        newest = max([record.id for record in reader.nodes] + reader.levels, default=0)
+        self._offset = max(0, newest + 2 - next_id())
+        self._offset += self._offset % 2
+        self._next = len(nodes)
+        for number, piece in enumerate(pieces):
+            if piece is not None:
+                self._pieces[id(piece)] = ref(piece), number
+        self._piece_count = len(pieces)
+        self._last_mark = next_id()
+
+    def _id_in_file(self, node_id: int) -> int:
+        """Return the id that stands for one in the file: their order is the same."""
+        now, then = self._adopted
+        if not now or node_id > now[-1]:
+            return node_id + self._offset
+        at = bisect_left(now, node_id)
+        return then[at] - (now[at] - node_id)
+
+    # -- the graph --
+
+    def add(self, roots: Iterable[Node]) -> list[Node]:
+        """Write all that roots are made from and that is not written; return these nodes."""
+        engine = default_engine()
+        with engine.queue.nothing_folds():
+            changed = self._write_changes()
+            fresh = self._unwritten(roots)
+            marks = engine.levels._all[bisect_right(engine.levels._all, self._last_mark) :]
+            marks.reverse()
+            for node in fresh:
+                while marks and marks[-1] < node.id:
+                    self._write_level(marks.pop())
+                self._write(node)
+            while marks:
+                self._write_level(marks.pop())
+            fresh += self._write_pieces([*changed, *fresh])
+            self._write_identities()
+        self._numbers.settle()
+        return fresh
+
+    def _unwritten(self, roots: Iterable[Node]) -> list[Node]:
+        numbers = self._numbers
+        seen: set[int] = set()
+        found: list[Node] = []
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node.id not in seen and node.id not in numbers:
+                seen.add(node.id)
+                found.append(node)
+                stack += [source for source in sources_of(node) if source.id not in seen and source.id not in numbers]
+        return in_order(found, sources_of)
+
+    def _write(self, node: Node) -> None:
+        if type(node) is Projection:
+            self._write_output(node)
+        elif type(node) is Call:
+            self._write_call(node)
+        else:
+            self._write_node(node)
+        self._numbers[node.id] = self._next
+        self._next += 1
+        self._watch(node)
+        name = getattr(node, "_name", None)
+        if name and type(node) is Projection:
+            self._begin(records.NAME, node)
+            put_text(self.out, name)
+
+    def _write_entry(self, payload: bytes) -> None:
+        self.out.append(records.ENTRY)
+        put_bytes(self.out, payload)
+
+    def _put_id(self, out: bytearray, node_id: int) -> None:
+        known = self._id_in_file(node_id)
+        put_whole(out, known - self._last_id)
+        self._last_id = known
+
+    def _write_node(self, node: Node) -> None:
+        op = node.op
+        recipe = self._recipe_of(node)
+        flags = (WAS_EVALUATED if _is_evaluated(node) else 0) | (IS_SEED if op is CONSTANT and is_seed(node) else 0)
+        out = self.out
+        out.append(records.NODE)
+        self._put_id(out, node.id)
+        put_count(out, recipe)
+        out.append(flags)
+        self._put_inputs(out, recipe, node.inputs, counted=True)
+        if op is TENSOR or op is PLACEHOLDER:
+            self._leaves.append(node)
+
+    def _recipe_of(self, node: Node) -> int:
+        name = getattr(node, "_name", None)
+        key = (node.op.code, id(node.attributes), node.shape, node.dtype, id(node.code), node.line, type(node), name)
+        number = self._recipes.get(key)
+        if number is None:
+            position = Position(node.code, node.lasti)
+            parts = (node.op, node.attributes, node.shape, node.dtype, type(node) is Bundle, position, name)
+            try:
+                number = self._encoder.entry_of(Recipe(*parts))
+            except SaveError as error:
+                raise SaveError(f"{error}; it is a parameter of {node.op.name}, made at {source_of(node)}") from None
+            self._recipes[key] = number
+            self._kinds[id(node.attributes)] = number, node.attributes  # the key holds as long as this lives
+        return number
+
+    def _write_call(self, call: Call) -> None:
+        kind = self._call_kind_of(call)
+        out = self.out
+        out.append(records.CALL)
+        self._put_id(out, call.id)
+        put_count(out, kind)
+        put_whole(out, call.depth - self._last_depth)
+        self._last_depth = call.depth
+        self._put_inputs(out, kind, call.inputs)
+
+    def _call_kind_of(self, call: Call) -> int:
+        plan, origins = call.plan, call.origins
+        own = plan.fragment.origins
+        key = (plan.id, None if origins is own else id(origins), bool(call.depth))
+        number = self._recipes.get(key)
+        if number is None:
+            shown = None if origins == own else tuple([Position(*origin) for origin in origins])
+            try:
+                number = self._encoder.entry_of(CallKind(plan, shown, bool(call.depth)))
+            except SaveError as error:
+                raise SaveError(
+                    f"{error}; it is a parameter of an op inside of a call, made at {source_of(call)}"
+                ) from None
+            self._recipes[key] = number
+            self._kinds[id(origins)] = number, (origins, plan)
+        return number
+
+    def _write_output(self, node: Node) -> None:
+        out = self.out
+        out.append(records.OUTPUT)
+        self._put_id(out, node.id)
+        put_count(out, self._next - self._numbers[call_of(node).id])
+        put_count(out, node.output)
+        out.append(WAS_EVALUATED if _is_evaluated(node) else 0)
+
+    def _put_inputs(self, out: bytearray, kind: int, inputs: Sequence[Node], *, counted: bool = False) -> None:
+        numbers = tuple([self._numbers[i.id] for i in inputs])
+        if counted:
+            put_count(out, len(numbers))
+        before = self._last_inputs.get(kind, ())
+        if len(before) == len(numbers):
+            for number, last in zip(numbers, before, strict=True):
+                put_count(out, 0 if number == last else self._next - number)
+        else:
+            for number in numbers:
+                put_count(out, self._next - number)
+        self._last_inputs[kind] = numbers
+
+    def _write_identities(self) -> None:
+        for leaf in self._leaves:
+            token, number = identity_of(leaf)
+            entry = self._encoder.entry_of_bytes(self._encoder.encode(token))
+            self._begin(records.LEAF, leaf)
+            put_count(self.out, entry)
+            put_count(self.out, number)
+        self._leaves.clear()
+
+    def _write_level(self, mark: int) -> None:
+        self.out.append(records.LEVEL)
+        self._put_id(self.out, mark)
+        self._last_mark = mark
+
+    def _begin(self, kind: int, node: Node) -> None:
+        """Begin a record about a node that is written."""
+        self.out.append(kind)
+        put_count(self.out, self._next - self._numbers[node.id])
+
+    # -- what becomes of what was written --
+
+    def _watch(self, node: Node) -> None:
+        """Remember a node of which something may change: it has no value yet, or may be folded."""
+        if type(node) is Projection or type(node) is Call or node.op in LEAF_OPS:
+            if type(node) is Projection and not _is_evaluated(node):
+                self._unevaluated[node.id] = ref(node)
+            return
+        if not _is_evaluated(node):
+            self._unevaluated[node.id] = ref(node)
+        self._unfolded[node.id] = ref(node)
+
+    def _write_changes(self) -> list[Node]:
+        """Write what has changed of nodes that are written: they are outputs of calls now, or have had a value.
+
+        Returns those that have had a value since.
+        """
+        folded: list[Node] = []
+        for key, reference in tuple(self._unfolded.items()):
+            node = reference()
+            if node is None or type(node) is Projection:
+                del self._unfolded[key]
+                if node is not None:
+                    folded.append(node)
+        if folded:
+            for node in self._unwritten([call_of(node) for node in folded]):
+                self._write(node)
+            for node in folded:
+                self._begin(records.FOLDED, node)
+                put_count(self.out, self._next - self._numbers[call_of(node).id])
+                put_count(self.out, node.output)
+        changed: list[Node] = []
+        for key, reference in tuple(self._unevaluated.items()):
+            node = reference()
+            if node is None or _is_evaluated(node):
+                del self._unevaluated[key]
+                if node is not None:
+                    self._begin(records.EVALUATED, node)
+                    changed.append(node)
+        return changed
+
+    def _write_pieces(self, fresh: Sequence[Node]) -> list[Node]:
+        """Write the pieces of nodes that are new, and which of those that are written do not wait any more.
+
+        Returns the nodes that only pieces read: for outputs that have died since.
+        """
+        order = [piece for queue in tuple(default_engine().queue._gate.queues) for piece in queue.pieces()]
+        place = {id(piece): i for i, piece in enumerate(order)}
+        for key, (reference, number) in tuple(self._pieces.items()):
+            if reference() is None or key not in place:
+                del self._pieces[key]
+                self.out.append(records.STAYS)
+                put_count(self.out, number)
+        found: dict[int, Piece] = {}
+        for node in fresh:
+            piece = getattr(node, "piece", None)
+            if type(piece) is Piece and type(node) is not Projection and id(piece) not in self._pieces:
+                found.setdefault(id(piece), piece)
+        read = self._unwritten([operand for piece in found.values() for operand in piece.inputs])
+        for node in read:
+            self._write(node)
+        for piece in sorted(found.values(), key=lambda piece: place.get(id(piece), -1)):
+            self._write_piece(piece, id(piece) in place)
+        return read
+
+    def _write_piece(self, piece: Piece, is_waiting: bool) -> None:
+        outputs = [reference() for reference in piece.outputs]
+        kind = self._piece_kind_of(piece.site)
+        out = self.out
+        out.append(records.PIECE)
+        put_count(out, kind)
+        put_count(out, piece.depth)
+        self._put_inputs(out, kind, piece.inputs)
+        for node in outputs:
+            number = None if node is None else self._numbers.get(node.id)
+            put_count(out, 0 if number is None else self._next - number)
+        if is_waiting:
+            self._pieces[id(piece)] = ref(piece), self._piece_count
+        else:
+            out.append(records.STAYS)
+            put_count(out, self._piece_count)
+        self._piece_count += 1
+
+    def _piece_kind_of(self, site: Site) -> int:
+        known = self._kinds.get(id(site))
+        if known is None:
+            make: Any = site._make
+            fragment, shapes = (site.plan.fragment, site.plan.input_shapes) if site.is_ready else make.args
+            origins = tuple([Position(*origin) for origin in site.origins])
+            parts = (fragment, shapes, site.results, tuple(site.positions), origins, site.has_bundles, site.apart)
+            known = self._kinds[id(site)] = self._encoder.entry_of(PieceKind(*parts)), site
+        return known[0]
+
+    # -- values, roots and files --
+
+    def put_value(self, node: Node, arrays: Arrays, file: int = 0, *, inline: bool = True) -> None:
+        """Write the value of a node that is written: here if it is small, else into arrays."""
+        value = node.value
+        if type(value) is tuple:
+            self._begin(records.PARTS, node)
+            put_count(self.out, file)
+            put_count(self.out, len(value))
+            for part in value:
+                put_count(self.out, 0 if part is None else 1)
+                for place in () if part is None else arrays.add(part):
+                    put_count(self.out, place)
+        elif inline and value.nbytes <= _SMALL:
+            self._begin(records.INLINE, node)
+            axes = memory_order(value)
+            self.out += bytes(axes)
+            self.out += value.transpose(axes).tobytes()
+        else:
+            self._begin(records.STORED, node)
+            put_count(self.out, file)
+            for place in arrays.add(value):
+                put_count(self.out, place)
+
+    def put_root(self, tree: Any) -> None:
+        """Write a nesting of nodes that are written and of plain values."""
+        payload = self._encoder.encode(tree)
+        self.out.append(records.ROOT)
+        put_bytes(self.out, payload)
+
+    def put_history(self, values: dict[str, Any]) -> None:
+        """Write what was noted of a step."""
+        keys = self._encoder.entry_of_bytes(self._encoder.encode(tuple(values)))
+        payload = b"".join(map(self._encoder.encode, values.values()))
+        self.out.append(records.HISTORY)
+        put_count(self.out, keys)
+        self.out += payload
+
+    def put_file(self, number: int, name: str, digest: bytes, nbytes: int) -> None:
+        """Write that arrays are in a file."""
+        self.out.append(records.FILE)
+        put_count(self.out, number)
+        put_text(self.out, name)
+        put_bytes(self.out, digest)
+        put_count(self.out, nbytes)
+
+    def put_dropped(self, number: int) -> None:
+        """Write that a file of arrays is not needed any more."""
+        self.out.append(records.DROPPED)
+        put_count(self.out, number)
+
+    def _number_of(self, value: Any) -> int | None:
+        return self._numbers.get(value.id) if isinstance(value, Node) else None
+
+
+def _is_evaluated(node: Node) -> bool:
+    return node.value is not None or (type(node) is not Call and was_evaluated(node))
+
+
+def tensors_in(tree: Any) -> list[Node]:
+    """Return the tensors in a nesting of lists, tuples and dicts; what else is in it is seen when it is written."""
+    found: list[Node] = []
+    stack = [tree]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Node):
+            found.append(part)
+        elif isinstance(part, list | tuple):
+            stack += reversed(part)
+        elif isinstance(part, dict):
+            stack += reversed(part.values())
+    return found

@@ -1,0 +1,103 @@
+"""A line that lives: the last one of a terminal, or an output of a notebook, drawn again a few times a second.
+
+What it says is asked for when it is drawn, so nobody has to tell it anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from unspool._html import escape
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# How often it is drawn, in a second. More would be seen, and cost more than a program should pay for being watched.
+_TERMINAL, _NOTEBOOK = 4.0, 2.0
+
+# The mark that moves.
+_MARKS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class Line(Protocol):
+    """A line that is drawn while a program runs."""
+
+    def start(self) -> None:
+        """Begin to draw."""
+
+    def stop(self, last: str | None = None) -> None:
+        """Stop, and leave some text in its place."""
+
+
+def make_console(file: TextIO | None) -> Console:
+    """Return where lines go: the standard error by default, which is not in the way of results."""
+    from rich.console import Console
+
+    return Console(file=file, stderr=file is None, highlight=False)
+
+
+def make_line(console: Console, text: Callable[[], str]) -> Line | None:
+    """Return a line for a terminal or a notebook; ``None`` where nobody looks, as in a pipe or a file."""
+    if console.is_jupyter:
+        return NotebookLine(text)
+    return TerminalLine(console, text) if console.is_terminal else None
+
+
+class TerminalLine:
+    """The last line of a terminal, with a mark that moves; what is printed meanwhile goes above it."""
+
+    def __init__(self, console: Console, text: Callable[[], str], refresh: float = _TERMINAL) -> None:
+        from rich.live import Live
+
+        self._console, self._text = console, text
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=refresh, transient=True)
+
+    def _render(self) -> Any:
+        from rich.text import Text
+
+        mark = _MARKS[int(perf_counter() * 10) % len(_MARKS)]
+        return Text.assemble((mark, "cyan"), " ", self._text(), no_wrap=True, overflow="ellipsis")
+
+    def start(self) -> None:
+        """Begin to draw."""
+        self._live.start()
+
+    def stop(self, last: str | None = None) -> None:
+        """Stop, and leave some text in its place."""
+        self._live.stop()
+        if last is not None:
+            self._console.print(last, no_wrap=True, overflow="ellipsis", markup=False)
+
+
+class NotebookLine:
+    """An output of a notebook that is replaced; it needs no widgets."""
+
+    def __init__(self, text: Callable[[], str], refresh: float = _NOTEBOOK) -> None:
+        self._text, self._period = text, 1.0 / refresh
+        self._handle: Any = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._draw, daemon=True, name="unspool progress")
+
+    def start(self) -> None:
+        """Begin to draw."""
+        from IPython.display import display
+
+        self._handle = display(_as_output(self._text()), raw=True, display_id=True)
+        self._thread.start()
+
+    def _draw(self) -> None:
+        while not self._end.wait(self._period):
+            self._handle.update(_as_output(self._text()), raw=True)
+
+    def stop(self, last: str | None = None) -> None:
+        """Stop, and leave some text in its place."""
+        self._end.set()
+        self._thread.join()
+        self._handle.update(_as_output(last or ""), raw=True)
+
+
+def _as_output(text: str) -> dict[str, str]:
+    return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
