@@ -6,11 +6,16 @@
 #                 processor would compute it, as CI does
 #   make test-kernels  what depends on rounding, as several kinds of processors would compute it; a tenth of an hour each
 #   make test-nightly  what is left out of the suite because it takes long
+#   make test-browser  pages of reports in Chromium, at three widths, if it is installed with its driver
 #   make test-sanitizers  the C parts under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make wheel    build a wheel in dist/ and try it in an empty environment
 #   make test-array-api  the test suite of the array API standard, from a copy of it: ARRAY_API_TESTS=path
 #   make test-ecosystem  the library beside the packages it is used with: autoray, quimb, PyTorch, JAX, xarray and others
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
-#   make performance-page  write docs/performance.md from the last run of all workloads
+#   make performance-page  write docs/performance.md, and the table of the README, from the last run of all workloads
+#   make docs     build the site of the documentation into build/site, to be read and searched without a network
+#   make forms-page  measure the forms of a loop and write the table of docs/forms.md
+#   make recipes  draw the pictures of the recipes, and write their tables from what was measured last
 #   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
 #   make fix      format and fix what can be fixed
@@ -22,7 +27,7 @@ ARRAY_API_TESTS ?= ../array-api-tests
 EXAMPLES ?= 100
 WORKLOAD ?=
 SIZE ?= medium
-PARTS ?= overhead loops native gradient_in_loop batches zoo/run linalg schedules memory nan_in_peers networks_als networks_ctmrg \
+PARTS ?= overhead loops native watching gradient_in_loop batches ensembles zoo/run linalg schedules memory spooling nan_in_peers networks_als networks_ctmrg \
 	networks_dmrg networks_tebd networks_transport networks_trg
 
 # An environment belongs to one version of Python, and .venv to that of the first call.
@@ -40,8 +45,8 @@ export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kernels test-nightly test-sanitizers test-array-api test-ecosystem bench performance-page \
-	names-page bench-parts fix clean
+.PHONY: help demo test test-browser test-kernels test-nightly test-sanitizers wheel test-array-api test-ecosystem docs bench performance-page \
+	forms-page recipes names-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -64,6 +69,9 @@ test-kernels: $(VENV)/.test
 test-nightly: $(VENV)/.test
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m nightly
 
+test-browser: $(VENV)/.browser
+	@$(BIN)/python -m pytest -q -m browser tests/report
+
 # A copy of the package whose C parts check themselves; Python itself leaks on purpose when it ends.
 SANITIZED := build/sanitized
 test-sanitizers: $(VENV)/.test
@@ -72,7 +80,11 @@ test-sanitizers: $(VENV)/.test
 	@CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1" \
 		$(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/engine/test_native.py
+		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/engine/test_native*.py
+
+wheel: $(VENV)/.core
+	@$(PIP) wheel --no-deps -w dist .
+	@$(BIN)/python -m tests.wheel dist
 
 # The suite is a repository of its own, with the standard as a submodule; it is not part of this one.
 test-array-api: $(VENV)/.test
@@ -87,13 +99,25 @@ test-array-api: $(VENV)/.test
 ecosystem: $(VENV)/.ecosystem
 
 test-ecosystem: $(VENV)/.ecosystem
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop tests/ensembles
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
 
 performance-page: $(VENV)/.bench
 	@$(BIN)/python bench/suite/page.py
+	@$(BIN)/python docs/tables.py
+
+forms-page: $(VENV)/.bench
+	@$(BIN)/python bench/form_costs.py
+
+# What is said of the end of the tool's life is no warning about a page.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+recipes: $(VENV)/.bench
+	@$(BIN)/python docs/recipes/make.py
 
 names-page: $(VENV)/.core
 	@$(BIN)/python docs/names.py
@@ -126,10 +150,20 @@ $(VENV)/.test: $(BUILT_FROM) | $(BIN)/python
 	@$(PIP) install -e .[test]
 	@touch $@ $(VENV)/.core
 
+$(VENV)/.browser: $(BUILT_FROM) | $(BIN)/python
+	@echo "installing unspool, what its tests need and what drives a browser"
+	@$(PIP) install -e .[test,browser]
+	@touch $@ $(VENV)/.core $(VENV)/.test
+
 $(VENV)/.bench: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing unspool and the libraries it is measured beside"
 	@$(BIN)/python -m pip install -qq torch==2.13.0
 	@$(PIP) install -e .[bench]
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: $(BUILT_FROM) | $(BIN)/python
+	@echo "installing unspool and what makes its site"
+	@$(PIP) install -e .[docs]
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.ecosystem: $(BUILT_FROM) | $(BIN)/python

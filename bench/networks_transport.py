@@ -78,7 +78,7 @@ def soft_rows(c: Any, log_weights: Any, g: Any) -> tuple[Any, Any]:
 
 
 def sinkhorn_by_hand(n: int) -> tuple[int, float, Any]:
-    """Keep f and g of each step, and build the matrices of exponentials again on the way back."""
+    """Keep f and g of each step, and recompute the matrices of exponentials in the backward pass."""
     c, a, b = transport_problem(n)
     log_a, log_b, f, g = np.log(a), np.log(b), np.zeros(n), np.zeros(n)
     states = []
@@ -105,7 +105,7 @@ def sinkhorn_by_hand(n: int) -> tuple[int, float, Any]:
 
 
 def polar_by_hand(n: int) -> tuple[int, float, Any]:
-    """Three products for a step on the way back, with the squares kept."""
+    """Three products for a step in the backward pass, with the squares kept."""
     x, w = polar_problem(n)
     states, change = [], np.inf
     while change > TOLERANCE["polar"]:
@@ -121,7 +121,7 @@ def polar_by_hand(n: int) -> tuple[int, float, Any]:
 
 
 def power_by_hand(n: int) -> tuple[int, float, Any]:
-    """Collect the outer products of the way back as rows of two matrices, and multiply them once."""
+    """Collect the outer products of the backward pass as rows of two matrices, and multiply them once."""
     a, v, c = power_problem(n)
     vectors, norms, slopes, change = [v], [], [], np.inf
     while change > TOLERANCE["power"]:

@@ -75,7 +75,7 @@ class Budgeted:
 
 
 def evaluations(schedule: OnlineSchedule, steps: int) -> float:
-    """Return how often a step runs in all if the loop ends now: at first, on the way back, and to be reversed.
+    """Return how often a step runs in all if the loop ends now: at first, in the backward pass, and to be reversed.
 
     The last step has just run, so it need not run again to be reversed.
     """

@@ -95,6 +95,39 @@ def test_dmrg_converges_and_has_the_energy_of_the_valence_bonds_of_spins_1() -> 
     assert float(found[found.index("energy") + 1].rstrip(",")) == pytest.approx(-8 / 3, abs=1e-11)
 
 
+def test_hartree_fock_has_the_published_energies_of_hydrogen() -> None:
+    # PySCF gives both, for 0.74 Å and STO-3G.
+    assert float(line_with(printed("hartree_fock"), "Hartree–Fock")[1]) == pytest.approx(-1.1167593073964, abs=1e-12)
+    assert float(line_with(printed("hartree_fock"), "full", "CI")[2]) == pytest.approx(-1.1372838344885, abs=1e-12)
+
+
+def test_hartree_fock_has_three_derivatives_that_differences_confirm() -> None:
+    rows = [line for line in printed("hartree_fock") if len(line) > 4 and line[-4] in ("1", "2", "3")]
+    assert len(rows) == 6
+    for line in rows:
+        assert float(line[-3]) == pytest.approx(float(line[-2]), abs=1e-6)
+
+
+def test_hartree_fock_has_forces_where_orbitals_are_degenerate_and_diis_saves_steps() -> None:
+    for line in (line for line in printed("hartree_fock") if "outwards" in line):
+        assert float(line[line.index("force") - 1]) < 1e-8
+    steps = [int(line[line.index("steps,") - 1]) for line in printed("hartree_fock") if "H₄," in line]
+    assert len(steps) == 2 and steps[1] < steps[0]
+
+
+def test_the_phase_diagram_has_the_energies_and_the_slopes_of_free_fermions() -> None:
+    rows = numbers_after(printed("phase_diagram"), lambda words: words[:2] == ["h", "energy"])
+    assert len(rows) == 8
+    for field, energy, _, by_coupling, _, by_field, *_ in rows:
+        # Fields are printed with three digits.
+        field = round((field - 0.7) / 0.8 * 7) / 7 * 0.8 + 0.7
+        matrix = field * np.eye(8) + np.eye(8, k=1)
+        u, s, vh = np.linalg.svd(matrix)
+        assert energy == pytest.approx(-np.sum(s), abs=1e-8)
+        assert by_field == pytest.approx(np.trace(u @ vh), abs=1e-5)
+        assert by_coupling == pytest.approx(np.trace(u @ vh @ np.eye(8, k=1).T), abs=1e-5)
+
+
 def test_tebd_approaches_free_fermions_with_the_fourth_power_of_the_step() -> None:
     rows = numbers_after(printed("tebd"), lambda words: words[:2] == ["dt", "steps"])
     u, s, vh = np.linalg.svd(1.5 * np.eye(6) + np.eye(6, k=1))

@@ -24,6 +24,7 @@ LATER = {
     "unspool._engine.engine",
     "unspool._traced.function",
     "unspool._inspect.summary",
+    "unspool._report.report",
     "unspool.checkpoint",
     "unspool.debug",
     "unspool.fft",

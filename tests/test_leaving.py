@@ -251,6 +251,7 @@ READING = {
     "float of a loss": lambda x: float(us.sum(x * x)),
     "complex": lambda x: complex(x[0]).real,
     "np.float64": lambda x: np.float64(x[0]),
+    "np.int64 of several": lambda x: np.int64(10 * x)[0],
     "map": lambda x: sum(list(map(float, x))),
     "key": lambda x: float(max(x, key=float)),
     "asarray": lambda x: np.asarray(x)[0],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -74,6 +75,12 @@ def attempt(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
 
 
 MATRIX = us.tensor([[2.0, 0.5], [0.5, 1.0]])
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # "nonsense" is a fine name for a file.
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

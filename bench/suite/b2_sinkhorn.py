@@ -100,7 +100,7 @@ def ours(problem: Transport, form: Literal["plain", "fragment", "remat", "iterat
 
 
 def torch_eager(problem: Transport, checkpointed: bool = False) -> Callable[[], Outcome]:
-    """A plain loop; ``checkpointed`` rebuilds each step on the way back."""
+    """A plain loop; ``checkpointed`` recomputes each step in the backward pass."""
     import torch
     from torch.utils.checkpoint import checkpoint
 
@@ -209,7 +209,7 @@ def autograd_boxes(problem: Transport) -> Callable[[], Outcome]:
 
 
 def by_hand(problem: Transport) -> Callable[[], Outcome]:
-    """Keep f and g of each step, and build the matrices of exponentials again on the way back, all in one buffer.
+    """Keep f and g of each step, and recompute the matrices of exponentials in the backward pass, all in one buffer.
 
     With the potential of the rows at hand, their weights need no maximum: S_ij = exp((g_j − C_ij + f_i)/ε) b_j, and
     likewise for the columns. Costs and potentials are in units of ε throughout.

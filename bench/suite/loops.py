@@ -30,7 +30,7 @@ def masked_scan(
 ) -> tuple[Any, Any]:
     """JAX: a scan over as many steps as may be needed, of which those after the stop are ignored.
 
-    ``wrap`` is put around the body: ``jax.checkpoint``, to compute a step again on the way back.
+    ``wrap`` is put around the body: ``jax.checkpoint``, to recompute a step in the backward pass.
     """
     import jax
     import jax.numpy as jnp

@@ -33,7 +33,7 @@ _WORDS = {
         """Sinkhorn's iteration for entropic transport, until the potentials stand still. Everybody's loop makes two
         matrices of exponentials in every step. The driver of unspool makes one matrix and multiplies with it, which is
         the same iteration in other variables; the forms called *scaled* do that in PyTorch and by hand. *remat* and
-        *checkpoint* compute a step again on the way back instead of keeping its matrices.""",
+        *checkpoint* recompute a step in the backward pass instead of keeping its matrices.""",
         """PyTorch with the same change of variables, written by hand, does the same products of a matrix and a vector;
         only what a step adds to them differs.""",
     ),
@@ -53,10 +53,10 @@ _WORDS = {
     ),
     "B5": (
         """Corner transfer matrices for an infinite quantum state, until the spectrum of a corner stands still, and the
-        gradient of an energy. *At the fixed point* the gradient solves one linear equation instead of going back
-        through all steps.""",
+        gradient of an energy. *At the fixed point* the gradient solves one linear equation instead of a
+        backward pass through all steps.""",
         """A step is a few large contractions and an eigendecomposition, in the same BLAS and LAPACK for everybody: the
-        order of contractions and what is kept for the way back decide.""",
+        order of contractions and what is kept for the backward pass decide.""",
     ),
     "B6": (
         """Imaginary-time evolution of a chain of spins. Ranks follow the spectrum, so shapes change while the loop

@@ -262,6 +262,9 @@ from unspool._tensor import (
 
 if TYPE_CHECKING:
     from unspool import checkpoint, debug, fft, interop, lib, linalg, networks, random, signal, special, stats, testing
+    from unspool._audit.audit import (
+        audit,
+    )
     from unspool._autodiff.check import (
         check_grad,
     )
@@ -321,6 +324,15 @@ if TYPE_CHECKING:
         EngineStats,
         clear_caches,
         engine_stats,
+    )
+    from unspool._ensembles.ensemble import (
+        ensemble,
+    )
+    from unspool._ensembles.sliced import (
+        sliced,
+    )
+    from unspool._inspect.explain import (
+        explain,
     )
     from unspool._inspect.memory import (
         plan_memory,
@@ -536,11 +548,33 @@ if TYPE_CHECKING:
         size,
         unsignedinteger,
     )
+    from unspool._report.report import (
+        Report,
+        ReportComparison,
+        compare_reports,
+        load_report,
+        report,
+    )
+    from unspool._saving.file import (
+        load,
+        save,
+    )
+    from unspool._saving.run import (
+        SpooledRun,
+        resume,
+        spool,
+    )
     from unspool._traced.function import (
         fragment,
     )
     from unspool._traced.remat import (
         remat,
+    )
+    from unspool._watching.profile import (
+        profile,
+    )
+    from unspool._watching.progress import (
+        progress,
     )
 
 __version__ = "0.1.0"
@@ -582,6 +616,9 @@ __all__ = [
     "Engine",
     "EngineStats",
     "Implicit",
+    "Report",
+    "ReportComparison",
+    "SpooledRun",
     "Tape",
     "Tensor",
     "Unrolled",
@@ -628,6 +665,7 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "audit",
     "average",
     "bartlett",
     "bincount",
@@ -658,6 +696,7 @@ __all__ = [
     "clear_caches",
     "clip",
     "column_stack",
+    "compare_reports",
     "complex64",
     "complex128",
     "complexfloating",
@@ -712,6 +751,7 @@ __all__ = [
     "empty",
     "empty_like",
     "engine_stats",
+    "ensemble",
     "equal",
     "erf",
     "erfc",
@@ -721,6 +761,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "explain",
     "expm1",
     "extract",
     "eye",
@@ -824,6 +865,8 @@ __all__ = [
     "linalg",
     "linearize",
     "linspace",
+    "load",
+    "load_report",
     "log",
     "log1p",
     "log2",
@@ -907,6 +950,8 @@ __all__ = [
     "pow",
     "power",
     "prod",
+    "profile",
+    "progress",
     "promote_types",
     "ptp",
     "put",
@@ -925,9 +970,11 @@ __all__ = [
     "remainder",
     "remat",
     "repeat",
+    "report",
     "reshape",
     "resize",
     "result_type",
+    "resume",
     "right_shift",
     "rint",
     "roll",
@@ -937,6 +984,7 @@ __all__ = [
     "round",
     "rsqrt",
     "s_",
+    "save",
     "searchsorted",
     "select",
     "set_memory",
@@ -953,6 +1001,7 @@ __all__ = [
     "single",
     "sinh",
     "size",
+    "sliced",
     "softmax",
     "softplus",
     "sort",
@@ -960,6 +1009,7 @@ __all__ = [
     "spacing",
     "special",
     "split",
+    "spool",
     "sqrt",
     "square",
     "squeeze",
@@ -1063,7 +1113,10 @@ _HOMES = {
     "jacobian": "_batching.jacobians",
     "jacrev": "_batching.jacobians",
     "Tape": "_autodiff.tape",
+    "audit": "_audit.audit",
     "vmap": "_batching.vmap",
+    "ensemble": "_ensembles.ensemble",
+    "sliced": "_ensembles.sliced",
     "memory": "_engine.budget",
     "set_memory": "_engine.budget",
     "eval": "_engine.evaluate",
@@ -1071,6 +1124,7 @@ _HOMES = {
     "clear_caches": "_engine.stats",
     "engine_stats": "_engine.stats",
     "EngineStats": "_engine.stats",
+    "explain": "_inspect.explain",
     "plan_memory": "_inspect.memory",
     "graph_size": "_inspect.summary",
     "summary": "_inspect.summary",
@@ -1233,8 +1287,20 @@ _HOMES = {
     "signedinteger": "_questions",
     "size": "_questions",
     "unsignedinteger": "_questions",
+    "Report": "_report.report",
+    "ReportComparison": "_report.report",
+    "compare_reports": "_report.report",
+    "load_report": "_report.report",
+    "report": "_report.report",
     "fragment": "_traced.function",
+    "load": "_saving.file",
+    "save": "_saving.file",
+    "resume": "_saving.run",
+    "spool": "_saving.run",
+    "SpooledRun": "_saving.run",
     "remat": "_traced.remat",
+    "profile": "_watching.profile",
+    "progress": "_watching.progress",
 }
 
 

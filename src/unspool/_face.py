@@ -24,6 +24,8 @@ def serve_tensors(namespace: ModuleType) -> None:
     above.gradient = _gradient
     above.call_ufunc = _call_ufunc
     above.call_function = _call_function
+    above.report = _report
+    above.iterate_spooled = _iterate_spooled
 
 
 def _engine() -> Evaluator:
@@ -43,6 +45,12 @@ def _gradient(loss: Tensor, wrt: Any, options: Mapping[str, Any], memory: Any, c
     return budgeted_gradient(loss, wrt, options, memory, checkpoint)
 
 
+def _report(loss: Tensor, path: Any, **options: Any) -> Any:
+    from unspool._report.report import report
+
+    return report(loss, path, **options)
+
+
 def _call_ufunc(*arguments: Any) -> Any:
     from unspool._numpy import call_ufunc
 
@@ -55,3 +63,10 @@ def _call_function(*arguments: Any) -> Any:
 
     above.call_function = call_function
     return call_function(*arguments)
+
+
+def _iterate_spooled(*arguments: Any) -> Any:
+    from unspool._saving.iterating import iterate_spooled
+
+    above.iterate_spooled = iterate_spooled
+    return iterate_spooled(*arguments)

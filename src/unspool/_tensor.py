@@ -342,7 +342,7 @@ class Tensor(TensorBase):
             A budget, as in `unspool.memory`. The gradient is computed at once, within it.
         checkpoint : CheckpointConfig, optional
             Segments of the graph, by hand. Nodes are numbered as a `Tape` of this tensor numbers them. The gradient is
-            computed at once; values inside a segment are let go and computed again when the gradient gets there.
+            computed at once; values inside a segment are evicted and recomputed when the gradient gets there.
 
         Examples
         --------
@@ -358,6 +358,35 @@ class Tensor(TensorBase):
     def detach(self) -> Tensor:
         """Return the tensor with its history hidden from derivatives; see `unspool.stop_gradient`."""
         return stop_gradient(self)
+
+    def report(self, path: Any = None, **options: Any) -> Any:
+        """Tell what happened inside of the run that computed this scalar; see `unspool.report`.
+
+        The last line of a notebook's cell, it shows the page inline.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            Where the page goes, if it is to be a file.
+        **options
+            As in `unspool.report`.
+
+        Returns
+        -------
+        Report
+
+        Examples
+        --------
+        >>> import unspool as us
+        >>> x = us.tensor(0.5)
+        >>> y = x
+        >>> for _ in range(4):
+        ...     y = us.cos(y)
+        ...     value = float(y)
+        >>> y.report(title="cosines")
+        <report 'cosines', 4 steps>
+        """
+        return above.report(self, path, **options)
 
     # -- operators; those of arithmetic are in `TensorBase` --
 

@@ -149,3 +149,13 @@ def test_another_process_takes_tensors_and_returns_them() -> None:
         assert found.tolist() == [2.0, 6.0]
         with pytest.raises(multiprocessing.pool.MaybeEncodingError, match="was not evaluated"):
             pool.map(travellers.unevaluated, [us.tensor(1.0)])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "int64", "bool"])
+@pytest.mark.parametrize("make", [us.tensor, us.constant, lambda x: us.tensor(x, copy=False), lambda x: us.ones(2) * x])
+def test_arrays_from_a_pickle_have_the_data_type_that_others_have(dtype: str, make: Any) -> None:
+    """NumPy makes another object of it, which is equal and costs time wherever data types are compared."""
+    arrived = pickle.loads(pickle.dumps(np.ones(2, dtype)))
+    made = make(arrived)
+    assert made.dtype is np.dtype(made.dtype.type)
+    assert made.eval().dtype is np.dtype(made.dtype.type)

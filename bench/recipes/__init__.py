@@ -1,0 +1,1 @@
+"""The recipes of ``docs/recipes`` beside PyTorch and JAX: the programs of the pages are ours, the others stand here."""
