@@ -217,7 +217,9 @@ become_output(NodeObject *node, CallObject *call, PyObject *index)
     Py_DECREF(type);
     call->handles[i] = node;
     Py_XSETREF(node->key, Py_NewRef(Py_None));
-    Py_XSETREF(node->piece, Py_NewRef(node->value != Py_None ? Py_None : lost));
+    /* What was evaluated and has no value has lost it; what is folded before it was evaluated has not. */
+    int was_evaluated = node->piece != NULL && node->piece != Py_None;
+    Py_XSETREF(node->piece, Py_NewRef(node->value == Py_None && was_evaluated ? lost : Py_None));
     /* Last: what it was made from may die of it, and run other code. */
     Py_SETREF(node->inputs, Py_NewRef(call));
     return 0;

@@ -294,8 +294,98 @@ pending_nodes(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return is_plain < 0 || one == NULL ? NULL : PyBool_FromLong(is_plain);
 }
 
+/* --- what calls read --- */
+
+/* What is known of an input of a plan: the first node there, whether there were others, whether one came back. */
+enum { FIRST = 1, VARIES = 2, RECURS = 3 };
+
+static inline int
+is_known(const Addresses *table, PyObject *plan, Py_ssize_t position, size_t what)
+{
+    const void *key[3] = {plan, (void *)(position + 1), (void *)what};
+    return addresses_find(table, key)->key[0] != NULL;
+}
+
+/* Enter what is new; the value of what was known stays. Returns 1 if it was known, -1 is an error. */
+static int
+make_known(Addresses *table, PyObject *plan, Py_ssize_t position, const void *what, const void *value)
+{
+    const void *key[3] = {plan, (void *)(position + 1), what};
+    if (addresses_find(table, key)->key[0] != NULL) {
+        return 1;
+    }
+    return addresses_add(table, key, (Py_ssize_t)value);
+}
+
+static int
+look_at_inputs(Addresses *table, const CallObject *call)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->node.inputs); i++) {
+        NodeObject *input = (NodeObject *)PyTuple_GET_ITEM(call->node.inputs, i);
+        /* What a loop carries from step to step is no matter of which node it is. */
+        if (is_call(input->inputs) && ((CallObject *)input->inputs)->plan == call->plan) {
+            continue;
+        }
+        int was_first = make_known(table, call->plan, i, (void *)FIRST, input);
+        const void *key[3] = {call->plan, (void *)(i + 1), (void *)FIRST};
+        int varies = was_first == 1 && addresses_find(table, key)->value != (Py_ssize_t)input;
+        int was_met = make_known(table, call->plan, i, input, NULL);
+        if (was_first < 0 || was_met < 0 ||
+            (varies && make_known(table, call->plan, i, (void *)VARIES, NULL) < 0) ||
+            (was_met && make_known(table, call->plan, i, (void *)RECURS, NULL) < 0)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(recurring_doc,
+"recurring(order, /)\n--\n\n"
+"Return, by plan, the inputs at which calls in a list of nodes read now one node, now another, and some of them again.\n\n"
+"Rows of a table that a loop reads by an index that comes back, say; not what a call of the same plan made.");
+
+static PyObject *
+recurring(PyObject *module, PyObject *order)
+{
+    Addresses table;
+    if (check_list(order) < 0 || addresses_start(&table, 64, 3) < 0) {
+        return NULL;
+    }
+    PyObject *found = PyDict_New();
+    int failed = found == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(order); i++) {
+        PyObject *node = PyList_GET_ITEM(order, i);
+        failed = is_call(node) && look_at_inputs(&table, (CallObject *)node) < 0;
+    }
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(order); i++) {
+        CallObject *call = (CallObject *)PyList_GET_ITEM(order, i);
+        if (!is_call((PyObject *)call) || PyDict_Contains(found, call->plan) != 0) {
+            failed = PyErr_Occurred() != NULL;
+            continue;
+        }
+        PyObject *positions = PyList_New(0);
+        for (Py_ssize_t at = 0; positions != NULL && at < PyTuple_GET_SIZE(call->node.inputs); at++) {
+            if (is_known(&table, call->plan, at, VARIES) && is_known(&table, call->plan, at, RECURS)) {
+                PyObject *number = PyLong_FromSsize_t(at);
+                if (number == NULL || PyList_Append(positions, number) < 0) {
+                    Py_CLEAR(positions);
+                }
+                Py_XDECREF(number);
+            }
+        }
+        failed = positions == NULL || PyDict_SetItem(found, call->plan, positions) < 0;
+        Py_XDECREF(positions);
+    }
+    PyMem_Free(table.slot);
+    if (failed) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
 PyMethodDef wiring_methods[] = {
     {"pending_nodes", FAST(pending_nodes), METH_FASTCALL, pending_nodes_doc},
+    {"recurring", recurring, METH_O, recurring_doc},
     {"wiring", wiring, METH_O, wiring_doc},
     {NULL},
 };

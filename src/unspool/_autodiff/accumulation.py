@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from unspool._autodiff.chain import Pending, as_tensor, stack_of, stacked_tensors, youngest
+from unspool._autodiff.chain import Pending, as_tensor, picked_sum, stack_of, stacked_tensors, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
 from unspool._ops.indexing import RowSum, selection_of
@@ -95,15 +95,34 @@ def total(contribution: Any) -> Tensor:
         return _written(contribution)
     terms = contribution.terms
     # Contributions come in the order of steps. Placing the latest one first lets all before it form a chain.
-    latest = next((term for term in reversed(terms) if type(term) is Factored), None)
-    if latest is not None and youngest(latest.factors) is not None:
-        as_tensor(youngest(latest.factors))
+    latest = next((term for term in reversed(terms) if type(term) is Factored or type(term) is Pending), None)
+    if (
+        latest is not None
+        and (pending := youngest(latest.factors if type(latest) is Factored else [latest])) is not None
+    ):
+        as_tensor(pending)
+    terms = _without_picks(terms)
     rows = [term for term in map(as_factored, terms) if term is not None and type(term.form) is Rows]
     if len(rows) < FEWEST:
         return _total_of_products(terms)
     others = [term for term in terms if (factored := as_factored(term)) is None or type(factored.form) is not Rows]
     found = _total_of_rows(rows)
     return add_cotangents(_total_of_products(others), found) if others else found
+
+
+def _without_picks(terms: list[Any]) -> list[Any]:
+    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stack."""
+    picks: dict[Any, list[Pending]] = {}
+    others: list[Any] = []
+    for term in terms:
+        placed = term.step.placed if type(term) is Pending else None
+        if placed is not None and placed.length and term.index in placed.stacks:
+            picks.setdefault((id(placed.source), term.index), []).append(term)
+        else:
+            others.append(term)
+    for alike in picks.values():
+        others += [picked_sum(alike)] if len(alike) >= FEWEST else alike
+    return others
 
 
 def _total_of_rows(terms: list[Factored]) -> Tensor:

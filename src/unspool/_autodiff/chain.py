@@ -35,6 +35,7 @@ from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
+from unspool._ops.reduction import sum as reduce_sum
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -133,6 +134,13 @@ def stack_of(values: Sequence[Pending]) -> Tensor:
     first = values[0].step.position
     whole = _part(placed.source, placed.stacks[values[0].index])
     return whole if whole.shape[0] == len(values) else whole[first : first + len(values)]
+
+
+def picked_sum(values: Sequence[Pending]) -> Tensor:
+    """Return the sum of some outputs of one chain: rows of a stack."""
+    placed: Any = values[0].step.placed
+    rows = np.array([value.step.position for value in values])
+    return reduce_sum(getitem(_part(placed.source, placed.stacks[values[0].index]), rows), axis=0)
 
 
 def youngest(values: Sequence[Any]) -> Any:

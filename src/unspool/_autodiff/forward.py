@@ -9,7 +9,7 @@ from unspool._autodiff.calls import push_call
 from unspool._autodiff.late import late
 from unspool._autodiff.reverse import missing_rule
 from unspool._autodiff.transpose import push_through_vjp
-from unspool._autodiff.walk import Walk
+from unspool._autodiff.walk import walking
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
@@ -27,9 +27,7 @@ def pushforward(
     outputs: Sequence[Tensor], variables: Sequence[Tensor], tangents: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Return the tangent of each output, ``None`` where it depends on no variable that has one."""
-    engine = default_engine()
-    engine.queue.settle()
-    with engine.queue.nothing_folds(), engine.levels.sweep():
+    with default_engine().levels.sweep():
         return _push(outputs, variables, tangents)
 
 
@@ -42,8 +40,7 @@ def _push(
             moving[variable.id] = fit_tangent(given, variable)
     seeded = [v for v in variables if v.id in moving]
     levels = default_engine().levels
-    with origin_scope() as origin:
-        walk = Walk(outputs, seeded)
+    with walking(outputs, seeded) as walk, origin_scope() as origin:
         nodes, shown = walk.order, walk.shown
         level = levels.of(nodes[0]) if nodes else 0
         for node in nodes:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Factored, Sum, accumulate, total
+from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, total
 from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.late import late
-from unspool._autodiff.walk import Walk
-from unspool._core import arrive
+from unspool._autodiff.walk import Walk, walking
+from unspool._core import arrive, recurring
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
@@ -55,20 +55,17 @@ def sweep(
 
     ``arrived`` holds what reached nodes before the sweep began; the sweep adds to it.
     """
-    queue = default_engine().queue
-    queue.settle()
-    with queue.nothing_folds():
-        return _sweep(outputs, cotangents, variables, arrived)
+    with walking(outputs, variables) as walk:
+        return _sweep(walk, outputs, cotangents, {v.id for v in variables}, arrived)
 
 
 def _sweep(
+    walk: Walk,
     outputs: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
-    variables: Sequence[Tensor],
+    wanted: set[int],
     arrived: dict[int, Any],
 ) -> dict[int, Any]:
-    wanted = {v.id for v in variables}
-    walk = Walk(outputs, variables)
     order, active, shown = walk.order, walk.active, walk.shown
     for output, seed in zip(outputs, cotangents, strict=True):
         if seed is not None and output.id in active:
@@ -78,6 +75,7 @@ def _sweep(
     found: dict[int, Any] = {}
     levels = default_engine().levels
     floor = levels.floor(order[-1]) if order else 0
+    recurs = recurring(order) if len(shown) >= FEWEST else {}
     with origin_scope() as origin:
         # The hot loop of every gradient: a node with a tuple of rules, which is nearly every node, costs no call but
         # those of its rules.
@@ -90,6 +88,8 @@ def _sweep(
             if type(node) is Call:
                 taken = arrive(node, shown[key], arrived, wanted, found, active, passing_inputs(node.plan))
                 if taken:
+                    if recurs and (positions := recurs[node.plan]):
+                        _keep_apart(positions, *taken)
                     pull_call(node, taken[0], taken[1], arrived)
                 elif taken is None:
                     arriving = _at_outputs(node, shown[key], arrived, wanted, found)
@@ -121,6 +121,20 @@ def _sweep(
                         arrived[key] = contribution if before is None else accumulate(before, contribution)
     found.update((key, arrived[key]) for key in wanted if key not in found and key in arrived)
     return found
+
+
+def _keep_apart(positions: list[int], arriving: list[Any], needed: tuple[bool, ...]) -> None:
+    """Do not let a call add to what arrived at some of its inputs.
+
+    What steps of a loop read again now and then would tie each of them to another one before it. Added up afterwards it
+    leaves them a chain.
+    """
+    first = len(arriving) - len(needed)
+    for position in positions:
+        if needed[position]:
+            before = arriving[first + position]
+            if type(before) is not Sum:
+                arriving[first + position] = Sum() if before is None else Sum(before)
 
 
 def _begin_level(arrived: dict[int, Any]) -> None:

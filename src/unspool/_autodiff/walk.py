@@ -5,7 +5,8 @@ A call of a fragment is one node of the walk, unless a variable is inside of it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from unspool._autodiff.calls import passing_inputs
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.late import late
 from unspool._dtypes import INEXACT
+from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, Projection, call_of
 from unspool._graph import Bundle, Node, in_order
 from unspool._ops.op import JointRule
@@ -21,6 +23,22 @@ if TYPE_CHECKING:
     from unspool._ops.op import Op
 
 _by_id = attrgetter("id")
+
+
+@contextmanager
+def walking(outputs: Sequence[Node], variables: Sequence[Node]) -> Iterator[Walk]:
+    """Walk a graph that stays as it is during the block. Loops in it are folded before, read or not."""
+    engine = default_engine()
+    engine.queue.settle()
+    with engine.queue.nothing_folds():
+        walk = Walk(outputs, variables)
+        if len(walk.order) - len(walk.shown) < engine.smallest_loop:
+            yield walk
+            return
+    del walk  # what is referred to counts as held
+    engine.fold_unread(outputs, derivatives=True)
+    with engine.queue.nothing_folds():
+        yield Walk(outputs, variables)
 
 
 def active_nodes(outputs: Sequence[Node], variables: Sequence[Node]) -> list[Node]:
@@ -59,7 +77,7 @@ class Walk:
         # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
         self._through_all: dict[Op, bool] = {}
         reached, sources, in_id_order = self._reach(outputs)
-        while opened := [key for key in self._inside.read_on_the_way(self.shown) if key not in self._opened]:
+        while opened := [key for key in self._inside.read_on_the_way(self.shown) if not self._opened.get(key)]:
             self._opened.update(dict.fromkeys(opened, True))
             self.shown.clear()
             reached, sources, in_id_order = self._reach(outputs)

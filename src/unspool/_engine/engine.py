@@ -15,7 +15,7 @@ import contextvars
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -40,13 +40,13 @@ from unspool._engine.numpy_backend import clear_caches, owned
 from unspool._engine.observe import current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
-from unspool._engine.repeated import run_repeated
 from unspool._engine.replay import Replay
 from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
+from unspool._engine.unread import cut_into_pieces
 from unspool._engine.work import pass_as_work, replay_as_work
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
-from unspool._graph import Bundle, Node
+from unspool._graph import Bundle, Node, SizedParams
 from unspool._ops.leaf import PLACEHOLDER
 from unspool._statistics import STATISTICS
 from unspool._sweeps import is_swept
@@ -60,10 +60,13 @@ if TYPE_CHECKING:
 LARGEST_PIECE = 512
 
 # Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
-SMALLEST_LOOP = 2000
+SMALLEST_LOOP = 1000
 
 # What is not clearly a step of a loop but takes at most this part of the budget is run like one.
 _STEP_SHARE = 4
+
+# Where the frames of a replay take more than was planned, they are planned for this part of the room.
+_SHORTER = 0.85
 
 # Structures of pieces that are remembered, and lines of the user's program that asked for them.
 _MOST_STRUCTURES = 1 << 11
@@ -85,6 +88,7 @@ class Evaluator:
         self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._described: OrderedDict[tuple[Any, ...], Site] = OrderedDict()
         self.outcomes = Outcomes()
+        self.smallest_loop = SMALLEST_LOOP
         self._hold_nothing()
 
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
@@ -130,11 +134,17 @@ class Evaluator:
             found = self.sites.find(missing)
             if found is not None and self._run_site(*found):
                 return
-        has_made_room = False
+        has_made_room = has_looked = False
         while True:
             work = collect(missing, stop_at_lost=observer is None and self.ledger.has_dropped)
             if not work.order:
                 return
+            if not has_looked and observer is None and self._may_have_loops(work):
+                work.give_back()
+                work.order.clear()  # what is referred to counts as held
+                self.fold_unread(missing, derivatives=False)
+                has_looked = True
+                continue
             # Calls had kept some, or another thread has computed them by now: looked at once.
             missing = [t for t in missing if t.value is None]
             try:
@@ -255,16 +265,9 @@ class Evaluator:
         count = len(work.order)
         piece = None
         if observer is None and not work.has_calls:
-            if count >= SMALLEST_LOOP:
-                has_run = run_repeated(work.order, work.uses, targets, self.plans.plan_for)
-                self.outcomes.note(missing[0], Why.REPEATED if has_run else Why.NOT_REPEATED, work.order)
-                if has_run:
-                    self.statistics.kernel_calls += count
-                    return
-            else:
-                piece = self._describe(work, missing)
-                if piece is not None and piece.site.is_ready and self._run_piece(piece, work, missing):
-                    return
+            piece = self._describe(work, missing)
+            if piece is not None and piece.site.is_ready and self._run_piece(piece, work, missing):
+                return
         elif observer is None:
             self.outcomes.note(missing[0], Why.READS_CALLS, work.order)
         kernels = sum([kernels_of(node) for node in work.order if type(node) is not Projection])
@@ -299,22 +302,58 @@ class Evaluator:
         if any(type(node) is Bundle for node in (*kept, *inputs)):
             self.outcomes.note(missing[0], Why.HELD_FACTORS, order)
             return None
-        # Another line that asks for the same has a site of its own: it says where its ops were recorded.
-        key = (structure, missing[0].code, missing[0].line)
-        site = self._described.get(key)
+        site = self._described.get((structure, missing[0].code, missing[0].line))
         if site is None:
             if not self._may_describe(missing[0]):
                 self.outcomes.note(missing[0], Why.MANY_STRUCTURES, order)
                 return None
-            site = self._described[key] = make_site(order, kept, self.plans.plan_for)
-            if len(self._described) > _MOST_STRUCTURES:
-                self._described.popitem(last=False)
+            site = self._make_site(order, kept, structure, missing[0])
             if site.has_bundles:
                 site.make_plan()  # what a factorisation gave is kept for derivatives from the first time on
         else:
             site.make_plan()
             site.is_known = True
         return _core.piece(site, tuple(inputs), tuple([order[i] for i in site.positions]), ())
+
+    def _make_site(
+        self, order: list[Node], kept: list[Node], structure: Any, target: Node, literals: Container[int] = ()
+    ) -> Site:
+        site = make_site(order, kept, self.plans.plan_for, literals)
+        # Another line that asks for the same has a site of its own: it says where its ops were recorded.
+        self._described[structure, target.code, target.line] = site
+        if len(self._described) > _MOST_STRUCTURES:
+            self._described.popitem(last=False)
+        return site
+
+    def _may_have_loops(self, work: Pass) -> bool:
+        """Whether it is worth looking for loops that were not read."""
+        return len(work.order) >= self.smallest_loop and not work.has_calls
+
+    def fold_unread(self, targets: Sequence[Node], *, derivatives: bool) -> None:
+        """Fold the loops that were recorded without being read among what has to run for some tensors.
+
+        Those that a sweep recorded are loops to whoever differentiates ``derivatives``.
+        """
+        self.queue.fold_found(lambda: self._find_unread(targets, derivatives))
+
+    def _find_unread(self, targets: Sequence[Node], derivatives: bool) -> list[Piece]:
+        missing = [target for target in targets if target.value is None]
+        work = collect(missing)
+        work.give_back()
+        if not self._may_have_loops(work):
+            return []
+        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_unread, derivatives)
+        if not pieces:
+            self.outcomes.note(missing[0], Why.NOT_REPEATED, work.order)
+        return pieces
+
+    def _describe_unread(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site:
+        """Return the site of a repetition, given the nodes that are needed of it and which inputs are constants."""
+        structure, inputs = structure_of(order, kept, kept)
+        key = (structure, tuple([node.id in literals for node in inputs]))
+        target = order[-1]
+        site = self._described.get((key, target.code, target.line))
+        return self._make_site(order, kept, key, target, literals) if site is None else site
 
     def _run_piece(self, piece: Piece, work: Pass, missing: Sequence[Node]) -> bool:
         """Run a piece by the plan of its site; a failure is left to the pass node by node, which finds the culprit."""
@@ -352,25 +391,39 @@ class Evaluator:
         ``read`` are the ids of what the nodes that were never evaluated before refer to.
         """
         ledger = self.ledger
+        limit = None if unlimited else ledger.ceiling
         with ledger.busy():
             ledger.place_waiting()
-            work = Replay(ledger, targets, self.levels.marks, None if unlimited else ledger.ceiling)
-            if ACTIVITY.lookers:
-                with ACTIVITY.doing(replay_as_work(work, is_backward=is_swept(targets[0].id))):
-                    run_quietly(work.run)
-            else:
-                run_quietly(work.run)
+            room = limit
+            while True:
+                work = Replay(ledger, targets, self.levels.marks, limit, room)
+                try:
+                    self._run_replay(work, targets)
+                    break
+                except BudgetError:
+                    # What is held side by side may take more than a survey of long frames saw. Shorter ones take less.
+                    ledger.add_replay(work)
+                    room = None if room is None else int(_SHORTER * room)
+                    if room is None or work.need is None or not work.need.steps or room < work.need.least():
+                        raise
             ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], read))
             ledger.add_replay(work)
         return work
+
+    def _run_replay(self, work: Replay, targets: Sequence[Node]) -> None:
+        if not ACTIVITY.lookers:
+            run_quietly(work.run)
+            return
+        with ACTIVITY.doing(replay_as_work(work, is_backward=is_swept(targets[0].id))):
+            run_quietly(work.run)
 
     def _is_too_large(self, work: Pass) -> bool:
         """Whether a pass does not fit the budget, by what all its nodes together take."""
         ledger = self.ledger
         if not (ledger.is_strict or ledger.has_dropped or ledger.noted > ledger.limit // 2):
             return False
-        if any(node.op is PLACEHOLDER for node in work.order):
-            return False  # it has no value, which the pass finds
+        if any(node.op is PLACEHOLDER or type(node.attributes) is SizedParams for node in work.order):
+            return False  # it has no value or no size, which the pass finds
         peak = interpreter.peak_bytes(work)
         if ledger.noted + peak > ledger.ceiling and ledger.held_bytes() + peak > ledger.ceiling:
             return True

@@ -184,7 +184,7 @@ class Ledger:
         nodes = [node for node in [reference() for reference in piece.outputs[:results]] if node is not None]
         # What its nodes refer to is counted when it is asked for: they may die.
         self.line.read([operand.id for operand in piece.inputs], times=0)
-        self.line.place_loose(Loose(nodes, ()), piece.site.plan.seconds)
+        self.line.place_loose(Loose(nodes, ()), piece.site.plan)
         piece.slab = Slab(piece)
         self._slabs.append(piece.slab)
 

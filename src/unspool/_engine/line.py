@@ -18,6 +18,7 @@ from weakref import ref
 
 import numpy as np
 
+from unspool._engine.clock import Clock
 from unspool._engine.held import TINY, Held, Loose, freed_of, is_alive, watch
 from unspool._fragments.call import LOST, Call
 from unspool._graph import Node
@@ -25,15 +26,13 @@ from unspool._ops.hints import is_kept
 
 if TYPE_CHECKING:
     from unspool._engine.guard import Guard
+    from unspool._engine.plan import Plan
 
 # Of more boundaries than this, one in so many goes at a time.
 _SHARE = 256
 
 # Steps that are young: pieces wait about so long to be folded.
 _YOUNG = 128
-
-# What a step that was not timed counts: little, but not nothing.
-_INSTANT = 1e-7
 
 
 class Line:
@@ -45,8 +44,8 @@ class Line:
         How many there are: the newest boundary.
     boundaries : list of int
         Those that are kept; the first is where the line starts.
-    times : sequence of float
-        The time that the steps before each boundary took in all.
+    clock : Clock
+        The time that the steps before each boundary take in all.
     latest : set of id
         What the newest step made.
     died : int
@@ -56,7 +55,7 @@ class Line:
     def __init__(self) -> None:
         self.now = 0
         self.boundaries: list[int] = [0]
-        self.times = array("d", [0.0])
+        self.clock = Clock()
         self.latest: set[int] = set()
         self.died = 0
         self._ids = array("q")
@@ -68,14 +67,14 @@ class Line:
     def place_call(self, call: Call) -> None:
         """Place a call that ran at the end of the line."""
         self.read([operand.id for operand in call.inputs], times=1)
-        self._end_step([node for node in call.handles if node is not None], call.id, call.plan.seconds)
+        self._end_step([node for node in call.handles if node is not None], call.id, call.plan)
         self._steps.append(ref(call))
 
-    def place_loose(self, step: Loose, seconds: float = 0.0) -> None:
-        """Place a step that is not a call at the end of the line."""
+    def place_loose(self, step: Loose, plan: Plan | None = None) -> None:
+        """Place a step that is not a call at the end of the line, and the plan that it ran by."""
         self.read(step.read, times=1)
         nodes = [node for node in [reference() for reference in step.nodes] if node is not None]
-        self._end_step(nodes, max([node.id for node in nodes], default=0), seconds)
+        self._end_step(nodes, max([node.id for node in nodes], default=0), plan)
         self._steps.append(step)
 
     def read(self, keys: Iterable[int], *, times: int) -> None:
@@ -93,7 +92,7 @@ class Line:
             if entry is not None:
                 entry.uses += 1
 
-    def _end_step(self, nodes: Sequence[Node], identity: int, seconds: float) -> None:
+    def _end_step(self, nodes: Sequence[Node], identity: int, plan: Plan | None) -> None:
         self.latest = set()
         for node in nodes:
             if node.value is not None and node.value.nbytes > TINY:
@@ -102,7 +101,7 @@ class Line:
         self.now += 1
         self._ids.append(max(identity, self._ids[-1] if self._ids else 0))
         self.boundaries.append(self.now)
-        self.times.append(self.times[-1] + max(seconds, _INSTANT))
+        self.clock.add(plan)
 
     # -- looking --
 
@@ -145,7 +144,8 @@ class Line:
         for _ in range(min(self.now - now, len(self._steps))):  # the oldest ones may have died
             self._steps.pop()
         self.now = now
-        del self._ids[now:], self.times[now + 1 :]
+        del self._ids[now:]
+        self.clock.rewind(now)
         del self.boundaries[bisect_right(self.boundaries, now) :]
 
     def end_sweep(self) -> None:
@@ -228,7 +228,7 @@ class Line:
             if guard is not None:
                 for boundary in gone:
                     state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
-                    guard.give_up(state, int(line[boundary]), self.times, len(line))
+                    guard.give_up(state, int(line[boundary]), self.clock.times, len(line))
             self.boundaries = np.delete(line, gone).tolist()
             given_up += len(gone)
         return freed, given_up
@@ -247,7 +247,7 @@ class Line:
         count = int(np.flatnonzero(gains)[-1]) + 2
         line, gains = line[:count], gains[:count]
         places = np.concatenate(([0], np.cumsum(-(-np.diff(line) // block))))
-        times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.times)[line]).tolist()
+        times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.clock.times)[line]).tolist()
         end = int(places[-1]) + 1
         if most == 1:
             return [choose_removal(places.tolist(), end, freed=gains.tolist(), times=times)]

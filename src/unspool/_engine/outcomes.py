@@ -21,7 +21,6 @@ class Why(Enum):
     ONE_OPERATION = "one operation"
     READS_CALLS = "reads calls that have no value"
     TOO_LARGE = "more operations than a piece may have"
-    REPEATED = "ran as repetitions of one body"
     NOT_REPEATED = "many operations, which do not repeat"
     STAND_INS = "reads stand-ins of a function that is being differentiated"
     MANY_INPUTS = "an operation with very many inputs"

@@ -77,13 +77,22 @@ class Replay:
         Of the longest frame.
     """
 
-    def __init__(self, ledger: Ledger, targets: Sequence[Node], marks: Sequence[int], limit: int | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        targets: Sequence[Node],
+        marks: Sequence[int],
+        limit: int | None,
+        room: int | None = None,
+    ) -> None:
         self.runs = self.kernels = 0
         self.seconds = 0.0
         self.need: Need | None = None
         self._ledger = ledger
         self._guard = ledger.guard
         self._limit = limit
+        # What frames are laid out for: the whole budget, or less where that has turned out to be too much.
+        self._room = limit if room is None else room
         self._targets = {t.id: t for t in targets}
         self._marks = marks
         self._values: dict[int, Any] = {}
@@ -126,9 +135,9 @@ class Replay:
     def run(self) -> None:
         """Give all targets their values."""
         while missing := [t for t in self._targets.values() if t.value is None]:
-            if self._limit is not None and self.need is None:
+            if self._room is not None and self.need is None:
                 self.need = self.survey(missing)
-                self._begin(self.need, self._limit)
+                self._begin(self.need, self._room)
             if self._limit is not None and self.need is not None and not (self.need.steps and self._marks):
                 self._begin_alone(missing, self._limit)
             self._push(missing, None)
@@ -429,8 +438,8 @@ class Replay:
             if key in self._values:
                 frame.live.add(key)
                 self._add_reason(key)
-        if above is not None and self._limit is not None:
-            self._plan(frame, above, self._limit)
+        if above is not None and self._room is not None:
+            self._plan(frame, above, self._room)
         self._frames.append(frame)
 
     def _frame_for(self, missing: Sequence[Node], above: Frame | None = None) -> Frame:
@@ -492,7 +501,7 @@ class Replay:
 
     def _has_room_for_all(self) -> bool:
         """Whether all that the highest frame reads of a single level below can be kept for it."""
-        need, limit = self.need, self._limit
+        need, limit = self.need, self._room
         if need is None or limit is None or not self._has_one_level_below:
             return False
         return self._base + need.overhead() + need.tape <= limit

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -210,6 +210,18 @@ class FoldQueue:
         BOUNDS.note(call)
         self._on_fold(call, piece)
 
+    def fold_found(self, find: Callable[[], Sequence[Piece]]) -> None:
+        """Fold pieces that nobody has evaluated, each after those that it reads.
+
+        They are looked for while nobody else folds. While the graph is being walked nothing is done.
+        """
+        gate = self._gate
+        with gate.lock:
+            if not gate.readers:
+                for piece in find():
+                    place_piece(piece, ())
+                    self._fold(piece)
+
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces that wait, oldest first."""
         for reference in tuple(self._waiting):
@@ -334,10 +346,16 @@ def _join_rows(piece: Piece) -> Row:
     return row.whole()
 
 
-def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragment, tuple[Any, ...]], Plan]) -> Site:
+def make_site(
+    order: list[Node],
+    kept: Sequence[Node],
+    plan_for: Callable[[Fragment, tuple[Any, ...]], Plan],
+    literals: Container[int] = (),
+) -> Site:
     """Describe a piece: its results are the nodes that are kept, its residuals what derivatives need.
 
     Residuals may be outputs of a factorisation that the piece does not use but that its derivative rule does.
+    ``literals`` are inputs that stand for constants.
     """
     residuals = residual_nodes(order, kept)
     position = {node.id: i for i, node in enumerate(order)}
@@ -352,5 +370,5 @@ def make_site(order: list[Node], kept: Sequence[Node], plan_for: Callable[[Fragm
         [position[node.id] for node in (*kept, *residuals)],
         origins + origins[-1:] * len(extra),
         has_bundles=any(type(node) is Bundle for node in order),
-        apart=find_apart(captured, order),
+        apart=find_apart(captured, order, literals),
     )

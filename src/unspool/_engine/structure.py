@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._fragments.call import Projection
@@ -80,21 +80,25 @@ class Apart(NamedTuple):
     constants: frozenset[int]
 
 
-def find_apart(captured: Captured, order: Sequence[Node]) -> Apart:
+def find_apart(captured: Captured, order: Sequence[Node], literals: Container[int] = ()) -> Apart:
     """Find what of a piece is made of constants alone, given its description and its nodes.
 
     Not what was drawn: every step of a loop draws with a key of its own. A piece that is made of nothing else is one as
-    others are.
+    others are. ``literals`` are inputs that stand for constants.
     """
     fragment, nodes = captured.fragment, captured.nodes
     first, inside = len(captured.inputs), {node.id for node in order}
     found: set[int] = set()
     read: set[int] = set()
+
+    def is_fixed(node: Node) -> bool:
+        return node.id in literals or is_literal(node)
+
     for slot, instruction in enumerate(fragment.body, first):
         operands = instruction.operands
         if nodes[slot].id in inside and (
             is_literal(nodes[slot])
-            or (operands and not instruction.op.draws and all(o in found or is_literal(nodes[o]) for o in operands))
+            or (operands and not instruction.op.draws and all(o in found or is_fixed(nodes[o]) for o in operands))
         ):
             found.add(slot)
             read.update(o for o in operands if o not in found)

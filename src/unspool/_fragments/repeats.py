@@ -35,12 +35,14 @@ LONGEST = 2000
 # Fewer repetitions than this are not worth a plan.
 FEWEST = 4
 
-# Bodies shorter than this are taken several at a time: one long step costs less than many short ones.
-_SHORT = 48
+# Bodies shorter than this are taken several at a time: one long step costs less than many short ones. If their nodes
+# are held they are not, since what is asked for should be at the end of a body; then the shortest are not worth a step.
+_SHORT = 16
+SHORTEST = 4
 
-# What a step, a plan and a section cost beside their kernels, in nodes that could have been run meanwhile. Plans cost
-# more when they are made; but they are found again.
-_STEP_COST, _PLAN_COST, _SECTION_COST = 6, 4, 200
+# What a plan and a section cost, in nodes that could have been run meanwhile. Plans cost more when they are made; but
+# they are found again.
+_PLAN_COST, _SECTION_COST = 4, 200
 
 # Lengths of the windows that are compared to find periods. Short ones see inner loops, long ones outer loops.
 _WINDOWS = (8, 32, 128, 512)
@@ -108,18 +110,19 @@ def wiring_of(order: list[Node]) -> Wiring:
     return Wiring(tokens, first, sources, outside, np.concatenate([of_token[tokens], of_outside]))
 
 
-def find_repeats(wiring: Wiring, longest: int = LONGEST) -> list[Repeat]:
+def find_repeats(wiring: Wiring, longest: int = LONGEST, held: Any = None) -> list[Repeat]:
     """Return the repeated sections of a piece, in order, without overlap; bodies have at most ``longest`` nodes.
 
     A section starts and ends where it pays: what is left over at its ends belongs to none. Of the places at which its
-    repetitions can be cut from each other, it takes one that the fewest values cross.
+    repetitions can be cut from each other, it takes one that the fewest values cross. ``held`` are flags of nodes that
+    somebody refers to: these are what a repetition is likely to be asked for, so it ends with one of them.
     """
     size = len(wiring.tokens)
     # A longer body could not be repeated often enough.
     longest = min(longest, size // FEWEST)
     if longest < 1:
         return []
-    search = _Search(wiring)
+    search = _Search(wiring, held)
     for reach in (longest, _NEAR):
         hashes = search.local_hashes(reach)
         length = 1
@@ -129,7 +132,7 @@ def find_repeats(wiring: Wiring, longest: int = LONGEST) -> list[Repeat]:
             if not periods:
                 break
             for period in periods:
-                search.try_period(period, longest)
+                search.try_period(period)
             # A section that is longer than any body cannot be part of one: longer windows would show nothing new.
             if sum(r.stop - r.start for r in search.chosen() if r.stop - r.start > longest) > 0.9 * size:
                 return search.chosen()
@@ -170,8 +173,9 @@ def _frequent_gaps(hashes: Any, longest: int) -> list[int]:
 class _Search:
     """The sections that were verified so far."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, held: Any) -> None:
         self.wiring = wiring
+        self.held = held
         size = len(wiring.tokens)
         self.arities = np.diff(wiring.first)
         self.owners = np.repeat(np.arange(size), self.arities)
@@ -191,15 +195,28 @@ class _Search:
         hashes = (sums[first[1:]] - sums[first[:-1]] + self.wiring.tokens.astype(np.uint64) + np.uint64(1)) * _ODD
         return hashes ^ (hashes >> _SHIFT)
 
-    def try_period(self, period: int, longest: int) -> None:
-        """Find the sections of a period; of a short one, also those of a multiple that makes a body worth a step."""
-        if period not in self.sections:
-            found = self.sections[period] = self.find_sections(period)
-            if found and period < _SHORT:
-                extent = max(hi - lo for lo, hi, _ in found)
-                times = min(-(-_SHORT // period), extent // (FEWEST * period), longest // period)
-                if times > 1:
-                    self.try_period(times * period, longest)
+    def try_period(self, period: int) -> None:
+        """Find the sections of a period; of a short one, those of a multiple that makes a body worth a step."""
+        if period in self.sections:
+            return
+        found = self.find_sections(period)
+        if found and period < _SHORT:
+            extent = max(hi - lo for lo, hi, _ in found)
+            times = min(-(-_SHORT // period), extent // (FEWEST * period))
+            is_held = self.are_held(found)
+            if times > 1 and not is_held:
+                period *= times
+                found = self.find_sections(period)
+            elif is_held and (period < SHORTEST or any(period % less == 0 for less in self.sections)):
+                found = []  # multiples of a body of which each is asked for
+        self.sections[period] = found
+
+    def are_held(self, sections: list[Section]) -> bool:
+        """Whether nodes of sections are held, more than one in a body that is worth a step."""
+        if self.held is None:
+            return False
+        count = sum([int(np.count_nonzero(self.held[lo:hi])) for lo, hi, _ in sections])
+        return count * _SHORT > sum([hi - lo for lo, hi, _ in sections])
 
     def find_sections(self, period: int) -> list[Section]:
         """Return where a period holds, as positions (from, to) and the period."""
@@ -237,14 +254,16 @@ class _Search:
         start = lo
         if (hi - lo) // period > FEWEST:
             crossings = self.crossings_of(period)[lo + period : lo + 2 * period]
+            if self.held is not None and (held := self.held[lo + period - 1 : lo + 2 * period - 1]).any():
+                crossings = np.where(held, crossings, len(self.wiring.tokens))
             start += int(np.argmin(crossings))
         return Repeat(start, period, (hi - start) // period)
 
     def crossings_of(self, period: int) -> Integers:
-        """Return, per position, how many values from before it are read after it, less than a period on."""
+        """Return, per position, how many values from before it are read after it, at most a period on."""
         if period not in self.crossings:
             size = len(self.wiring.tokens)
-            near = self.distances < period
+            near = self.distances <= period
             last = np.arange(size)
             # Of several values for one index the last one stays, and owners rise.
             last[self.wiring.sources[near]] = self.owners[near]
@@ -266,7 +285,7 @@ def _gain(section: Section) -> int:
     """Return what running a section by repetition saves, in nodes."""
     lo, hi, period = section
     count = (hi - lo) // period
-    return count * (period - _STEP_COST) - _PLAN_COST * period - _SECTION_COST if count >= FEWEST else -1
+    return count * period - _PLAN_COST * period - _SECTION_COST if count >= FEWEST else -1
 
 
 def _free_parts(lo: int, hi: int, taken: list[Repeat]) -> Iterator[tuple[int, int]]:

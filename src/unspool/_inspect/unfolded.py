@@ -43,12 +43,6 @@ _NOTED = {
         "node by node and are not folded.",
         "Read a value in each step, or make the step a @us.fragment, or write the loop as us.iterate.",
     ),
-    Why.REPEATED: Reason(
-        "ran as repetitions",
-        "It was evaluated in one go. The repetitions that were found in it ran by one plan; its nodes stay as they "
-        "are, and its gradient has as many.",
-        "Read a value in each step, or write the loop as us.iterate, and the gradient is a loop as well.",
-    ),
     Why.NOT_REPEATED: Reason(
         "no repetition",
         f"There were {SMALLEST_LOOP} operations or more between two reads, and no body among them that repeats at a "
@@ -275,7 +269,8 @@ def _before_running(parts: Sequence[Unit]) -> Reason:
         will = "No body in it repeats at a fixed distance: it will run node by node."
         if repeats:
             part = f"{covered:,} of its {count:,} operations"
-            will = f"When it is read, {part} run as repetitions of {len(repeats)} {bodies}."
+            will = f"When it is read or differentiated, {part} are folded into calls of {len(repeats)} {bodies}."
+            return _NOT_READ._replace(why=f"{_NOT_READ.why} {will}", change="")
     return _NOT_READ._replace(
         why=f"{_NOT_READ.why} {will} Its gradient has as many nodes as it has.",
         change="Read a value in each step, or write the loop as us.iterate, and the gradient is a loop as well.",
