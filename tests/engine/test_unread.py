@@ -158,6 +158,32 @@ def test_rows_that_steps_read_again_get_back_what_all_of_them_send() -> None:
     assert STATISTICS.chains > 0
 
 
+def test_a_row_that_is_read_again_on_a_way_that_ends() -> None:
+    # What is read of the table reaches the loss through the first of two states only, and that not from every step.
+    rng = np.random.default_rng(4)
+    table, picks = rng.normal(size=(3, 4)), rng.integers(0, 4, 300)
+    t, x, y = us.tensor(table), us.tensor(np.zeros(3)), us.tensor(np.ones(3))
+    for k, pick in enumerate(picks.tolist()):
+        y = us.tanh(0.5 * y) + t[:, pick]
+        x = us.sin(x) * 0.9 + 0.1
+        if k == 150:
+            early = y
+    gradient = us.sum(early * x).grad(t).eval()
+
+    def loss(array: np.ndarray) -> float:
+        a, b = np.zeros(3), np.ones(3)
+        for k, pick in enumerate(picks):
+            b = np.tanh(0.5 * b) + array[:, pick]
+            a = np.sin(a) * 0.9 + 0.1
+            if k == 150:
+                kept = b
+        return float(np.sum(kept * a))
+
+    direction = rng.normal(size=table.shape)
+    slope = (loss(table + 1e-6 * direction) - loss(table - 1e-6 * direction)) / 2e-6
+    close(np.sum(gradient * direction), slope, 1e-7)
+
+
 def test_steps_that_read_something_of_another_size_stay_nodes() -> None:
     wide, narrow, single = us.tensor(np.full(3, 0.2)), us.tensor([0.2]), us.tensor(np.full(3, 0.25, np.float32))
     y, expected = us.tensor(np.ones(3)), np.ones(3)

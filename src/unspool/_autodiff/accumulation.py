@@ -95,11 +95,9 @@ def total(contribution: Any) -> Tensor:
         return _written(contribution)
     terms = contribution.terms
     # Contributions come in the order of steps. Placing the latest one first lets all before it form a chain.
-    latest = next((term for term in reversed(terms) if type(term) is Factored or type(term) is Pending), None)
-    if (
-        latest is not None
-        and (pending := youngest(latest.factors if type(latest) is Factored else [latest])) is not None
-    ):
+    latest: Any = next((term for term in reversed(terms) if type(term) in (Factored, Pending)), None)
+    pending = youngest(latest.factors if type(latest) is Factored else [latest])
+    if pending is not None:
         as_tensor(pending)
     terms = _without_picks(terms)
     rows = [term for term in map(as_factored, terms) if term is not None and type(term.form) is Rows]

@@ -89,7 +89,7 @@ def _joined(before: Any, placed: Any) -> Any:
     """Return the whole sum: terms that are not added up yet go on being collected."""
     if type(before) is Sum:
         before.terms += [] if placed is None else placed.terms
-        return before
+        return before if before.terms else None
     if type(before) is Factored:
         return before if placed is None else merge(before, placed)
     return before if placed is None else placed

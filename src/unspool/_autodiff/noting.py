@@ -86,14 +86,16 @@ class _Writer:
         if form is None:
             if kind is type(None):
                 return
-            text = before
+            text = f"({before} if {before}.terms else None)" if kind is Sum else before
         elif kind is Sum:
             self._lines.append(f"{before}.terms += [{', '.join(map(self._term, form[1:]))}]")
             text = before
         else:
             text = f"merge({before}, {self._term(form)})" if kind is Factored else self._term(form)
         self._lines += [f"key = inputs[{position}].id", f"given = {text}", "earlier = arrived.get(key)"]
-        self._lines += ["arrived[key] = given if earlier is None else merge(earlier, given)"]
+        self._lines += ["if given is not None:"] if form is None and kind is Sum else []
+        indent = "    " if form is None and kind is Sum else ""
+        self._lines += [f"{indent}arrived[key] = given if earlier is None else merge(earlier, given)"]
 
     def _term(self, form: tuple[Any, ...]) -> str:
         """Return the expression for a result."""
