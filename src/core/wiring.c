@@ -294,6 +294,54 @@ pending_nodes(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return is_plain < 0 || one == NULL ? NULL : PyBool_FromLong(is_plain);
 }
 
+/* Put a node on a list if it has to run, is not older than a bound and was not met before; -1 is an error. */
+static int
+meet_pending(PyObject *met, Addresses *known, PyObject *candidate, long long first)
+{
+    NodeObject *node = (NodeObject *)candidate;
+    if (node->value != Py_None || !PyTuple_Check(node->inputs) || number_of(node) < first) {
+        return 0;
+    }
+    const void *key[1] = {node};
+    if (addresses_find(known, key)->key[0] != NULL) {
+        return 0;
+    }
+    return addresses_add(known, key, 0) < 0 || PyList_Append(met, candidate) < 0 ? -1 : 0;
+}
+
+PyDoc_STRVAR(has_pending_doc,
+"has_pending(nodes, first, most, /)\n--\n\n"
+"Whether a list of nodes is made from so many others that have no value and are no outputs of calls, none of them with an\n"
+"id below ``first``. No more are looked at.");
+
+static PyObject *
+has_pending(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("has_pending", nargs, 3) < 0 || check_list(args[0]) < 0) {
+        return NULL;
+    }
+    long long first = PyLong_AsLongLong(args[1]), most = PyLong_AsLongLong(args[2]);
+    Addresses known;
+    if (PyErr_Occurred() || addresses_start(&known, 64, 1) < 0) {
+        return NULL;
+    }
+    PyObject *met = PyList_New(0);
+    int failed = met == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(args[0]); i++) {
+        failed = meet_pending(met, &known, PyList_GET_ITEM(args[0], i), first) < 0;
+    }
+    for (Py_ssize_t at = 0; !failed && at < PyList_GET_SIZE(met) && PyList_GET_SIZE(met) < most; at++) {
+        PyObject *inputs = ((NodeObject *)PyList_GET_ITEM(met, at))->inputs;
+        for (Py_ssize_t i = 0; !failed && PyTuple_Check(inputs) && i < PyTuple_GET_SIZE(inputs); i++) {
+            failed = meet_pending(met, &known, PyTuple_GET_ITEM(inputs, i), first) < 0;
+        }
+    }
+    PyObject *result = failed ? NULL : PyBool_FromLong(PyList_GET_SIZE(met) >= most);
+    PyMem_Free(known.slot);
+    Py_XDECREF(met);
+    return result;
+}
+
 /* --- what calls read --- */
 
 /* What is known of an input of a plan: the first node there, whether there were others, whether one came back. */
@@ -384,6 +432,7 @@ recurring(PyObject *module, PyObject *order)
 }
 
 PyMethodDef wiring_methods[] = {
+    {"has_pending", FAST(has_pending), METH_FASTCALL, has_pending_doc},
     {"pending_nodes", FAST(pending_nodes), METH_FASTCALL, pending_nodes_doc},
     {"recurring", recurring, METH_O, recurring_doc},
     {"wiring", wiring, METH_O, wiring_doc},

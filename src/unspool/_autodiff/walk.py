@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._autodiff.calls import passing_inputs
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.late import late
+from unspool._core import has_pending
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, Projection, call_of
@@ -30,13 +31,9 @@ def walking(outputs: Sequence[Node], variables: Sequence[Node]) -> Iterator[Walk
     """Walk a graph that stays as it is during the block. Loops in it are folded before, read or not."""
     engine = default_engine()
     engine.queue.settle()
-    with engine.queue.nothing_folds():
-        walk = Walk(outputs, variables)
-        if len(walk.order) - len(walk.shown) < engine.smallest_loop:
-            yield walk
-            return
-    del walk  # what is referred to counts as held
-    engine.fold_unread(outputs, derivatives=True)
+    first = min([variable.id for variable in variables], default=0)
+    if has_pending(list(outputs), first, engine.smallest_loop):
+        engine.fold_unread(outputs, derivatives=True)
     with engine.queue.nothing_folds():
         yield Walk(outputs, variables)
 
