@@ -15,7 +15,7 @@ from tests.samples import Sample, all_samples
 from unspool._engine import native
 from unspool._engine.backend import Lowered
 from unspool._engine.native import compile_program
-from unspool._engine.numpy_backend import NUMPY
+from unspool._engine.numpy_backend import NUMPY, NumpyBackend
 from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Fragment, capture
 from unspool.errors import UnspoolError
@@ -299,6 +299,92 @@ def test_loops_their_gradients_and_hessians_have_the_bits_of_python(name: str, i
     natively = run()
     in_python()
     assert natively == run()
+
+
+def with_gaps(shape: tuple[int, ...]) -> Any:
+    return us.tensor(np.arange(2.0 * np.prod(shape)).reshape(*shape[:-1], 2 * shape[-1]))[..., ::2]
+
+
+# What reaches the steps of a loop's adjoint from outputs of shape (12, 2, 3), and from its last state.
+COTANGENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "rows of one number": lambda ys, y: us.sum(ys) * 0.5,
+    "rows that repeat an element": lambda ys, y: us.sum(us.sum(ys, axis=(1, 2)) * np.arange(1.0, 13.0)),
+    "rows in columns": lambda ys, y: us.sum(us.permute_dims(ys, (2, 0, 1)) * np.arange(72.0).reshape(3, 12, 2)),
+    "rows with gaps": lambda ys, y: us.sum(us.permute_dims(ys, (1, 0, 2)) * with_gaps((2, 12, 3))),
+    "a state of one number": lambda ys, y: us.sum(y),
+    "a state that repeats a row": lambda ys, y: us.sum(us.sum(y, axis=0) * np.arange(3.0)),
+    "a state with gaps": lambda ys, y: us.sum(y * with_gaps((2, 3))),
+}
+
+
+@pytest.fixture
+def generated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of the loops that were compiled as Python from now on."""
+    found: list[Any] = []
+    compile_loop = NumpyBackend.compile_loop
+
+    def compiled(self: Any, *given: Any) -> Any:
+        found.append(given)
+        return compile_loop(self, *given)
+
+    monkeypatch.setattr(NumpyBackend, "compile_loop", compiled)
+    us.clear_caches()
+    return found
+
+
+@pytest.mark.parametrize("name", COTANGENTS)
+def test_steps_read_rows_and_states_of_any_layout_natively_with_the_bits_of_python(
+    name: str, in_python: Callable[[], None], generated: list[Any]
+) -> None:
+    def run() -> bytes:
+        x = us.tensor(np.linspace(-1.0, 1.0, 6).reshape(2, 3))
+        y, _, ys = us.iterate(
+            lambda s: (us.tanh(s) - 0.1 * us.sum(s, axis=0), us.sin(s)), x, max_steps=12, has_outputs=True
+        )
+        return np.asarray(COTANGENTS[name](ys, y).grad(x)).tobytes()
+
+    natively = run()
+    assert not generated
+    in_python()
+    assert run() == natively
+    assert generated
+
+
+# What all steps read, of shape (2, 3).
+SHARED: dict[str, Callable[[], Any]] = {
+    "columns": lambda: us.permute_dims(us.tensor(np.linspace(-1.0, 1.0, 6).reshape(3, 2)) * 0.3, (1, 0)),
+    "with gaps": lambda: with_gaps((2, 3)),
+    "one number": lambda: us.broadcast_to(us.tensor(0.3) * 0.5, (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_steps_read_what_they_share_in_any_layout_natively_with_the_bits_of_python(
+    name: str, in_python: Callable[[], None], generated: list[Any]
+) -> None:
+    def run() -> list[bytes]:
+        shared, x = SHARED[name](), us.tensor(np.linspace(0.5, 1.0, 3))
+        y, _ = us.iterate(lambda s: us.tanh((shared @ s) @ shared) + us.sum(shared, axis=0), x, max_steps=12)
+        return [np.asarray(v).tobytes() for v in us.eval([y, us.sum(y * y).grad(x)])]
+
+    natively = run()
+    assert not generated
+    in_python()
+    assert run() == natively
+
+
+def test_a_state_that_repeats_elements_is_carried_natively_with_the_bits_of_python(
+    in_python: Callable[[], None], generated: list[Any]
+) -> None:
+    def run() -> list[bytes]:
+        x, weights = us.tensor(np.linspace(0.5, 1.0, 6).reshape(2, 3)), np.linspace(1.0, 2.0, 3)
+        y, _ = us.iterate(lambda s: us.broadcast_to(us.sum(us.tanh(s) * weights, axis=0), (2, 3)), x, max_steps=12)
+        return [np.asarray(v).tobytes() for v in us.eval([y, us.sum(y @ weights).grad(x)])]
+
+    natively = run()
+    assert not generated
+    in_python()
+    assert run() == natively
 
 
 def test_a_loop_stops_when_its_condition_holds() -> None:

@@ -40,11 +40,25 @@ def aligned(array: Any) -> Any:
     return array.copy(order="K")
 
 
+def copied(array: Any) -> Any:
+    """Return a copy with the same order of axes in memory; C order, if the array repeats elements along an axis."""
+    return array.copy(order="C" if repeats(array.shape, array.strides) else "K")
+
+
+def repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an array has the same element at several places."""
+    return any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True))
+
+
 def dense(array: Any) -> Any:
     """Return an array as a copy of it would lie in memory, without gaps and aligned: itself, or a copy."""
-    if type(array) is np.ndarray and not (array.flags.c_contiguous or array.flags.f_contiguous):
-        return array.copy(order="K")
-    return aligned(array)
+    if type(array) is not np.ndarray:
+        return array
+    flags = array.flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        return copied(array)
+    # To look up where an array begins takes longer; one that owns its memory is as NumPy made it.
+    return array if flags.owndata else aligned(array)
 
 
 # --- beforehand ------------------------------------------------------------------------------------------------------

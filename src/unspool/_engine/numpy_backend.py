@@ -14,7 +14,7 @@ import numpy as np
 
 from unspool._activity import ACTIVITY
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
-from unspool._engine.buffers import POOL
+from unspool._engine.buffers import POOL, copied, dense
 from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
 from unspool._engine.planning import Bound
 from unspool._engine.running_sums import RunningSum, is_worth, settled
@@ -87,7 +87,7 @@ class NumpyBackend(Backend):
 
     def copy(self, array: Any) -> Any:
         """Return an array of its own; one without axes for a number."""
-        return np.array(array)
+        return copied(array) if type(array) is np.ndarray else np.array(array)
 
     def owned(self, value: Any) -> Any:
         """Return a value fit to be kept."""
@@ -101,9 +101,13 @@ class NumpyBackend(Backend):
         """Return how many bytes a value takes."""
         return sum(part.nbytes for part in value) if type(value) is tuple else int(value.nbytes)
 
-    def carried(self, array: Any) -> Any:
+    def invariant(self, array: Any) -> Any:
         """Return an array, or where there are no axes a number of NumPy's, which costs less."""
         return array if array.shape else array[()]
+
+    def carried(self, array: Any) -> Any:
+        """Return the same, without gaps: as a step leaves it, so that a first state is no other case."""
+        return dense(array) if array.shape else array[()]
 
     def new_sum(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return -0.0, since adding it to a number changes nothing, not even the sign of zero."""
