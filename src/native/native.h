@@ -130,6 +130,13 @@ typedef struct {
 int frame_enter(Frame *frame, Py_ssize_t slots, Py_ssize_t bytes);
 void frame_leave(Frame *frame);
 
+/* --- memory of large arrays (memory.c) --- */
+
+int memory_setup(void);
+PyObject *memory_empty(PyObject *module, PyObject *args);
+PyObject *memory_limit(PyObject *module, PyObject *bytes);
+PyObject *memory_kept(PyObject *module, PyObject *nothing);
+
 /* --- conversions (casts.c) --- */
 
 CastFunc *find_cast(int from, int to);

@@ -14,7 +14,7 @@ import numpy as np
 
 from unspool._activity import ACTIVITY
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
-from unspool._engine.buffers import POOL, copied, dense
+from unspool._engine.buffers import clear_pools, copied, dense, new_array
 from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
 from unspool._engine.planning import Bound
 from unspool._engine.running_sums import RunningSum, is_worth, settled
@@ -83,7 +83,7 @@ class NumpyBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return a new array with arbitrary contents."""
-        return np.empty(shape, dtype)
+        return new_array(shape, dtype)
 
     def copy(self, array: Any) -> Any:
         """Return an array of its own; one without axes for a number."""
@@ -128,4 +128,4 @@ def clear_caches() -> None:
     from unspool._engine.generated import clear_texts
 
     clear_texts()
-    POOL.clear()
+    clear_pools()
