@@ -199,8 +199,12 @@ def test_random_programs_have_the_bits_of_numpy(block: int) -> None:
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
+SUMMED = [(1,), (7,), (129,), (8, 16), (3, 5, 7), (1, 9), (9, 1), (4000,), (50, 60)]
+SHORT_ROWS = [(6, 4, 8), (3, 5, 64), (3, 5, 65), (5, 128), (5, 130), (2, 3, 4, 16)]
+
+
 @pytest.mark.parametrize("char", "fdFD")
-@pytest.mark.parametrize("shape", [(1,), (7,), (129,), (8, 16), (3, 5, 7), (1, 9), (9, 1), (4000,), (50, 60)], ids=str)
+@pytest.mark.parametrize("shape", [*SUMMED, *SHORT_ROWS], ids=str)
 def test_sums_over_any_axes_have_the_bits_of_numpy(shape: tuple[int, ...], char: str) -> None:
     x = np.random.default_rng(len(shape)).normal(size=shape).astype(char)
     x.flat[0] = -0.0
@@ -262,6 +266,22 @@ def test_arithmetic_on_doubles_has_the_bits_of_numpy_for_all_special_values(n: i
         fragment, given = fragment_of(function, [values, others, np.array(scalar)], adjoint=False)
         for lay in (np.asarray, strided):
             assert compare(fragment, [lay(a) if a.shape else a for a in given])
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 16, 23, 64, 65, 200])
+def test_arithmetic_on_rows_has_the_bits_of_numpy_for_all_special_values(n: int) -> None:
+    whole = np.resize(np.array((*SPECIAL, 7.0)), (3, 5, n))
+    shapes = [(3, 5, 1), (3, 1, n), (5, n), (5, 1), (3, 1, 1)]
+    parts = [np.resize(np.array((*SPECIAL[::-1], 2.5)), shape) for shape in shapes]
+
+    def function(x: Any, *others: Any) -> list[Any]:
+        pairs = [(x, y) for y in others] + [(y, x) for y in others]
+        pairs += [(others[0], others[1]), (others[1], others[2]), (others[2], others[4])]
+        return [f(a, b) for f in ARITHMETIC for a, b in pairs] + [us.where(y > 0, x, y) for y in others]
+
+    fragment, given = fragment_of(function, [whole, *parts], adjoint=False)
+    for lay in (np.ascontiguousarray, strided):
+        assert compare(fragment, [lay(a) for a in given])
 
 
 def steps(a: Any, x: Any) -> dict[str, Callable[[Any], Any]]:

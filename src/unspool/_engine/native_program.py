@@ -274,9 +274,10 @@ class Builder:
         if value.order != "C" and (len(sizes) > 2 or (len(sizes) == 2 and bool(written[0]) == bool(written[1]))):
             raise Unsupported("NumPy may go through axes with gaps in parts")
         count, start = sizes[-1], value
-        is_block = len(sizes) == 1 and not written[0] and count <= BLOCK and (read[0] == 8 or count == 1)
+        is_block = not written[-1] and all(written[:-1]) and count <= BLOCK and (read[-1] == 8 or count == 1)
         if ufunc is np.add and value.dtype == np.float64 and is_block:
-            self.emit(FEW_DOUBLES, (value.slot, result.slot), (), count, ((), ()), (8, 0), (ord("S"),))
+            outer = (tuple(read[:-1]), tuple(written[:-1]))
+            self.emit(FEW_DOUBLES, (value.slot, result.slot), sizes[:-1], count, outer, (8, 0), (ord("S"),))
             return result
         if initial is not None:
             self.fill(result, initial)
