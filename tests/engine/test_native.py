@@ -223,6 +223,20 @@ def test_extremes_have_numpys_signs_of_zero_and_its_nans(n: int) -> None:
             compare(fragment, given)
 
 
+@pytest.mark.parametrize("char", "fdl")
+@pytest.mark.parametrize(
+    "shape", [(1, 9), (9, 1), (2, 8), (5, 17), (17, 5), (3, 4, 5), (2, 3, 40), (40, 3, 2)], ids=str
+)
+def test_extremes_over_an_axis_have_numpys_signs_of_zero_and_its_nans(shape: tuple[int, ...], char: str) -> None:
+    special = [[0.0, -0.0, -0.0], [0.0, -1.0, np.nan, 2.0, -0.0], [-3.0, 5.0, 4.0, -np.inf, np.inf, 1.0, 2.0]]
+    for values in special:
+        x = np.resize(np.nan_to_num(np.clip(values, -9, 9)) if char == "l" else np.array(values), shape).astype(char)
+        for axis in (*range(len(shape)), (0, 1)):
+            for reduce in (us.max, us.min):
+                fragment, given = fragment_of(lambda t, a=axis, f=reduce: f(t, axis=a), [x], adjoint=False)
+                assert compare(fragment, given)
+
+
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +389,7 @@ SHARED: dict[str, Callable[[], Any]] = {
     "columns": lambda: us.permute_dims(us.tensor(np.linspace(-1.0, 1.0, 6).reshape(3, 2)) * 0.3, (1, 0)),
     "with gaps": lambda: with_gaps((2, 3)),
     "one number": lambda: us.broadcast_to(us.tensor(0.3) * 0.5, (2, 3)),
+    "beginning anywhere": lambda: us.reshape(us.tensor(np.linspace(-1.0, 1.0, 7))[1:], (2, 3)),
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from unspool._activity import ACTIVITY
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
-from unspool._engine.buffers import clear_pools, copied, dense, new_array
+from unspool._engine.buffers import aligned, clear_pools, copied, dense, new_array
 from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
 from unspool._engine.planning import Bound
 from unspool._engine.running_sums import RunningSum, is_worth, settled
@@ -102,11 +102,13 @@ class NumpyBackend(Backend):
         return sum(part.nbytes for part in value) if type(value) is tuple else int(value.nbytes)
 
     def invariant(self, array: Any) -> Any:
-        """Return an array, or where there are no axes a number of NumPy's, which costs less."""
-        return array if array.shape else array[()]
+        """Return an array that begins where NumPy's do, or a number of NumPy's, which costs less, without axes."""
+        if not array.shape:
+            return array[()]
+        return array if array.flags.owndata else aligned(array)
 
     def carried(self, array: Any) -> Any:
-        """Return the same, without gaps: as a step leaves it, so that a first state is no other case."""
+        """Return the same without gaps: as a step leaves it, so that a first state is no other case."""
         return dense(array) if array.shape else array[()]
 
     def new_sum(self, shape: tuple[int, ...], dtype: Any) -> Any:
