@@ -16,6 +16,38 @@
 
 #define DOUBLE(i, stride) (*(double *)(at[i] + k * (stride)))
 
+/* Eight doubles at once, wherever they begin. Instructions that are not as wide take them in parts. */
+typedef double Eight __attribute__((vector_size(64), aligned(8), may_alias));
+enum { EIGHT = 8 };
+#define EIGHT_TIMES(x) ((Eight){x, x, x, x, x, x, x, x})
+
+/* Rows of two operands, on the last of the outer axes: short ones would cost a call each. Operands are read with the
+   macros that are given. */
+#define BINARY_ROWS(name, EXPRESSION, X, X_EIGHT, Y, Y_EIGHT)                                                          \
+    WIDE static void name(const Instruction *it, char **at)                                                            \
+    {                                                                                                                  \
+        const npy_intp *steps = it->outer + it->ndim - 1;                                                              \
+        npy_intp rows = it->shape[it->ndim - 1], count = it->count;                                                    \
+        for (npy_intp row = 0; row < rows; row++) {                                                                    \
+            const double *left = (double *)(at[0] + row * steps[0]);                                                   \
+            const double *right = (double *)(at[1] + row * steps[it->ndim]);                                           \
+            double *to = (double *)(at[2] + row * steps[2 * it->ndim]);                                                \
+            npy_intp k = 0;                                                                                            \
+            for (; k + EIGHT <= count; k += EIGHT) {                                                                   \
+                Eight x = X_EIGHT(left), y = Y_EIGHT(right);                                                           \
+                *(Eight *)(to + k) = EXPRESSION;                                                                       \
+            }                                                                                                          \
+            for (; k < count; k++) {                                                                                   \
+                double x = X(left), y = Y(right);                                                                      \
+                to[k] = EXPRESSION;                                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#define EACH(x) ((x)[k])
+#define EACH_EIGHT(x) (*(const Eight *)((x) + k))
+#define SAME(x) (*(x))
+#define SAME_EIGHT(x) EIGHT_TIMES(*(x))
+
 /* Two operands: each one element after the other, or one number for all; a single element; any strides. */
 #define BINARY(name, EXPRESSION)                                                                                       \
     WIDE static void name##_both(const Instruction *it, char **at)                                                          \
@@ -59,6 +91,12 @@
         }                                                                                                              \
     }
 
+#define BINARY_OF_ROWS(name, EXPRESSION)                                                                               \
+    BINARY(name, EXPRESSION)                                                                                           \
+    BINARY_ROWS(name##_both_rows, EXPRESSION, EACH, EACH_EIGHT, EACH, EACH_EIGHT)                                      \
+    BINARY_ROWS(name##_left_rows, EXPRESSION, EACH, EACH_EIGHT, SAME, SAME_EIGHT)                                      \
+    BINARY_ROWS(name##_right_rows, EXPRESSION, SAME, SAME_EIGHT, EACH, EACH_EIGHT)
+
 #define UNARY(name, EXPRESSION)                                                                                        \
     WIDE static void name##_both(const Instruction *it, char **at)                                                     \
     {                                                                                                                  \
@@ -83,10 +121,10 @@
         }                                                                                                              \
     }
 
-BINARY(add, x + y)
-BINARY(subtract, x - y)
-BINARY(multiply, x * y)
-BINARY(divide, x / y)
+BINARY_OF_ROWS(add, x + y)
+BINARY_OF_ROWS(subtract, x - y)
+BINARY_OF_ROWS(multiply, x * y)
+BINARY_OF_ROWS(divide, x / y)
 UNARY(negative, -x)
 UNARY(absolute, fabs(x))
 UNARY(square, x * x)
@@ -124,14 +162,34 @@ sum_all(const Instruction *it, char **at)
     *(double *)at[1] = 0.0 + sum_of_block((const double *)at[0], it->count);
 }
 
+static void
+sum_rows(const Instruction *it, char **at)
+{
+    const npy_intp *steps = it->outer + it->ndim - 1;
+    for (npy_intp row = 0; row < it->shape[it->ndim - 1]; row++) {
+        double total = sum_of_block((const double *)(at[0] + row * steps[0]), it->count);
+        *(double *)(at[1] + row * steps[it->ndim]) = 0.0 + total;
+    }
+}
+
+#define FUNCTIONS(name)                                                                                                \
+    {                                                                                                                  \
+        name##_both, name##_left, name##_right, name##_both_rows, name##_left_rows, name##_right_rows, name##_one,     \
+            name##_any                                                                                                 \
+    }
+
+typedef struct {
+    FewFunc *both, *left, *right, *both_rows, *left_rows, *right_rows, *one, *any;
+} Functions;
+
 static const struct {
     int symbol;
-    FewFunc *both, *left, *right, *one, *any;
+    Functions functions;
 } binary[] = {
-    {'+', add_both, add_left, add_right, add_one, add_any},
-    {'-', subtract_both, subtract_left, subtract_right, subtract_one, subtract_any},
-    {'*', multiply_both, multiply_left, multiply_right, multiply_one, multiply_any},
-    {'/', divide_both, divide_left, divide_right, divide_one, divide_any},
+    {'+', FUNCTIONS(add)},
+    {'-', FUNCTIONS(subtract)},
+    {'*', FUNCTIONS(multiply)},
+    {'/', FUNCTIONS(divide)},
 };
 
 static const struct {
@@ -145,24 +203,45 @@ static const struct {
     {'S', sum_all, sum_all, sum_all},
 };
 
-/* The function for an instruction whose operands and strides are known; NULL if there is none. */
+static FewFunc *
+find_binary(Instruction *it, const Functions *found)
+{
+    const npy_intp *inner = it->inner;
+    int form = inner[2] != 8                      ? 0
+               : inner[0] == 8 && inner[1] == 8 ? 'b'
+               : inner[0] == 8 && inner[1] == 0 ? 'l'
+               : inner[0] == 0 && inner[1] == 8 ? 'r'
+                                                : 0;
+    if (it->count == 1) {
+        return found->one;
+    }
+    it->by_rows = form && it->ndim > 0;
+    switch (form) {
+    case 'b':
+        return it->by_rows ? found->both_rows : found->both;
+    case 'l':
+        return it->by_rows ? found->left_rows : found->left;
+    case 'r':
+        return it->by_rows ? found->right_rows : found->right;
+    default:
+        return found->any;
+    }
+}
+
+/* The function for an instruction whose operands and strides are known; NULL if there is none. Tells the instruction
+   whether that goes through the last of the outer axes. */
 FewFunc *
-find_few(const Instruction *it, int symbol)
+find_few(Instruction *it, int symbol)
 {
     const npy_intp *inner = it->inner;
     for (size_t i = 0; it->operands == 3 && i < Py_ARRAY_LENGTH(binary); i++) {
         if (binary[i].symbol == symbol) {
-            if (it->count == 1) {
-                return binary[i].one;
-            }
-            if (inner[2] != 8) {
-                return binary[i].any;
-            }
-            return inner[0] == 8 && inner[1] == 8   ? binary[i].both
-                   : inner[0] == 8 && inner[1] == 0 ? binary[i].left
-                   : inner[0] == 0 && inner[1] == 8 ? binary[i].right
-                                                    : binary[i].any;
+            return find_binary(it, &binary[i].functions);
         }
+    }
+    if (symbol == 'S' && it->operands == 2 && it->ndim > 0) {
+        it->by_rows = 1;
+        return sum_rows;
     }
     for (size_t i = 0; it->operands == 2 && i < Py_ARRAY_LENGTH(unary); i++) {
         if (unary[i].symbol == symbol) {
@@ -178,5 +257,24 @@ add_doubles(double *total, const double *term, npy_intp count)
 {
     for (npy_intp k = 0; k < count; k++) {
         total[k] += term[k];
+    }
+}
+
+/* Add rows of doubles to others, one row after the other; the sums of a few stay in registers. */
+WIDE void
+add_rows(double *total, const char *term, npy_intp count, npy_intp rows, npy_intp stride)
+{
+    npy_intp k = 0;
+    for (; k + EIGHT <= count; k += EIGHT) {
+        Eight sum = *(Eight *)(total + k);
+        for (npy_intp row = 0; row < rows; row++) {
+            sum += *(const Eight *)(term + row * stride + 8 * k);
+        }
+        *(Eight *)(total + k) = sum;
+    }
+    for (; k < count; k++) {
+        for (npy_intp row = 0; row < rows; row++) {
+            total[k] += *(const double *)(term + row * stride + 8 * k);
+        }
     }
 }

@@ -12,7 +12,8 @@ typedef struct {
     char *base;
     npy_intp stride; /* from row to row */
     int slot;
-    char *copy;      /* where a row is read from that does not begin where NumPy's arrays do */
+    const npy_intp *inner; /* strides inside of a row that has gaps or repeats elements; else NULL */
+    char *copy;      /* where a row is read from that has those, or does not begin where NumPy's arrays do */
 } Rows;
 
 typedef struct {
@@ -68,7 +69,10 @@ accept_rows(Program *program, Rows *rows, Py_ssize_t count, PyObject *stacks, co
         npy_intp expected = PyDataType_ELSIZE(slot->descr);
         for (int axis = slot->ndim - 1; axis >= 0; axis--) {
             if (slot->shape[axis] != 1 && PyArray_STRIDE(stack, axis + 1) != expected) {
-                return 0;
+                if (is_written || slot->ndim > MOST_AXES) {
+                    return 0;
+                }
+                rows[i].inner = PyArray_STRIDES(stack) + 1;
             }
             expected *= slot->shape[axis];
         }
@@ -170,6 +174,30 @@ assign_registers(Run *run)
     }
 }
 
+/* Copy the elements of a row with strides of its own into one without gaps. */
+static void
+gather_row(const Slot *slot, const npy_intp *strides, const char *from, char *to)
+{
+    npy_intp index[MOST_AXES] = {0}, size = PyDataType_ELSIZE(slot->descr), last = slot->ndim - 1;
+    if (slot->nbytes == 0) {
+        return;
+    }
+    for (npy_intp axis = last; axis >= 0;) {
+        const char *element = from;
+        for (npy_intp i = 0; i < slot->shape[last]; i++, element += strides[last], to += size) {
+            memcpy(to, element, size);
+        }
+        for (axis = last - 1; axis >= 0; axis--) {
+            from += strides[axis];
+            if (++index[axis] < slot->shape[axis]) {
+                break;
+            }
+            from -= slot->shape[axis] * strides[axis];
+            index[axis] = 0;
+        }
+    }
+}
+
 static int
 make_step(Run *run, npy_intp k)
 {
@@ -177,7 +205,11 @@ make_step(Run *run, npy_intp k)
     for (Py_ssize_t i = 0; i < run->rows; i++) {
         Rows *rows = &run->row[i];
         char *at = rows->base + k * rows->stride;
-        if ((npy_uintp)at % 16) {
+        if (rows->inner != NULL) {
+            gather_row(&run->program->slot[rows->slot], rows->inner, at, rows->copy);
+            at = rows->copy;
+        }
+        else if ((npy_uintp)at % 16) {
             memcpy(rows->copy, at, run->program->slot[rows->slot].nbytes);
             at = rows->copy;
         }

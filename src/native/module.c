@@ -9,6 +9,11 @@ static PyMethodDef functions[] = {
     {"counted", profile_counted, METH_NOARGS, "counted()\n--\n\nReturn the nanoseconds measured so far."},
     {"look", profile_look, METH_NOARGS, "look()\n--\n\nReturn the nanoseconds of a look at the clock."},
     {"count", profile_count, METH_O, "count(nanoseconds)\n--\n\nCount what was measured elsewhere."},
+    {"empty", memory_empty, METH_VARARGS,
+     "empty(shape, dtype, /)\n--\n\nReturn a new array, whose memory is kept for others when it dies."},
+    {"limit_kept", memory_limit, METH_O,
+     "limit_kept(nbytes, /)\n--\n\nSet how many bytes are kept; return how many it were before."},
+    {"kept_bytes", memory_kept, METH_NOARGS, "kept_bytes()\n--\n\nReturn how many bytes are kept."},
     {NULL},
 };
 
@@ -25,6 +30,9 @@ PyInit__native(void)
 {
     import_array();
     import_umath();
+    if (memory_setup() < 0) {
+        return NULL;
+    }
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && PyModule_AddType(module, &ProgramType) < 0) {
         Py_CLEAR(module);

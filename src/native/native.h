@@ -86,6 +86,7 @@ struct Instruction {
     PyArray_DotFunc *dot;
     CastFunc *cast;
     FewFunc *few;
+    int by_rows;              /* whether that goes through the last of the outer axes */
     int is_sum;               /* rows of doubles that are added to one */
     void *data;
     npy_intp *numbers;        /* what else there is to know */
@@ -130,14 +131,22 @@ typedef struct {
 int frame_enter(Frame *frame, Py_ssize_t slots, Py_ssize_t bytes);
 void frame_leave(Frame *frame);
 
+/* --- memory of large arrays (memory.c) --- */
+
+int memory_setup(void);
+PyObject *memory_empty(PyObject *module, PyObject *args);
+PyObject *memory_limit(PyObject *module, PyObject *bytes);
+PyObject *memory_kept(PyObject *module, PyObject *nothing);
+
 /* --- conversions (casts.c) --- */
 
 CastFunc *find_cast(int from, int to);
 
 /* --- arithmetic on doubles (few.c) --- */
 
-FewFunc *find_few(const Instruction *it, int symbol);
+FewFunc *find_few(Instruction *it, int symbol);
 void add_doubles(double *total, const double *term, npy_intp count);
+void add_rows(double *total, const char *term, npy_intp count, npy_intp rows, npy_intp stride);
 
 /* --- linear algebra (lapack.c) --- */
 

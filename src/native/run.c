@@ -2,11 +2,14 @@
 
 #include "native.h"
 
-/* Move the pointers of the operands to the next place on the outer axes; tell whether there is one. */
+/* Rows of so many doubles are added up column by column: the sums are in registers, and rows stay in the cache. */
+enum { SHORT = 64 };
+
+/* Move the pointers of the operands to the next place on the first of the outer axes; tell whether there is one. */
 static inline int
-move_on(const Instruction *it, npy_intp *index, char **at)
+move_on_over(const Instruction *it, int axes, npy_intp *index, char **at)
 {
-    for (int axis = it->ndim - 1; axis >= 0; axis--) {
+    for (int axis = axes - 1; axis >= 0; axis--) {
         const npy_intp *steps = it->outer + axis;
         for (int i = 0; i < it->operands; i++, steps += it->ndim) {
             at[i] += *steps;
@@ -21,6 +24,12 @@ move_on(const Instruction *it, npy_intp *index, char **at)
         index[axis] = 0;
     }
     return 0;
+}
+
+static inline int
+move_on(const Instruction *it, npy_intp *index, char **at)
+{
+    return move_on_over(it, it->ndim, index, at);
 }
 
 static void
@@ -40,7 +49,7 @@ run_few(const Instruction *it, char **at)
     npy_intp index[MOST_AXES] = {0};
     do {
         it->few(it, at);
-    } while (move_on(it, index, at));
+    } while (move_on_over(it, it->ndim - it->by_rows, index, at));
 }
 
 /* The operands are what is reduced and the result, which the loop takes as its first operand too. */
@@ -49,6 +58,13 @@ run_reduce(const Instruction *it, char **at)
 {
     npy_intp steps[3] = {it->inner[1], it->inner[0], it->inner[1]};
     npy_intp index[MOST_AXES] = {0};
+    int last = it->ndim - 1;
+    if (it->is_sum && last >= 0 && it->outer[it->ndim + last] == 0 && it->count <= SHORT) {
+        do {
+            add_rows((double *)at[1], at[0], it->count, it->shape[last], it->outer[last]);
+        } while (move_on_over(it, last, index, at));
+        return;
+    }
     if (it->is_sum) {
         do {
             add_doubles((double *)at[1], (const double *)at[0], it->count);
@@ -129,16 +145,29 @@ run_fill(const Instruction *it, char *to)
     }
 }
 
+/* Choose elements of a size that is known when this is compiled, so that each is one move. */
+static inline __attribute__((always_inline)) void
+select_elements(const Instruction *it, char **at, npy_intp size)
+{
+    const char *which = at[0], *one = at[1], *other = at[2];
+    char *to = at[3];
+    for (npy_intp i = 0; i < it->count; i++) {
+        memcpy(to, *which ? one : other, size);
+        which += it->inner[0], one += it->inner[1], other += it->inner[2], to += it->inner[3];
+    }
+}
+
 /* Operands: which, if so, if not, where to. */
 static void
 run_select(const Instruction *it, char **at)
 {
     npy_intp index[MOST_AXES] = {0}, size = it->numbers[0];
     do {
-        char *which = at[0], *one = at[1], *other = at[2], *to = at[3];
-        for (npy_intp i = 0; i < it->count; i++) {
-            memcpy(to, *which ? one : other, size);
-            which += it->inner[0], one += it->inner[1], other += it->inner[2], to += it->inner[3];
+        if (size == 8) {
+            select_elements(it, at, 8);
+        }
+        else {
+            select_elements(it, at, size);
         }
     } while (move_on(it, index, at));
 }

@@ -57,3 +57,12 @@ def count(took: int, /) -> None:
 
 def look() -> float:
     """Return the nanoseconds that a look at the clock takes."""
+
+def empty(shape: tuple[int, ...], dtype: Any, /) -> Any:
+    """Return a new array with arbitrary contents, whose memory is kept for others of its size when it dies."""
+
+def limit_kept(nbytes: int, /) -> int:
+    """Set how many bytes of memory are kept at most; return how many it were before."""
+
+def kept_bytes() -> int:
+    """Return how many bytes of memory are kept."""

@@ -50,6 +50,56 @@ def test_second_derivatives_are_those_of_the_closed_form() -> None:
     np.testing.assert_allclose(of_batch.eval(), curvatures, rtol=1e-9)
 
 
+ORDERS = {
+    "the first first": np.argsort(LENGTHS, kind="stable"),
+    "the last first": np.argsort(-LENGTHS, kind="stable"),
+    "from both ends": np.array([5, 3, 2, 1, 4, 0]),
+    "any": np.array([2, 0, 4, 5, 1, 3]),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_members_may_stop_in_any_order(order: Any) -> None:
+    rates, lengths = RATES[order], LENGTHS[order]
+    both = us.vmap(us.value_and_grad(lambda r: decay(r)[0]))
+    values, slopes = us.eval(both(us.tensor(rates)))
+    np.testing.assert_allclose(values, START * rates**lengths, rtol=1e-12)
+    np.testing.assert_allclose(slopes, lengths * START * rates ** (lengths - 1), rtol=1e-10)
+
+
+# The start is r itself, or made from it, so the loop stands on two inputs of which one is made from the other.
+STARTS = {
+    "r twice": (lambda r: r, lambda r, k: r ** (k + 1), lambda r, k: (k + 1) * r**k),
+    "made from r": (lambda r: 2.0 * r, lambda r, k: 2.0 * r ** (k + 1), lambda r, k: 2.0 * (k + 1) * r**k),
+    "beside r": (lambda r: us.tensor(1.0), lambda r, k: r**k, lambda r, k: k * r ** (k - 1)),
+}
+
+
+@pytest.mark.parametrize(("start", "value", "slope"), STARTS.values(), ids=STARTS.keys())
+def test_a_loop_that_starts_from_what_its_steps_read_has_the_whole_derivative(
+    start: Any, value: Any, slope: Any
+) -> None:
+    def last(r: us.Tensor) -> Any:
+        return us.iterate(lambda x: r * x, start(r), until=lambda new: new < 1e-3)
+
+    x, steps = us.vmap(last)(RATES)
+    k = steps.eval()
+    np.testing.assert_allclose(x.eval(), value(RATES, k), rtol=1e-12)
+    first = us.grad(lambda r: last(r)[0])
+    np.testing.assert_allclose(us.vmap(first)(RATES).eval(), slope(RATES, k), rtol=1e-10)
+    pushed = us.vmap(lambda r: us.jvp(lambda r: last(r)[0], (r,), (us.tensor(1.0),))[1])(RATES)
+    np.testing.assert_allclose(pushed.eval(), slope(RATES, k), rtol=1e-10)
+
+
+def test_a_loop_on_several_inputs_has_a_derivative_by_each_alone() -> None:
+    def last(r: us.Tensor, shift: us.Tensor) -> us.Tensor:
+        return us.iterate(lambda x: r * x, 1000.0 + shift, until=lambda new: new < 1.0)[0]
+
+    by_rate, by_shift = us.eval(us.vmap(us.grad(last, argnums=(0, 1)))(us.tensor(RATES), us.zeros(6)))
+    np.testing.assert_allclose(by_rate, LENGTHS * START * RATES ** (LENGTHS - 1), rtol=1e-10)
+    np.testing.assert_allclose(by_shift, RATES**LENGTHS, rtol=1e-10)
+
+
 def test_what_members_share_gets_the_sum_of_their_gradients_or_one_each() -> None:
     factor = us.tensor(1.0)
 

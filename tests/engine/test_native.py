@@ -15,7 +15,7 @@ from tests.samples import Sample, all_samples
 from unspool._engine import native
 from unspool._engine.backend import Lowered
 from unspool._engine.native import compile_program
-from unspool._engine.numpy_backend import NUMPY
+from unspool._engine.numpy_backend import NUMPY, NumpyBackend
 from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Fragment, capture
 from unspool.errors import UnspoolError
@@ -199,8 +199,12 @@ def test_random_programs_have_the_bits_of_numpy(block: int) -> None:
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
+SUMMED = [(1,), (7,), (129,), (8, 16), (3, 5, 7), (1, 9), (9, 1), (4000,), (50, 60)]
+SHORT_ROWS = [(6, 4, 8), (3, 5, 64), (3, 5, 65), (5, 128), (5, 130), (2, 3, 4, 16)]
+
+
 @pytest.mark.parametrize("char", "fdFD")
-@pytest.mark.parametrize("shape", [(1,), (7,), (129,), (8, 16), (3, 5, 7), (1, 9), (9, 1), (4000,), (50, 60)], ids=str)
+@pytest.mark.parametrize("shape", [*SUMMED, *SHORT_ROWS], ids=str)
 def test_sums_over_any_axes_have_the_bits_of_numpy(shape: tuple[int, ...], char: str) -> None:
     x = np.random.default_rng(len(shape)).normal(size=shape).astype(char)
     x.flat[0] = -0.0
@@ -217,6 +221,20 @@ def test_extremes_have_numpys_signs_of_zero_and_its_nans(n: int) -> None:
         for reduce in (us.max, us.min):
             fragment, given = fragment_of(lambda t, f=reduce: f(t), [np.array(values)], adjoint=False)
             compare(fragment, given)
+
+
+@pytest.mark.parametrize("char", "fdl")
+@pytest.mark.parametrize(
+    "shape", [(1, 9), (9, 1), (2, 8), (5, 17), (17, 5), (3, 4, 5), (2, 3, 40), (40, 3, 2)], ids=str
+)
+def test_extremes_over_an_axis_have_numpys_signs_of_zero_and_its_nans(shape: tuple[int, ...], char: str) -> None:
+    special = [[0.0, -0.0, -0.0], [0.0, -1.0, np.nan, 2.0, -0.0], [-3.0, 5.0, 4.0, -np.inf, np.inf, 1.0, 2.0]]
+    for values in special:
+        x = np.resize(np.nan_to_num(np.clip(values, -9, 9)) if char == "l" else np.array(values), shape).astype(char)
+        for axis in (*range(len(shape)), (0, 1)):
+            for reduce in (us.max, us.min):
+                fragment, given = fragment_of(lambda t, a=axis, f=reduce: f(t, axis=a), [x], adjoint=False)
+                assert compare(fragment, given)
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -264,6 +282,22 @@ def test_arithmetic_on_doubles_has_the_bits_of_numpy_for_all_special_values(n: i
             assert compare(fragment, [lay(a) if a.shape else a for a in given])
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 16, 23, 64, 65, 200])
+def test_arithmetic_on_rows_has_the_bits_of_numpy_for_all_special_values(n: int) -> None:
+    whole = np.resize(np.array((*SPECIAL, 7.0)), (3, 5, n))
+    shapes = [(3, 5, 1), (3, 1, n), (5, n), (5, 1), (3, 1, 1)]
+    parts = [np.resize(np.array((*SPECIAL[::-1], 2.5)), shape) for shape in shapes]
+
+    def function(x: Any, *others: Any) -> list[Any]:
+        pairs = [(x, y) for y in others] + [(y, x) for y in others]
+        pairs += [(others[0], others[1]), (others[1], others[2]), (others[2], others[4])]
+        return [f(a, b) for f in ARITHMETIC for a, b in pairs] + [us.where(y > 0, x, y) for y in others]
+
+    fragment, given = fragment_of(function, [whole, *parts], adjoint=False)
+    for lay in (np.ascontiguousarray, strided):
+        assert compare(fragment, [lay(a) for a in given])
+
+
 def steps(a: Any, x: Any) -> dict[str, Callable[[Any], Any]]:
     """Return bodies of loops over a vector."""
     return {
@@ -299,6 +333,93 @@ def test_loops_their_gradients_and_hessians_have_the_bits_of_python(name: str, i
     natively = run()
     in_python()
     assert natively == run()
+
+
+def with_gaps(shape: tuple[int, ...]) -> Any:
+    return us.tensor(np.arange(2.0 * np.prod(shape)).reshape(*shape[:-1], 2 * shape[-1]))[..., ::2]
+
+
+# What reaches the steps of a loop's adjoint from outputs of shape (12, 2, 3), and from its last state.
+COTANGENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "rows of one number": lambda ys, y: us.sum(ys) * 0.5,
+    "rows that repeat an element": lambda ys, y: us.sum(us.sum(ys, axis=(1, 2)) * np.arange(1.0, 13.0)),
+    "rows in columns": lambda ys, y: us.sum(us.permute_dims(ys, (2, 0, 1)) * np.arange(72.0).reshape(3, 12, 2)),
+    "rows with gaps": lambda ys, y: us.sum(us.permute_dims(ys, (1, 0, 2)) * with_gaps((2, 12, 3))),
+    "a state of one number": lambda ys, y: us.sum(y),
+    "a state that repeats a row": lambda ys, y: us.sum(us.sum(y, axis=0) * np.arange(3.0)),
+    "a state with gaps": lambda ys, y: us.sum(y * with_gaps((2, 3))),
+}
+
+
+@pytest.fixture
+def generated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of the loops that were compiled as Python from now on."""
+    found: list[Any] = []
+    compile_loop = NumpyBackend.compile_loop
+
+    def compiled(self: Any, *given: Any) -> Any:
+        found.append(given)
+        return compile_loop(self, *given)
+
+    monkeypatch.setattr(NumpyBackend, "compile_loop", compiled)
+    us.clear_caches()
+    return found
+
+
+@pytest.mark.parametrize("name", COTANGENTS)
+def test_steps_read_rows_and_states_of_any_layout_natively_with_the_bits_of_python(
+    name: str, in_python: Callable[[], None], generated: list[Any]
+) -> None:
+    def run() -> bytes:
+        x = us.tensor(np.linspace(-1.0, 1.0, 6).reshape(2, 3))
+        y, _, ys = us.iterate(
+            lambda s: (us.tanh(s) - 0.1 * us.sum(s, axis=0), us.sin(s)), x, max_steps=12, has_outputs=True
+        )
+        return np.asarray(COTANGENTS[name](ys, y).grad(x)).tobytes()
+
+    natively = run()
+    assert not generated
+    in_python()
+    assert run() == natively
+    assert generated
+
+
+# What all steps read, of shape (2, 3).
+SHARED: dict[str, Callable[[], Any]] = {
+    "columns": lambda: us.permute_dims(us.tensor(np.linspace(-1.0, 1.0, 6).reshape(3, 2)) * 0.3, (1, 0)),
+    "with gaps": lambda: with_gaps((2, 3)),
+    "one number": lambda: us.broadcast_to(us.tensor(0.3) * 0.5, (2, 3)),
+    "beginning anywhere": lambda: us.reshape(us.tensor(np.linspace(-1.0, 1.0, 7))[1:], (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_steps_read_what_they_share_in_any_layout_natively_with_the_bits_of_python(
+    name: str, in_python: Callable[[], None], generated: list[Any]
+) -> None:
+    def run() -> list[bytes]:
+        shared, x = SHARED[name](), us.tensor(np.linspace(0.5, 1.0, 3))
+        y, _ = us.iterate(lambda s: us.tanh((shared @ s) @ shared) + us.sum(shared, axis=0), x, max_steps=12)
+        return [np.asarray(v).tobytes() for v in us.eval([y, us.sum(y * y).grad(x)])]
+
+    natively = run()
+    assert not generated
+    in_python()
+    assert run() == natively
+
+
+def test_a_state_that_repeats_elements_is_carried_natively_with_the_bits_of_python(
+    in_python: Callable[[], None], generated: list[Any]
+) -> None:
+    def run() -> list[bytes]:
+        x, weights = us.tensor(np.linspace(0.5, 1.0, 6).reshape(2, 3)), np.linspace(1.0, 2.0, 3)
+        y, _ = us.iterate(lambda s: us.broadcast_to(us.sum(us.tanh(s) * weights, axis=0), (2, 3)), x, max_steps=12)
+        return [np.asarray(v).tobytes() for v in us.eval([y, us.sum(y @ weights).grad(x)])]
+
+    natively = run()
+    assert not generated
+    in_python()
+    assert run() == natively
 
 
 def test_a_loop_stops_when_its_condition_holds() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._fragments.fragment import Captured, Literal, capture, live_fragment_count, seal
+from unspool._fragments.fragment import Captured, Literal, capture, dependent_nodes, live_fragment_count, seal
+from unspool._fragments.residuals import residual_nodes
 from unspool._ops.leaf import CONSTANT
 
 X = np.array([0.5, -1.25, 2.0])
@@ -125,6 +126,34 @@ def test_residuals_come_after_the_results_and_leave_out_what_is_cheap() -> None:
     kept = [fragment.body[slot - 2].op.name for slot in fragment.outputs[1:]]
     # The result, which is there anyway, and the product; exponentials are computed again.
     assert sorted(kept) == ["contract", "tanh"]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        # The slope of exp is its value, so nobody asks for the product any more.
+        (lambda a, x: us.sum(us.exp(a @ x + 1.0)), ["exp"]),
+        # What is computed from the kept value is computed again from it.
+        (lambda a, x: us.sum(us.exp(us.exp(us.exp(a @ x)))), ["exp"]),
+        # One value for two.
+        (lambda a, x: us.sum(us.exp(a @ x + a.T @ x)), ["exp"]),
+        # Larger than what it is made of.
+        (lambda a, x: us.sum(us.exp(a + (a @ x))), ["contract"]),
+        # Two are made of one, or a rule looks at it too.
+        (lambda a, x: us.sum(us.exp(a @ x)) + us.sum(us.tanh(a @ x)), ["contract"]),
+        (lambda a, x: us.sum(us.exp(a @ x)) + us.sum(us.sin(a @ x)), ["contract"]),
+        # The user wants it otherwise.
+        (lambda a, x: us.sum(us.cheap(us.exp(a @ x))), ["contract"]),
+        (lambda a, x: us.sum(us.exp(us.keep(a @ x))), ["contract"]),
+    ],
+)
+def test_late_residuals_are_cheap_values_instead_of_what_is_as_large_and_kept_for_them_alone(
+    function: Callable[..., us.Tensor], expected: list[str]
+) -> None:
+    inputs = leaf(3, 3), leaf(3)
+    order = dependent_nodes([function(*inputs)], {x.id for x in inputs})
+    assert [node.op.name for node in residual_nodes(order, late=True)] == expected
+    assert "contract" in [node.op.name for node in residual_nodes(order)]
 
 
 def test_a_factorisation_keeps_all_its_parts_for_derivatives() -> None:

@@ -76,7 +76,7 @@ def recorded_body(body: Body, shapes: tuple[Any, ...]) -> RecordedBody:
     registers = inputs[constants : constants + reads]
     order = dependent_nodes(outputs, {node.id for node in inputs})
     rows = {node.id for node in (*registers, *outputs[len(body.assigns) : shown])}
-    kept = [node for node in residual_nodes(order) if node.id not in rows]
+    kept = [node for node in residual_nodes(order, late=True) if node.id not in rows]
     fragment = capture(inputs, [*outputs[:shown], *registers, *kept, *outputs[shown:]]).fragment
     made = RecordedBody(fragment, tuple([(node.shape, node.dtype) for node in kept]))
     if plan is not None:

@@ -102,11 +102,10 @@ class Runner:
         shapes = tuple([array.shape if type(array) is np.ndarray else np.shape(array) for array in arrays])
         self._ready = ready = _prepared(loop, shapes, watched)
         self._backend: Backend = default_engine().plans.backend
-        entering = self._entering(arrays)
-        self._constants = entering[:first]
-        self._rows: Sequence[Any] = entering[last:]
+        self._constants = [self._backend.invariant(array) for array in arrays[:first]]
+        self._rows: Sequence[Any] = arrays[last:]
         self.state: list[Any] = [None] * len(ready.signature.registers)
-        for r, value in zip(loop.entering, entering[first:last], strict=True):
+        for r, value in zip(loop.entering, self._entering(arrays[first:last]), strict=True):
             self.state[r] = value
         self._before = self.state
         self._exact = _OBJECT in [getattr(array, "dtype", None) for array in arrays]
@@ -154,7 +153,7 @@ class Runner:
         return self._backend.empty((rows, *kind[0]), self._dtype(kind[1]))
 
     def _entering(self, arrays: Sequence[Any]) -> list[Any]:
-        """Return arrays as a step takes them."""
+        """Return a state as a step takes it."""
         carried = self._backend.carried
         return [None if array is None else carried(array) for array in arrays]
 

@@ -45,7 +45,7 @@ def mapped_leaves(
             raise ShapeError(f"{name} is a scalar and has no axis {axis} along which members could lie; see in_axes")
         place = normalize_axis(axis, x.ndim)
         sizes.append((f"{name}, of shape {x.shape}, along axis {axis}", x.shape[place]))
-        moved.append(moveaxis(x, place, 0))
+        moved.append(moveaxis(x, place, 0) if place else x)
     if not sizes:
         raise ArgumentError("us.vmap needs an argument with an axis of members, or axis_size; in_axes is None for all")
     for what, size in sizes[1:]:
@@ -69,7 +69,8 @@ def placed(images: Sequence[Image], axes: Sequence[int | None], names: Sequence[
     for image, axis, name in zip(images, axes, names, strict=True):
         if axis is not None:
             whole = spread_image(image, count)
-            found.append(moveaxis(whole, 0, normalize_axis(axis, whole.ndim)))
+            place = normalize_axis(axis, whole.ndim)
+            found.append(moveaxis(whole, 0, place) if place else whole)
         elif image.batched:
             raise ArgumentError(f"{name} differs from member to member, but out_axes is None for it")
         else:

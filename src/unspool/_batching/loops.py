@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
 from unspool._autodiff.checkpointed_run import bodies_of
-from unspool._autodiff.loop import Body, Loop, loop_output, place_loop, signature_of
+from unspool._autodiff.loop import Body, Loop, found_once, loop_output, place_loop, signature_of
 from unspool._autodiff.loop_gather import gather
 from unspool._batching.images import BatchedFragment, Image, batch_fragment, place_batched, spread_image
 from unspool._dims import Size
@@ -37,7 +37,7 @@ def batched_body(
 ) -> tuple[Fragment, list[bool]]:
     """Return the one body of a loop for all members, and which registers differ among them."""
     work = _Batching(loop, Members(count, tuple(batched)), inputs)
-    return work.loop.bodies[0].fragment, work.registers
+    return work.loop.bodies[0].fragment, list(work.registers)
 
 
 class _Batching:
@@ -52,41 +52,12 @@ class _Batching:
     """
 
     def __init__(self, loop: Loop, members: Members, inputs: Sequence[Tensor]) -> None:
-        first, last = loop.constants, loop.constants + len(loop.entering)
-        flags = members.batched
+        flags, last = members.batched, loop.constants + len(loop.entering)
         shapes = [x.shape[1:] if flag else x.shape for x, flag in zip(inputs, flags, strict=True)]
-        self._members = members
-        self._constants, self._rows = flags[:first], flags[last:]
-        self._shapes = signature_of(loop, shapes).bodies
-        self.registers = [False] * loop.registers
-        for r, flag in zip(loop.entering, flags[first:last], strict=True):
-            self.registers[r] = flag
-        self._stacked, self._sums = [False] * len(loop.stacked), [False] * loop.sums
-        self._source = loop
-        while self._spreads():
-            pass
-        bodies = [body._replace(fragment=self._batched(n, body).fragment) for n, body in enumerate(loop.bodies)]
-        self.loop = loop._replace(bodies=tuple(bodies))
-
-    def _spreads(self) -> bool:
-        """Note what the bodies make of what differs; tell whether that is more than was known."""
-        before = [*self.registers, *self._stacked, *self._sums]
-        for number, body in enumerate(self._source.bodies):
-            results = iter(self._batched(number, body).outputs)
-            for places, known in self._filled(body):
-                for i in places:
-                    known[i] = next(results) or known[i]
-        return before != [*self.registers, *self._stacked, *self._sums]
-
-    def _filled(self, body: Body) -> list[tuple[tuple[int, ...], list[bool]]]:
-        return [(body.assigns, self.registers), (body.stacked, self._stacked), (body.sums, self._sums)]
-
-    def _batched(self, number: int, body: Body) -> BatchedFragment:
-        """Return a body for all members, as far as is known what differs."""
-        given = [self._constants[i] for i in body.constants]
-        given += [self.registers[r] for r in body.reads] + [self._rows[i] for i in body.rows]
-        forced = [known[i] for places, known in self._filled(body) for i in places]
-        return batch_fragment(body.fragment, self._shapes[number], given, self._members.count, forced=forced)
+        found = found_once(loop, shapes, ("batched", members), lambda: _Spreading(loop, members, shapes).found())
+        bodies, self.registers, self._stacked, self._sums = found
+        self._members, self._rows, self._source = members, flags[last:], loop
+        self.loop = loop._replace(bodies=bodies)
 
     def inputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the inputs of the loop of all members."""
@@ -108,6 +79,48 @@ class _Batching:
         kinds += [(flag, 0) for flag in self._sums]
         pairs = zip(outputs, kinds, strict=True)
         return [Image(moveaxis(x, axis, 0) if flag and axis else x, flag) for x, (flag, axis) in pairs]
+
+
+class _Spreading:
+    """What differs among members in a loop, as far as it is known."""
+
+    def __init__(self, loop: Loop, members: Members, shapes: Sequence[Any]) -> None:
+        first, last = loop.constants, loop.constants + len(loop.entering)
+        flags = members.batched
+        self._loop, self._count = loop, members.count
+        self._constants, self._rows = flags[:first], flags[last:]
+        self._shapes = signature_of(loop, shapes).bodies
+        self._registers = [False] * loop.registers
+        for r, flag in zip(loop.entering, flags[first:last], strict=True):
+            self._registers[r] = flag
+        self._stacked, self._sums = [False] * len(loop.stacked), [False] * loop.sums
+
+    def found(self) -> tuple[tuple[Body, ...], list[bool], list[bool], list[bool]]:
+        """Return the bodies for all members, and which registers, stacked outputs and sums differ."""
+        while self._spreads():
+            pass
+        bodies = [body._replace(fragment=self._batched(n, body).fragment) for n, body in enumerate(self._loop.bodies)]
+        return tuple(bodies), self._registers, self._stacked, self._sums
+
+    def _spreads(self) -> bool:
+        """Note what the bodies make of what differs; tell whether that is more than was known."""
+        before = [*self._registers, *self._stacked, *self._sums]
+        for number, body in enumerate(self._loop.bodies):
+            results = iter(self._batched(number, body).outputs)
+            for places, known in self._filled(body):
+                for i in places:
+                    known[i] = next(results) or known[i]
+        return before != [*self._registers, *self._stacked, *self._sums]
+
+    def _filled(self, body: Body) -> list[tuple[tuple[int, ...], list[bool]]]:
+        return [(body.assigns, self._registers), (body.stacked, self._stacked), (body.sums, self._sums)]
+
+    def _batched(self, number: int, body: Body) -> BatchedFragment:
+        """Return a body for all members, as far as is known what differs."""
+        given = [self._constants[i] for i in body.constants]
+        given += [self._registers[r] for r in body.reads] + [self._rows[i] for i in body.rows]
+        forced = [known[i] for places, known in self._filled(body) for i in places]
+        return batch_fragment(body.fragment, self._shapes[number], given, self._count, forced=forced)
 
 
 def batch_checkpointed(op: Any, members: Members, *inputs: Tensor, checkpoints: Checkpoints) -> list[Image]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
+from unspool._autodiff.connected import depends
 from unspool._autodiff.forward import pushforward
 from unspool._autodiff.reverse import pullback
 from unspool._autodiff.substitution import substitute
@@ -105,7 +106,7 @@ class _Pulled(Program):
     def place(self, images: Sequence[Image], count: Size) -> list[Image]:
         given = images[: len(self._needed)]
         whole = [spread_image(i, count) if need else i.node for i, need in zip(given, self._needed, strict=True)]
-        own = [alias(x) if need else x for x, need in zip(whole, self._needed, strict=True)]
+        own = _apart(whole, self._needed)
         outputs = self._program.place(_again(own, given, self._needed), count)
         reached = [spread_image(o, count) for o, flag in zip(outputs, self._reached, strict=True) if flag]
         arriving = [spread_image(ct, count) for ct in images[len(given) :]]
@@ -128,12 +129,26 @@ class _Pushed(Program):
     def place(self, images: Sequence[Image], count: Size) -> list[Image]:
         given = images[: len(self._moving)]
         whole = [spread_image(i, count) if moves else i.node for i, moves in zip(given, self._moving, strict=True)]
-        own = [alias(x) if moves else x for x, moves in zip(whole, self._moving, strict=True)]
+        own = _apart(whole, self._moving)
         outputs = [spread_image(o, count) for o in self._program.place(_again(own, given, self._moving), count)]
         tangents = [spread_image(t, count) for t in images[len(given) :]]
         pushed = pushforward(outputs, [x for x, moves in zip(own, self._moving, strict=True) if moves], tangents)
         found = [zeros(x.shape, x.dtype) if t is None else t for t, x in zip(pushed, outputs, strict=True)]
         return [Image(x, True) for x in substitute(found, own, whole)]
+
+
+def _apart(nodes: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    """Return inputs with stand-ins for those that are wanted, if a derivative by one might go through another.
+
+    Most often none is made from another. Then what was placed on them is found again, and need not be placed on
+    stand-ins first.
+    """
+    variables = [x for x, want in zip(nodes, wanted, strict=True) if want]
+    for variable in variables:
+        others = [x for x in nodes if x is not variable]
+        if len(others) != len(nodes) - 1 or depends(others, [variable]):
+            return [alias(x) if want else x for x, want in zip(nodes, wanted, strict=True)]
+    return list(nodes)
 
 
 def _again(nodes: Sequence[Any], images: Sequence[Image], spread: Sequence[bool]) -> list[Image]:

@@ -159,8 +159,11 @@ class _Finished:
             self._states.append([spread_image(image, len(stops)) for image in images[first:]])
             going.members = going.members[:0]
             return
-        order = np.concatenate([np.flatnonzero(~stops), np.flatnonzero(stops)])
-        parted = [_parted(image, order, rest) for image in images]
+        if stops[: len(stops) - rest].all():
+            parted = [_cut(image, None, len(stops) - rest)[::-1] for image in images]
+        else:
+            order = None if stops[rest:].all() else np.concatenate([np.flatnonzero(~stops), np.flatnonzero(stops)])
+            parted = [_cut(image, order, rest) for image in images]
         self._states.append([spread_image(stopped, len(stops) - rest) for _, stopped in parted[first:]])
         going.members, going.images = going.members[~stops], [goes for goes, _ in parted]
 
@@ -171,19 +174,19 @@ class _Finished:
         return [Image(reorder(x, order), True) for x in rows]
 
 
-def _parted(image: Image, order: Any, rest: int) -> tuple[Image, Image]:
-    """Return what goes on and what has stopped of an image, given an order in which the former come first."""
+def _cut(image: Image, order: Any, at: int) -> tuple[Image, Image]:
+    """Return the first rows of an image and the others, in an order if there is one; twice what all have in common."""
     if not image.batched:
         return image, image
-    moved = reorder(image.node, order)
-    goes, stopped = split(moved, [rest])
+    moved = image.node if order is None else reorder(image.node, order)
+    first, second = split(moved, [at])
     if image.node.value is not None:
-        rows = image.node.value[order]
+        rows = image.node.value if order is None else image.node.value[order]
         _take_value(moved, rows)
-        _take_value(goes.inputs[0], (rows[:rest], rows[rest:]))
-        _take_value(goes, rows[:rest])
-        _take_value(stopped, rows[rest:])
-    return Image(goes, True), Image(stopped, True)
+        _take_value(first.inputs[0], (rows[:at], rows[at:]))
+        _take_value(first, rows[:at])
+        _take_value(second, rows[at:])
+    return Image(first, True), Image(second, True)
 
 
 def _take_value(node: Any, value: Any) -> None:

@@ -124,6 +124,10 @@ class Backend(ABC):
         """Return how many bytes a value takes."""
 
     @abstractmethod
+    def invariant(self, array: Any) -> Any:
+        """Return an array in the form in which all steps of a loop read it."""
+
+    @abstractmethod
     def carried(self, array: Any) -> Any:
         """Return an array in the form in which a loop carries it from step to step."""
 

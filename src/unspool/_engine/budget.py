@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from unspool import _native
 from unspool._engine.buffers import POOL, POOL_LIMIT
 from unspool._engine.default import default_engine
 from unspool._engine.guard import Guard
@@ -84,6 +85,7 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         self._started: dict[str, Any] = {}
         self._report: MemoryReport | None = None
         self._timeline: list[tuple[float, int]] = []
+        self._kept = 0
 
     def __enter__(self) -> memory:
         if self._before is not None:
@@ -95,6 +97,7 @@ class memory:  # noqa: N801 - used like a function, in a with statement
             store = SpillStore(self._spill, self._spill_limit)
         ledger = default_engine().ledger
         self._before = (ledger.limit, ledger.is_strict, ledger.guard, ledger.timeline, ledger.peak, POOL.limit)
+        self._kept = _native.limit_kept(0)  # what is held is counted when it dies, and this would not be
         ledger.guard = Guard(self._verify, store) if self._verify or store is not None else None
         ledger.is_strict = False
         ledger.need = None
@@ -120,6 +123,7 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         if not ledger.is_strict:
             ledger.stop_tracking()
         POOL.set_limit(pool)
+        _native.limit_kept(self._kept)
         self._before = None
 
     def report(self) -> MemoryReport:

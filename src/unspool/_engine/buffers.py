@@ -4,7 +4,8 @@ Fresh memory for a large array comes from the system page by page, which costs m
 results go into arrays that are no longer needed. Which ones those are is decided twice. `assign` decides it from the
 steps, as data: which buffer holds which slot, how many bytes there are, how many are in use at once. While a plan runs
 on NumPy, whose kernels may return views and operands as they please, reference counts have the last word: an array is
-overwritten only if nobody else can see it (`references`).
+overwritten only if nobody else can see it (`references`). What a loop fills outlives it; the memory of such an array is
+taken back when it dies (`new_array`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unspool import _native
 from unspool._engine.planning import Step, nbytes
 from unspool._engine.references import AS_AN_ARGUMENT, AS_ONE_OF_SEVERAL, count_references
 
@@ -40,11 +42,32 @@ def aligned(array: Any) -> Any:
     return array.copy(order="K")
 
 
+def copied(array: Any) -> Any:
+    """Return a copy with the same order of axes in memory; C order, if the array repeats elements along an axis."""
+    return array.copy(order="C" if repeats(array.shape, array.strides) else "K")
+
+
+def repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an array has the same element at several places."""
+    return any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True))
+
+
 def dense(array: Any) -> Any:
     """Return an array as a copy of it would lie in memory, without gaps and aligned: itself, or a copy."""
-    if type(array) is np.ndarray and not (array.flags.c_contiguous or array.flags.f_contiguous):
-        return array.copy(order="K")
-    return aligned(array)
+    if type(array) is not np.ndarray:
+        return array
+    flags = array.flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        return copied(array)
+    # To look up where an array begins takes longer; one that owns its memory is as NumPy made it.
+    return array if flags.owndata else aligned(array)
+
+
+def new_array(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array with arbitrary contents; if it is large, its memory is used again when it dies."""
+    if dtype.hasobject or nbytes(shape, dtype) < LARGE:
+        return np.empty(shape, dtype)
+    return _native.empty(shape, dtype)
 
 
 # --- beforehand ------------------------------------------------------------------------------------------------------
@@ -209,3 +232,14 @@ def _is_plain(array: Any) -> bool:
 
 # Shared by all plans: what one run no longer needs, the next one takes, whichever plan it belongs to.
 POOL = BufferPool()
+
+
+def pooled_bytes() -> int:
+    """Return the bytes of arrays, and of memory of such, that are kept to be used again."""
+    return POOL.nbytes + _native.kept_bytes()
+
+
+def clear_pools() -> None:
+    """Let all of them go."""
+    POOL.clear()
+    _native.limit_kept(_native.limit_kept(0))

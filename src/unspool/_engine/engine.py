@@ -27,7 +27,7 @@ from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
 from unspool._engine.binding import bind_placeholders
-from unspool._engine.buffers import POOL
+from unspool._engine.buffers import pooled_bytes
 from unspool._engine.frames import kernels_of
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
@@ -508,7 +508,7 @@ class Evaluator:
 
     def pooled_bytes(self) -> int:
         """Return the bytes of arrays that are kept to be used again."""
-        return POOL.nbytes
+        return pooled_bytes()
 
     def clear(self) -> None:
         """Forget plans, sites and structures; values and what they mean stay as they are."""

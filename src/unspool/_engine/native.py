@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unspool._engine.backend import Lowered
-from unspool._engine.buffers import LARGE
+from unspool._engine.buffers import LARGE, repeats
 from unspool._engine.native_contract import contract
 from unspool._engine.native_frame import place_temporaries
 from unspool._engine.native_fusing import fuse
@@ -40,18 +40,21 @@ def compile_program(
     fallback: Callable[..., Any],
     strides: Sequence[Any] | None = None,
     most: int = LARGE,
+    *,
+    is_body: bool = False,
 ) -> Program | None:
     """Return a plan as a native program, or ``None`` if it has none.
 
     ``fallback`` is what is called with arrays that it was not made for: by default it is made for arrays in C order,
-    else for those of given strides. Values have fewer bytes than ``most``.
+    else for those of given strides. Values have fewer bytes than ``most``. The outputs of the body of a loop have no
+    gaps; others are views where NumPy gives views.
     """
     if WHY_NOT is not None:
         return None
     builder = Builder(outputs, most)
     try:
         owners = _write(builder, fragment, bound, steps, held_values(Lowered(fragment, bound, steps, outputs)), strides)
-        places = [_output(builder, slot) for slot in outputs]
+        places = [_output(builder, slot, is_body=is_body) for slot in outputs]
     except Unsupported:
         return None
     place_temporaries(builder, fuse(builder))
@@ -118,7 +121,7 @@ def _ufunc_of(kernel: Any, to: Writing, operands: Sequence[Any]) -> Any:
     return found if is_known and len(operands) == found.nin else None
 
 
-def _output(builder: Builder, slot: int) -> int:
+def _output(builder: Builder, slot: int, *, is_body: bool) -> int:
     """Return where an output is; a view becomes an array of its own."""
     value = builder.values[slot]
     if type(value) is list:
@@ -127,7 +130,8 @@ def _output(builder: Builder, slot: int) -> int:
     is_whole = (dtype, shape, strides) == (value.dtype, value.shape, value.strides)
     if is_whole and home in (0, 1, 3):
         return int(value.slot)
-    order = value.order
+    # As `buffers.copied` lays it out.
+    order = "C" if is_body and repeats(value.shape, value.strides) else value.order
     if order is None:
         raise Unsupported("an output with gaps")
     made = builder.copied(slot, value, order)

@@ -35,16 +35,25 @@ class NativeBackend(NumpyBackend):
 
     def compile_loop(self, program: Lowered, layout: Layout) -> Drive:
         """Return steps of a loop over a native program, or generated code where there is none."""
-        from unspool._engine.native import compile_program, native_drive
         from unspool._engine.numpy_loops import adds_products
 
         others = _OtherSteps(program, layout)
-        body = None if adds_products(program, layout) else compile_program(*program, others, most=MOST_IN_LOOPS)
-        if body is None:
-            return others.generated()
-        shapes, dtypes, _ = program.bound
-        drive: Drive = native_drive(body, layout, [(shapes[slot], dtypes[slot]) for slot in program.outputs], others)
-        return drive
+        found = None if adds_products(program, layout) else _native_steps(program, layout, others)
+        return found or others.generated()
+
+
+def _native_steps(
+    program: Lowered, layout: Layout, fallback: Drive, strides: Sequence[Any] | None = None
+) -> Drive | None:
+    """Return steps of a loop over a native program for inputs of given strides; ``None`` if there is none."""
+    from unspool._engine.native import compile_program, native_drive
+
+    body = compile_program(*program, fallback, strides, MOST_IN_LOOPS, is_body=True)
+    if body is None:
+        return None
+    shapes, dtypes, _ = program.bound
+    drive: Drive = native_drive(body, layout, [(shapes[slot], dtypes[slot]) for slot in program.outputs], fallback)
+    return drive
 
 
 class _OtherLayouts:
@@ -79,15 +88,35 @@ class _OtherLayouts:
 
 
 class _OtherSteps:
-    """What makes steps of a loop on arrays that its native form was not made for: generated code."""
+    """What makes steps of a loop on arrays that its native form was not made for.
 
-    __slots__ = ("_drive", "_given")
+    There is one for the strides of what all steps read. For anything else there is generated code.
+    """
+
+    __slots__ = ("_drive", "_given", "_native")
 
     def __init__(self, program: Lowered, layout: Layout) -> None:
         self._given = program, layout
         self._drive: Drive | None = None
+        self._native: dict[Any, Drive] = {}
 
-    def __call__(self, *given: Any) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+    def __call__(self, indices: Any, constants: Any, *others: Any) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+        drive = None
+        if not all(array.flags.c_contiguous for array in constants):
+            drive = self._for_strides(tuple([array.strides for array in constants]))
+        return (drive or self.generated())(indices, constants, *others)
+
+    def _for_strides(self, constants: tuple[Any, ...]) -> Drive | None:
+        """Return the steps as a native program for what all of them read, if there are few such programs yet."""
+        drive = self._native.get(constants)
+        if drive is None and len(self._native) < MOST_LAYOUTS:
+            program, layout = self._given
+            strides = (*constants, *[None] * (len(program.fragment.dtypes) - len(constants)))
+            drive = _native_steps(program, layout, self._in_python, strides) or self.generated()
+            self._native[constants] = drive
+        return drive
+
+    def _in_python(self, *given: Any) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
         return self.generated()(*given)
 
     def generated(self) -> Drive:

@@ -274,18 +274,16 @@ class Builder:
         if value.order != "C" and (len(sizes) > 2 or (len(sizes) == 2 and bool(written[0]) == bool(written[1]))):
             raise Unsupported("NumPy may go through axes with gaps in parts")
         count, start = sizes[-1], value
-        is_block = len(sizes) == 1 and not written[0] and count <= BLOCK and (read[0] == 8 or count == 1)
+        is_block = not written[-1] and all(written[:-1]) and count <= BLOCK and (read[-1] == 8 or count == 1)
         if ufunc is np.add and value.dtype == np.float64 and is_block:
-            self.emit(FEW_DOUBLES, (value.slot, result.slot), (), count, ((), ()), (8, 0), (ord("S"),))
+            outer = (tuple(read[:-1]), tuple(written[:-1]))
+            self.emit(FEW_DOUBLES, (value.slot, result.slot), sizes[:-1], count, outer, (8, 0), (ord("S"),))
             return result
         if initial is not None:
             self.fill(result, initial)
         elif ufunc.identity is None or ufunc in (np.maximum, np.minimum):
-            if len(sizes) > 1 or written[0]:
-                raise Unsupported("it begins with the first element")
-            self.copy(value.viewed((), ()), result.viewed((), ()))
-            start, count = self.moved(value, read[0]), count - 1
-            if not count:
+            start = self._after_first(value, result, sizes, read, written)
+            if not all(sizes):
                 return result
         else:
             self.fill(result, ufunc.identity)
@@ -293,12 +291,27 @@ class Builder:
             REDUCE,
             (start.slot, result.slot),
             sizes[:-1],
-            count,
+            sizes[-1],
             (tuple(read[:-1]), tuple(written[:-1])),
             (read[-1], written[-1]),
             what=loop,
         )
         return result
+
+    def _after_first(self, value: Value, result: Value, sizes: list[int], read: Any, written: Any) -> Value:
+        """Begin a reduction with what comes first along its axis, and return the rest; ``sizes`` become its own."""
+        reduced = [a for a, step in enumerate(written) if not step]
+        if len(reduced) > 1:
+            raise Unsupported("it begins with the first element of several axes")
+        if not reduced:
+            self.copy(value.viewed(sizes, read), result.viewed(sizes, written))
+            sizes[0] = 0
+            return value
+        (axis,) = reduced
+        shape, *steps = [[*numbers[:axis], *numbers[axis + 1 :]] for numbers in (sizes, read, written)]
+        self.copy(value.viewed(shape, steps[0]), result.viewed(shape, steps[1]))
+        sizes[axis] -= 1
+        return self.moved(value, read[axis]) if sizes[axis] else value
 
     def accumulate(self, loop: tuple[Any, int], value: Value, result: Value) -> None:
         """Append the reduction of a vector into a number that is there already, in an order that does not matter."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from unspool._activity import ACTIVITY
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
-from unspool._engine.buffers import POOL
+from unspool._engine.buffers import aligned, clear_pools, copied, dense, new_array
 from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
 from unspool._engine.planning import Bound
 from unspool._engine.running_sums import RunningSum, is_worth, settled
@@ -83,11 +83,11 @@ class NumpyBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return a new array with arbitrary contents."""
-        return np.empty(shape, dtype)
+        return new_array(shape, dtype)
 
     def copy(self, array: Any) -> Any:
         """Return an array of its own; one without axes for a number."""
-        return np.array(array)
+        return copied(array) if type(array) is np.ndarray else np.array(array)
 
     def owned(self, value: Any) -> Any:
         """Return a value fit to be kept."""
@@ -101,9 +101,15 @@ class NumpyBackend(Backend):
         """Return how many bytes a value takes."""
         return sum(part.nbytes for part in value) if type(value) is tuple else int(value.nbytes)
 
+    def invariant(self, array: Any) -> Any:
+        """Return an array that begins where NumPy's do, or a number of NumPy's, which costs less, without axes."""
+        if not array.shape:
+            return array[()]
+        return array if array.flags.owndata else aligned(array)
+
     def carried(self, array: Any) -> Any:
-        """Return an array, or where there are no axes a number of NumPy's, which costs less."""
-        return array if array.shape else array[()]
+        """Return the same without gaps: as a step leaves it, so that a first state is no other case."""
+        return dense(array) if array.shape else array[()]
 
     def new_sum(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return -0.0, since adding it to a number changes nothing, not even the sign of zero."""
@@ -124,4 +130,4 @@ def clear_caches() -> None:
     from unspool._engine.generated import clear_texts
 
     clear_texts()
-    POOL.clear()
+    clear_pools()

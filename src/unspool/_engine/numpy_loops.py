@@ -7,7 +7,8 @@ needed.
 
 Kernels of BLAS look at where an array begins and at its strides, so neither may depend on what is kept. Rows of a stack
 begin where arrays of NumPy do (`ALIGNMENT`) if their size is a multiple of that; others are copied when they are read,
-and written as copies. A view that is carried on is laid out as a copy of it is when a loop stops and goes on.
+and written as copies. Rows with gaps between their elements, or one element repeated, are read as copies too. A view
+that is carried on is laid out as a copy of it is when a loop stops and goes on.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _write_loop(function: FunctionWriter, layout: Layout, writer: _LoopWriter, o
         "sums": sums,
     }
     for given, inside in entering.items():
-        function.write(*_assign(inside, [f"*{given}"]))
+        function.write(*_assign(inside, ["*dense_rows(rows)" if given == "rows" else f"*{given}"]))
     function.write(*[f"z{slot} = asarray(v{slot})" for slot in range(first) if slot in writer.arrays])
     function.write("stopped = False")
     rows = range(last, last + layout.rows)
@@ -126,6 +127,23 @@ def _assign(names: Sequence[str], values: Sequence[str]) -> list[str]:
     return [f"{', '.join(names)}, = {', '.join(values)},"] if names else []
 
 
+class _DenseRows:
+    """A stack whose rows have gaps or repeat elements, read row by row as copies without: a copy of all may not fit."""
+
+    __slots__ = ("_stack",)
+
+    def __init__(self, stack: Any) -> None:
+        self._stack = stack
+
+    def __getitem__(self, k: Any) -> Any:
+        return self._stack[k].copy()
+
+
+def _dense_rows(stacks: Sequence[Any]) -> list[Any]:
+    """Return stacks so that each row that is read of them lies in memory in the order of its axes, without gaps."""
+    return [stack if not len(stack) or stack[0].flags.c_contiguous else _DenseRows(stack) for stack in stacks]
+
+
 class _LoopWriter(StepWriter):
     """Writes the steps of a body.
 
@@ -145,7 +163,7 @@ class _LoopWriter(StepWriter):
         shapes = program.bound.shapes
         numbers = {slot: value[()] if shapes[slot] == () else value for slot, value in held.items()}
         super().__init__(program, function, numbers)
-        function.bind(dense=dense, float64=np.float64)
+        function.bind(dense=dense, dense_rows=_dense_rows, float64=np.float64)
         function.bind(**{f"v{slot}": value for slot, value in numbers.items()})
         function.bind(**{f"z{slot}": value for slot, value in held.items()})
         # Whatever leaves a step leaves under its name v.
