@@ -272,6 +272,7 @@ class SpooledRun:
 
     def close(self) -> None:
         """Close the folder; steps that were not written yet are not part of it."""
+        self._writer.follow(False)
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -303,6 +304,7 @@ class SpooledRun:
         self._is_broken = True
         started = time.perf_counter()
         writer, files = self._writer, self._files
+        writer.follow(False)
         fresh = writer.add(tensors_in((self.state, self.inputs)))
         self._check_leaves(fresh)
         self._write_leaves(fresh)
@@ -322,6 +324,7 @@ class SpooledRun:
         files.remove(dropped)
         self.acknowledged = self.step
         self._has_news = self._is_broken = False
+        writer.follow(True)
         self._written_at = time.monotonic()
 
     def _summary(self) -> dict[str, Any]:
