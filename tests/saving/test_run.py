@@ -25,9 +25,9 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def variables() -> tuple[Any, Any]:
+def variables(size: int = 5) -> tuple[Any, Any]:
     rng = np.random.default_rng(3)
-    return us.tensor(rng.normal(size=(5, 5)) / 3, name="A"), us.tensor(rng.normal(size=5), name="x")
+    return us.tensor(rng.normal(size=(size, size)) / 3, name="A"), us.tensor(rng.normal(size=size), name="x")
 
 
 def loop(folder: Path, steps: int, A: Any, x: Any, *, every: float = 0.0, **options: Any) -> Any:
@@ -167,6 +167,43 @@ def test_who_looks_at_a_run_does_not_end_it(tmp_path: Path) -> None:
         assert (run.step, run.is_finished) == (10, True)
 
 
+def test_a_run_that_had_ended_and_goes_on_has_not_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def begin(steps: int, stop: int) -> None:
+        with us.spool(folder, every=0) as run:
+            x = run.start(us.tensor(1.0))
+            for k in run.steps(steps):
+                x = us.sin(x)
+                run.checkpoint(x)
+                if k == stop:
+                    raise KeyboardInterrupt
+
+    begin(5, -1)
+    assert run_info(folder).status == "finished"
+    with pytest.raises(KeyboardInterrupt):
+        begin(10, 7)
+    assert (run_info(folder).status, run_info(folder).step) == ("stopped", 8)
+    with us.resume(folder) as run:
+        assert (run.step, run.is_finished) == (8, False)
+        run.checkpoint(us.sin(run.state))  # goes on, without saying how far
+    assert (run_info(folder).status, run_info(folder).step) == ("finished", 9)
+    with pytest.raises(ZeroDivisionError), us.resume(folder) as run:
+        raise ZeroDivisionError
+    assert run_info(folder).status == "finished"
+
+
+@pytest.mark.parametrize(("size", "files"), [(5, 0), (50, 1)])
+def test_few_bytes_of_leaves_stand_in_the_log(tmp_path: Path, size: int, files: int) -> None:
+    A, x = variables(size)
+    y = loop(tmp_path / "run", 20, A, x)
+    expected = bits(us.sum(y * y), A, x)
+    assert len(list((tmp_path / "run").glob("leaves-*"))) == files
+    with us.resume(tmp_path / "run") as run:
+        (x, A), y = run.inputs, run.state
+        assert bits(us.sum(y * y), A, x) == expected
+
+
 def test_a_step_is_made_once(tmp_path: Path) -> None:
     made = []
     for steps in (4, 9, 9):
@@ -294,7 +331,7 @@ def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["leaves-0", "state-"])
 def test_files_of_a_run_that_were_changed_or_are_missing_are_refused(tmp_path: Path, name: str) -> None:
-    loop(tmp_path / "run", 5, us.tensor(np.ones((5, 5)) / 9), us.tensor(np.ones(5)))
+    loop(tmp_path / "run", 5, us.tensor(np.ones((50, 50)) / 90), us.tensor(np.ones(50)))
     path = max((tmp_path / "run").glob(f"{name}*"), key=lambda path: int(path.stem.split("-")[1]))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -307,8 +344,8 @@ def test_files_of_a_run_that_were_changed_or_are_missing_are_refused(tmp_path: P
 
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
-    loop(tmp_path / "one", 5, *variables())
-    loop(tmp_path / "two", 5, us.tensor(np.ones((5, 5)) / 9), us.tensor(np.ones(5)))
+    loop(tmp_path / "one", 5, *variables(50))
+    loop(tmp_path / "two", 5, us.tensor(np.ones((50, 50)) / 90), us.tensor(np.ones(50)))
     (name,) = [path.name for path in (tmp_path / "one").glob("leaves-*")]
     shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
     with pytest.raises(SaveFileError, match="not the file that the run wrote"):

@@ -106,8 +106,11 @@ class Arrays:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT) -> bytes:
-    """Write a file that appears complete or not at all, and is on the disk when this returns; return its digest."""
+def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT, *, syncs_name: bool = True) -> bytes:
+    """Write a file that appears complete or not at all, and is on the disk when this returns; return its digest.
+
+    Who writes several files may sync their names by `sync_directory`, once.
+    """
     groups = arrays.groups()
     digest = hashlib.sha256(_described(kind, groups, len(structure)), usedforsecurity=False)
     digest.update(structure)
@@ -123,7 +126,8 @@ def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        sync_directory(path.parent)
+        if syncs_name:
+            sync_directory(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise SaveFileError(f"writing {path} failed: {error}") from error

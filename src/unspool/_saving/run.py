@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from unspool._engine.default import default_engine
@@ -32,10 +33,13 @@ from unspool._saving.reader import GraphReader, Stored
 from unspool._saving.rebuild import Rebuilt
 from unspool._saving.states import Files, folder_bytes
 from unspool._saving.variables import Numbered, contents, leaf_numbers, leaves_of, numbers_in
-from unspool._saving.writer import GraphWriter, tensors_in
+from unspool._saving.writer import SMALL, GraphWriter, tensors_in
 from unspool.errors import ArgumentError, SaveFileError
 
 LOG = "log"
+
+# If the leaves of a frame have at most so many bytes together they stand in it: that takes less time than a file.
+_FEW_BYTES = 1 << 14
 
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
 
@@ -184,10 +188,11 @@ class SpooledRun:
         self._log: Log | None = None
         self._writer = GraphWriter()
         self._files = Files(path)
-        self._is_loaded = self._is_broken = self._has_news = self._is_going_on = False
+        self._is_loaded = self._is_broken = self._is_going_on = False
         self._began = next_id()
         self._outer: set[int] = set()
-        self._written_at = 0.0
+        self._opened_at = 0
+        self._due = 0.0
         self._info: dict[str, Any] = {}
 
     # -- the form of a loop --
@@ -244,16 +249,20 @@ class SpooledRun:
         values : dict, optional
             Numbers that were read in the step, by name. They go to ``history``, and are written with the step.
         """
-        log = self._log
-        if log is None:
+        if self._log is None:
             raise ArgumentError("a checkpoint is part of a run: state = run.start(state) comes first")
-        default_engine().evaluate(tensors_in(state))
-        self.step += 1
+        # Short steps notice what is done here. What was read already is asked for nothing.
+        if isinstance(state, Node):
+            if state.value is None:
+                default_engine().evaluate((state,))
+        elif missing := [tensor for tensor in tensors_in(state) if tensor.value is None]:
+            default_engine().evaluate(missing)
         self.state = state
-        self._has_news = self._is_going_on = True
+        self.step += 1
+        self.is_finished = False
         if values is not None:
             self.history.append(dict(values))
-        if time.monotonic() - self._written_at >= self.every:
+        if monotonic() >= self._due:
             self._acknowledge()
 
     def __enter__(self) -> SpooledRun:
@@ -263,9 +272,10 @@ class SpooledRun:
         try:
             if self._log is not None and not self._is_broken:
                 # Who only looks at a run does not end its loop.
-                ends = kind is None and self._is_going_on and not self.is_finished
+                goes_on = self._is_going_on or self.step != self._opened_at
+                ends = kind is None and goes_on and not self.is_finished
                 self.is_finished |= ends
-                if self._has_news or ends:
+                if self.step != self.acknowledged or ends:
                     self._acknowledge()
         finally:
             self.close()
@@ -319,13 +329,14 @@ class SpooledRun:
         seconds = self._info.get("seconds", 0.0) + time.perf_counter() - started
         self._info["seconds"] = seconds
         assert self._log is not None
+        files.sync()
         self._log.append(_framed(self._summary(), bytes(writer.out)))
         writer.out.clear()
         files.remove(dropped)
         self.acknowledged = self.step
-        self._has_news = self._is_broken = False
+        self._is_broken = False
         writer.follow(True)
-        self._written_at = time.monotonic()
+        self._due = monotonic() + self.every
 
     def _summary(self) -> dict[str, Any]:
         """Return what a list of runs shows."""
@@ -355,9 +366,10 @@ class SpooledRun:
     def _write_leaves(self, fresh: Sequence[Node]) -> None:
         kept = Arrays()
         number = self._files.next
-        for node in fresh:
-            if node.op is TENSOR or node.op is CONSTANT:
-                self._writer.put_value(node, kept, number)
+        leaves = [node for node in fresh if node.op is TENSOR or node.op is CONSTANT]
+        inline = _FEW_BYTES if sum([leaf.value.nbytes for leaf in leaves]) <= _FEW_BYTES else SMALL
+        for leaf in leaves:
+            self._writer.put_value(leaf, kept, number, inline=inline)
         if len(kept):
             name, digest = self._files.write("leaves", kept)
             self._writer.put_file(number, name, digest, kept.nbytes)
@@ -370,7 +382,7 @@ class SpooledRun:
         for node in {node.id: node for node in tensors_in(self.state)}.values():
             # What the first state has, which is always kept, need not be written again.
             if node.op not in (TENSOR, CONSTANT, PLACEHOLDER) and node.id not in files.first:
-                writer.put_value(node, kept, number, inline=False)
+                writer.put_value(node, kept, number, inline=0)
                 if not files.positions:
                     files.first.add(node.id)
         name, digest = files.write("state", kept, self.step)
@@ -413,13 +425,13 @@ class SpooledRun:
         self.total = total if self.total is None else self.total
         self._info = {**info, **self._info}
         self._be_as_patient(info.get("patience"))
-        self.acknowledged = self.step
+        self.acknowledged = self._opened_at = self.step
         self.history, self._noted = reader.history, len(reader.history)
         self._files.adopt_first(reader, rebuilt.nodes)
         self._writer.adopt(reader, rebuilt.nodes, rebuilt.pieces)
         self._outer = {leaf.id for leaf in leaves_of(self.inputs)}
         self._is_loaded = True
-        self._written_at = time.monotonic()
+        self._due = monotonic() + self.every
 
     def _be_as_patient(self, patience: Any) -> None:
         """Let pieces that wait be folded when they would have been: that decides how derivatives are added up."""

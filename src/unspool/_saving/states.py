@@ -43,6 +43,7 @@ class Files:
         self._numbers: list[int] = []
         self._sizes: dict[int, int] = {}
         self._names: dict[int, str] = {}
+        self._has_unsynced = False
 
     @property
     def newest(self) -> int:
@@ -55,13 +56,20 @@ class Files:
         return sum(self._sizes[number] for number in self._numbers)
 
     def write(self, kind: str, kept: Arrays, step: int = 0) -> tuple[str, bytes]:
-        """Write the next file; return its name and its digest."""
+        """Write the next file; return its name and its digest. Its name is on the disk after `sync`."""
         number = self.next
         name = f"{kind}-{number}-{step}.safetensors"
-        digest = arrays.write(self._path / name, kept)
+        digest = arrays.write(self._path / name, kept, syncs_name=False)
+        self._has_unsynced = True
         self._names[number], self._sizes[number] = name, kept.nbytes
         self.next += 1
         return name, digest
+
+    def sync(self) -> None:
+        """Let the names of files reach the disk that were written, and that of a log that is new."""
+        if self._has_unsynced:
+            arrays.sync_directory(self._path)
+            self._has_unsynced = False
 
     def add_state(self, step: int, number: int, slots: int) -> list[int]:
         """Take note of the state of a step, and return the numbers of files that go for it."""

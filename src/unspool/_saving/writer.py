@@ -29,7 +29,7 @@ from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
 
 # Arrays of at most so many bytes stand among the records.
-_SMALL = 64
+SMALL = 64
 
 # An id that no node has.
 _NEVER = 1 << 62
@@ -357,8 +357,8 @@ class GraphWriter:
 
     # -- values, roots and files --
 
-    def put_value(self, node: Node, arrays: Arrays, file: int = 0, *, inline: bool = True) -> None:
-        """Write the value of a node that is written: here if it is small, else into arrays."""
+    def put_value(self, node: Node, arrays: Arrays, file: int = 0, *, inline: int = SMALL) -> None:
+        """Write the value of a node that is written: here if it has at most so many bytes, else into arrays."""
         value = node.value
         if type(value) is tuple:
             self._begin(records.PARTS, node)
@@ -368,7 +368,7 @@ class GraphWriter:
                 put_count(self.out, 0 if part is None else 1)
                 for place in () if part is None else arrays.add(part):
                     put_count(self.out, place)
-        elif inline and value.nbytes <= _SMALL:
+        elif value.nbytes <= inline:
             self._begin(records.INLINE, node)
             axes = memory_order(value)
             self.out += bytes(axes)
