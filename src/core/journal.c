@@ -15,8 +15,9 @@
 static inline Entry *
 place_of(const JournalObject *self, long long id)
 {
-    unsigned long long mask = (unsigned long long)self->size - 1;
-    unsigned long long at = ((unsigned long long)id * 0x9E3779B97F4A7C15ull >> 20) & mask;
+    /* Ids that follow each other lie side by side: those of a step are asked for together. */
+    unsigned long long mask = (unsigned long long)self->size - 1, block = (unsigned long long)id >> 4;
+    unsigned long long at = ((block * 0x9E3779B97F4A7C15ull >> 20 << 4) | (id & 15)) & mask;
     while (self->entries[at].id != EMPTY && self->entries[at].id != id) {
         at = (at + 1) & mask;
     }
@@ -261,18 +262,23 @@ journal_adopt_inputs(JournalObject *self, PyObject *args)
 
 /* --- what is folded --- */
 
-/* What is not in the file and is no more than this is written for the sake of a call that reads it. */
+/* What is not in the file and is no more than this is written for the sake of a call that reads it. A loop that is none
+   of the run's is asked for in every step, and is found to be far by its second call. */
 #define MOST_NEAR 128
+#define MOST_CALLS_NEAR 1
 
 /* Whether a node is made of what is in the file and of constants, in a few steps; notes if it is of the former. */
 static int
 is_near(const JournalObject *self, const NodeObject *node, int *reads_any)
 {
     const NodeObject *stack[MOST_NEAR];
-    int size = 1, seen = 1;
+    int size = 1, seen = 1, calls = 0;
     stack[0] = node;
     while (size > 0) {
         node = stack[--size];
+        if (is_call(node) && ++calls > MOST_CALLS_NEAR) {
+            return 0;
+        }
         int is_leaf = node->op == constant_op ? 0 : PySet_Contains(leaf_ops, node->op);
         if (is_leaf != 0) { /* a variable that the run was not given is none of its own */
             PyErr_Clear();

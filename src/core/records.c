@@ -199,7 +199,8 @@ put_folded(JournalObject *self, CallObject *call)
     int failed = put_call(self, &buffer, call, id) < 0 || journal_enter(self, id, self->next++) < 0;
     for (Py_ssize_t i = 0; !failed && i < call->outputs; i++) {
         NodeObject *node = call->handles[i];
-        if (node == NULL || Py_REFCNT(node) == 0 || journal_has(self, id = number_of(node))) {
+        /* One that only whoever folds refers to is about to die, and one without a reference does. */
+        if (node == NULL || Py_REFCNT(node) <= 1 || journal_has(self, id = number_of(node))) {
             continue;
         }
         int written = put_record(self, &buffer, node, id);
