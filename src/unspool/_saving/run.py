@@ -24,7 +24,7 @@ from typing import Any
 
 from unspool._engine.default import default_engine
 from unspool._graph import Node, describe, next_id, source_of
-from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, TENSOR
 from unspool._saving.arrays import Arrays
 from unspool._saving.file import as_path
 from unspool._saving.identity import remember
@@ -40,6 +40,9 @@ LOG = "log"
 
 # If the leaves of a frame have at most so many bytes together they stand in it: that takes less time than a file.
 _FEW_BYTES = 1 << 14
+
+# States stand in the log, too, as long as they have no more bytes than steps were made, all together: there they stay.
+_BYTES_A_STEP = 1
 
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
 
@@ -191,6 +194,7 @@ class SpooledRun:
         self._is_loaded = self._is_broken = self._is_going_on = False
         self._began = next_id()
         self._outer: set[int] = set()
+        self._inline_bytes = 0
         self._opened_at = 0
         self._due = 0.0
         self._info: dict[str, Any] = {}
@@ -230,7 +234,6 @@ class SpooledRun:
         self._outer = {leaf.id for leaf in leaves}
         self._create()
         self.inputs, self.state = given, state
-        default_engine().evaluate(tensors_in(state))
         self._acknowledge()
         return state
 
@@ -314,6 +317,8 @@ class SpooledRun:
         self._is_broken = True
         started = time.perf_counter()
         writer, files = self._writer, self._files
+        # It was computed at its checkpoint, and may have been evicted since.
+        default_engine().evaluate(tensors_in(self.state))
         writer.follow(False)
         fresh = writer.add(tensors_in((self.state, self.inputs)))
         self._check_leaves(fresh)
@@ -371,7 +376,7 @@ class SpooledRun:
         for leaf in leaves:
             self._writer.put_value(leaf, kept, number, inline=inline)
         if len(kept):
-            name, digest = self._files.write("leaves", kept)
+            name, digest = self._files.write("leaves", kept, kept.nbytes)
             self._writer.put_file(number, name, digest, kept.nbytes)
 
     def _write_state(self) -> list[int]:
@@ -379,18 +384,28 @@ class SpooledRun:
         files, writer = self._files, self._writer
         kept = Arrays()
         number = files.next
-        for node in {node.id: node for node in tensors_in(self.state)}.values():
-            # What the first state has, which is always kept, need not be written again.
-            if node.op not in (TENSOR, CONSTANT, PLACEHOLDER) and node.id not in files.first:
-                writer.put_value(node, kept, number, inline=0)
-                if not files.positions:
-                    files.first.add(node.id)
-        name, digest = files.write("state", kept, self.step)
-        writer.put_file(number, name, digest, kept.nbytes)
+        # What the first state has, which is always kept, need not be written again.
+        nodes = {node.id: node for node in tensors_in(self.state) if node.op not in LEAF_OPS}
+        fresh = [node for node in nodes.values() if node.id not in files.first]
+        if not files.positions:
+            files.first.update(nodes)
+        nbytes = sum([node.value.nbytes for node in fresh])
+        inline = nbytes if self._takes_few(nbytes) else 0
+        for node in fresh:
+            writer.put_value(node, kept, number, inline=inline)
+        name, digest = files.write("state", kept, nbytes, self.step)
+        writer.put_file(number, name, digest, nbytes)
         dropped = files.add_state(self.step, number, self.slots)
         for other in dropped:
             writer.put_dropped(other)
         return dropped
+
+    def _takes_few(self, nbytes: int) -> bool:
+        """Whether a state may stand in the log, where it stays: such states have few bytes a step, all together."""
+        if self._inline_bytes + nbytes > _BYTES_A_STEP * self.step:
+            return False
+        self._inline_bytes += nbytes
+        return True
 
     # -- going on --
 
@@ -426,6 +441,7 @@ class SpooledRun:
         self._info = {**info, **self._info}
         self._be_as_patient(info.get("patience"))
         self.acknowledged = self._opened_at = self.step
+        self._inline_bytes = _BYTES_A_STEP * self.step
         self.history, self._noted = reader.history, len(reader.history)
         self._files.adopt_first(reader, rebuilt.nodes)
         self._writer.adopt(reader, rebuilt.nodes, rebuilt.pieces)

@@ -43,7 +43,7 @@ class Files:
         self._numbers: list[int] = []
         self._sizes: dict[int, int] = {}
         self._names: dict[int, str] = {}
-        self._has_unsynced = False
+        self._has_unsynced = True
 
     @property
     def newest(self) -> int:
@@ -55,13 +55,18 @@ class Files:
         """Bytes of the states that are kept."""
         return sum(self._sizes[number] for number in self._numbers)
 
-    def write(self, kind: str, kept: Arrays, step: int = 0) -> tuple[str, bytes]:
-        """Write the next file; return its name and its digest. Its name is on the disk after `sync`."""
+    def write(self, kind: str, kept: Arrays, nbytes: int, step: int = 0) -> tuple[str, bytes]:
+        """Write the next file; return its name and its digest. Its name is on the disk after `sync`.
+
+        ``nbytes`` are those of what it stands for. If none of that is in arrays there is no file, and no digest.
+        """
         number = self.next
         name = f"{kind}-{number}-{step}.safetensors"
-        digest = arrays.write(self._path / name, kept, syncs_name=False)
-        self._has_unsynced = True
-        self._names[number], self._sizes[number] = name, kept.nbytes
+        digest = b""
+        if len(kept):
+            digest = arrays.write(self._path / name, kept, syncs_name=False)
+            self._has_unsynced = True
+        self._names[number], self._sizes[number] = name, nbytes
         self.next += 1
         return name, digest
 
