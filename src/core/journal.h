@@ -5,7 +5,7 @@
 
 /* As in `unspool._saving.records`. */
 enum { RECORD_NODE = 2, RECORD_CALL = 3, RECORD_OUTPUT = 4 };
-enum { WAS_EVALUATED = 1 };
+enum { WAS_EVALUATED = 1, IS_SEED = 2 };
 
 /* Bytes that are being written; they are handed to Python all at once. */
 typedef struct {

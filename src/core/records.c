@@ -166,13 +166,19 @@ put_node(JournalObject *self, Buffer *buffer, NodeObject *node, long long id)
     if (kind == NULL || !PyTuple_Check(node->inputs) || reserve(buffer, 2 + 3 * LONGEST) < 0) {
         return PyErr_Occurred() ? -1 : 0;
     }
-    int evaluated = is_evaluated(node);
+    int evaluated = is_evaluated(node), is_constant = node->op == constant_op;
     put_byte(buffer, RECORD_NODE);
     put_id(self, buffer, id);
     put_count(buffer, kind->number);
-    put_byte(buffer, evaluated ? WAS_EVALUATED : 0);
+    put_byte(buffer, (evaluated ? WAS_EVALUATED : 0) | (is_constant && is_seed(node) ? IS_SEED : 0));
     put_count(buffer, PyTuple_GET_SIZE(node->inputs));
-    if (put_inputs(self, buffer, kind->number, node->inputs) < 0 || watch(self->unfolded, node) < 0) {
+    if (put_inputs(self, buffer, kind->number, node->inputs) < 0) {
+        return -1;
+    }
+    if (is_constant) { /* stays what it is */
+        return 1;
+    }
+    if (watch(self->unfolded, node) < 0) {
         return -1;
     }
     return !evaluated && watch(self->unevaluated, node) < 0 ? -1 : 1;

@@ -193,7 +193,7 @@ def test_a_run_that_had_ended_and_goes_on_has_not_ended(tmp_path: Path) -> None:
     assert run_info(folder).status == "finished"
 
 
-@pytest.mark.parametrize(("size", "files"), [(5, 0), (50, 1)])
+@pytest.mark.parametrize(("size", "files"), [(5, 0), (100, 1)])
 def test_few_bytes_of_leaves_stand_in_the_log(tmp_path: Path, size: int, files: int) -> None:
     A, x = variables(size)
     y = loop(tmp_path / "run", 20, A, x)
@@ -344,7 +344,7 @@ def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["leaves-0", "state-"])
 def test_files_of_a_run_that_were_changed_or_are_missing_are_refused(tmp_path: Path, name: str) -> None:
-    loop(tmp_path / "run", 5, us.tensor(np.ones((50, 50)) / 90), us.tensor(np.ones(50)))
+    loop(tmp_path / "run", 5, us.tensor(np.ones((100, 100)) / 190), us.tensor(np.ones(100)))
     path = max((tmp_path / "run").glob(f"{name}*"), key=lambda path: int(path.stem.split("-")[1]))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -357,8 +357,8 @@ def test_files_of_a_run_that_were_changed_or_are_missing_are_refused(tmp_path: P
 
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
-    loop(tmp_path / "one", 5, *variables(50))
-    loop(tmp_path / "two", 5, us.tensor(np.ones((50, 50)) / 90), us.tensor(np.ones(50)))
+    loop(tmp_path / "one", 5, *variables(100))
+    loop(tmp_path / "two", 5, us.tensor(np.ones((100, 100)) / 190), us.tensor(np.ones(100)))
     (name,) = [path.name for path in (tmp_path / "one").glob("leaves-*")]
     shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
     with pytest.raises(SaveFileError, match="not the file that the run wrote"):

@@ -38,8 +38,9 @@ from unspool.errors import ArgumentError, SaveFileError
 
 LOG = "log"
 
-# If the leaves of a frame have at most so many bytes together they stand in it: that takes less time than a file.
-_FEW_BYTES = 1 << 14
+# If the leaves of a frame have at most so many bytes together they stand in it: that takes less time than a file. So it
+# is with the first state. Both are never removed.
+_FEW_BYTES = 1 << 16
 
 # States stand in the log, too, as long as they have no more bytes than steps were made, all together: there they stay.
 _BYTES_A_STEP = 1
@@ -387,12 +388,12 @@ class SpooledRun:
         # What the first state has, which is always kept, need not be written again.
         nodes = {node.id: node for node in tensors_in(self.state) if node.op not in LEAF_OPS}
         fresh = [node for node in nodes.values() if node.id not in files.first]
-        if not files.positions:
-            files.first.update(nodes)
         nbytes = sum([node.value.nbytes for node in fresh])
         inline = nbytes if self._takes_few(nbytes) else 0
         for node in fresh:
             writer.put_value(node, kept, number, inline=inline)
+        if not files.positions:
+            files.first.update(nodes)
         name, digest = files.write("state", kept, nbytes, self.step)
         writer.put_file(number, name, digest, nbytes)
         dropped = files.add_state(self.step, number, self.slots)
@@ -401,7 +402,9 @@ class SpooledRun:
         return dropped
 
     def _takes_few(self, nbytes: int) -> bool:
-        """Whether a state may stand in the log, where it stays: such states have few bytes a step, all together."""
+        """Whether a state may stand in the log, where it stays, as the first does: others have few bytes a step."""
+        if not self._files.positions:
+            return nbytes <= _FEW_BYTES
         if self._inline_bytes + nbytes > _BYTES_A_STEP * self.step:
             return False
         self._inline_bytes += nbytes
@@ -429,7 +432,7 @@ class SpooledRun:
     def _rebuild(self, reader: GraphReader, leaves: Sequence[Node] | None) -> None:
         reader.decoder.nodes = Numbered(reader)
         root = reader.decoder.decode(reader.root)
-        if not isinstance(root, tuple) or len(root) != 6:
+        if not isinstance(root, tuple) or len(root) != 6 or not isinstance(root[1], tuple) or len(root[1]) != 2:
             raise SaveFileError(f"the run in {self.path} is damaged: its newest frame is none")
         if leaves is not None:
             self._bind(reader, root[1], leaves)
@@ -443,7 +446,7 @@ class SpooledRun:
         self.acknowledged = self._opened_at = self.step
         self._inline_bytes = _BYTES_A_STEP * self.step
         self.history, self._noted = reader.history, len(reader.history)
-        self._files.adopt_first(reader, rebuilt.nodes)
+        self._files.first.update([node.id for node in tensors_in(self.inputs[0]) if node.op not in LEAF_OPS])
         self._writer.adopt(reader, rebuilt.nodes, rebuilt.pieces)
         self._outer = {leaf.id for leaf in leaves_of(self.inputs)}
         self._is_loaded = True

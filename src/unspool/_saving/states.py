@@ -112,14 +112,6 @@ class Files:
                 with suppress(OSError):
                     path.unlink()
 
-    def adopt_first(self, reader: GraphReader, nodes: Sequence[Any]) -> None:
-        """Take note of which nodes have their values in the first state."""
-        if not self._numbers:
-            return
-        for number, value in reader.values.items():
-            if isinstance(value, Stored) and value.file == self._numbers[0] and nodes[number] is not None:
-                self.first.add(nodes[number].id)
-
     @contextmanager
     def opened(self, reader: GraphReader) -> Iterator[Callable[[Stored], Any]]:
         """Open the files that are to be loaded: all leaves, the newest state, and others as far as there is room."""

@@ -186,7 +186,7 @@ class GraphWriter:
         self._journal.put_inputs(recipe, node.inputs)
         if op is TENSOR or op is PLACEHOLDER:
             self._leaves.append(node)
-        if op not in LEAF_OPS and getattr(node, "_name", None) is None:
+        elif getattr(node, "_name", None) is None:
             self._journal.remember_node(node, recipe)
 
     def _recipe_of(self, node: Node) -> int:
