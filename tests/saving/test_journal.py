@@ -117,6 +117,10 @@ def with_an_invariant(A: Any, x: Any, k: int) -> Any:
     return us.tanh((A + A.mT) @ x)
 
 
+def with_an_invariant_and_a_constant(A: Any, x: Any, k: int) -> Any:
+    return us.tanh((A + A.mT) @ x * 0.5)
+
+
 def with_large_constants(A: Any, x: Any, k: int) -> Any:
     return us.tanh(A @ x) + us.sum(us.constant(np.full(40, 0.01 * k)))
 
@@ -138,7 +142,16 @@ def with_factors(A: Any, x: Any, k: int) -> Any:
     return us.tanh(vectors[:, 0] * values[0])
 
 
-STEPS = [power, with_constants, with_an_invariant, with_large_constants, with_leaves, with_a_loop_inside, with_factors]
+STEPS = [
+    power,
+    with_constants,
+    with_an_invariant,
+    with_an_invariant_and_a_constant,
+    with_large_constants,
+    with_leaves,
+    with_a_loop_inside,
+    with_factors,
+]
 
 
 def run_to(folder: Path | None, steps: int, step: Any, stop: int = -1, every: Any = "1h") -> Any:
