@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._saving.frames import framed, records_of
 from unspool._saving.listing import run_info, runs_in
 from unspool._saving.log import Log, read_frames
 from unspool._saving.run import as_seconds
@@ -317,6 +320,28 @@ def test_a_frame_that_was_acknowledged_is_never_skipped(tmp_path: Path) -> None:
         changed[at] ^= 1
         with pytest.raises(SaveFileError):
             read_frames(tmp_path / "log", bytes(changed))
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_records_of_a_frame_come_back(size: int) -> None:
+    records = bytes(k * k % 251 for k in range(size))
+    assert records_of(framed({"step": 3}, records)) == records
+
+
+@pytest.mark.parametrize("size", [0, -1, 4999, 5001, 1 << 40, "5000", 5000.0, True])
+def test_a_frame_that_does_not_have_what_it_announces_is_refused(size: Any) -> None:
+    text = json.dumps({"records": size}).encode()
+    frame = len(text).to_bytes(4, "little") + text + zlib.compress(bytes(5000), 1)
+    with pytest.raises(SaveFileError, match="announces"):
+        records_of(frame)
+
+
+@pytest.mark.parametrize("cut", [slice(-1), slice(1, None), slice(0)])
+def test_a_frame_that_cannot_be_unpacked_is_refused(cut: slice) -> None:
+    text = json.dumps({"records": 5000}).encode()
+    frame = len(text).to_bytes(4, "little") + text + zlib.compress(bytes(5000), 1)[cut]
+    with pytest.raises(SaveFileError, match="frame of the run"):
+        records_of(frame)
 
 
 def test_a_run_goes_on_from_a_torn_log(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ are computed at every checkpoint, written or not, and folding goes on as if nobo
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -27,6 +26,7 @@ from unspool._graph import Node, describe, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, TENSOR
 from unspool._saving.arrays import Arrays
 from unspool._saving.file import as_path
+from unspool._saving.frames import framed, records_of
 from unspool._saving.identity import remember
 from unspool._saving.log import Log
 from unspool._saving.reader import GraphReader, Stored
@@ -336,7 +336,7 @@ class SpooledRun:
         self._info["seconds"] = seconds
         assert self._log is not None
         files.sync()
-        self._log.append(_framed(self._summary(), bytes(writer.out)))
+        self._log.append(framed(self._summary(), bytes(writer.out)))
         writer.out.clear()
         files.remove(dropped)
         self.acknowledged = self.step
@@ -418,7 +418,7 @@ class SpooledRun:
         try:
             reader = GraphReader()
             for frame in log.frames:
-                reader.read(split_frame(frame)[1])
+                reader.read(records_of(frame))
             if not log.frames:
                 if leaves is None:
                     raise SaveFileError(f"the run in {self.path} was killed before its first state was written")
@@ -478,23 +478,6 @@ class SpooledRun:
                         "has other values. us.resume reads what is there; to begin anew, remove the folder"
                     )
                 remember(leaf, reader.leaves[number])
-
-
-def _framed(summary: dict[str, Any], data: bytes) -> bytes:
-    text = json.dumps(summary).encode()
-    return len(text).to_bytes(4, "little") + text + data
-
-
-def split_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return what a list of runs shows of a frame, and its records."""
-    length = int.from_bytes(frame[:4], "little")
-    try:
-        summary = json.loads(frame[4 : 4 + length])
-    except (ValueError, RecursionError):
-        summary = None
-    if not isinstance(summary, dict):
-        raise SaveFileError("a frame of the run has no summary")
-    return summary, frame[4 + length :]
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
