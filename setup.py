@@ -7,7 +7,7 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension("unspool._core", sorted(glob("src/core/*.c")), depends=["src/core/core.h"]),
+        Extension("unspool._core", sorted(glob("src/core/*.c")), depends=sorted(glob("src/core/*.h"))),
         Extension(
             "unspool._native",
             sorted(glob("src/native/*.c")),

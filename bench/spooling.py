@@ -35,8 +35,8 @@ class Loop(NamedTuple):
     has_bar: bool = True
 
 
-def power(size: int, steps: int) -> Callable[[Any], int]:
-    """Power iteration, a plain loop."""
+def power(size: int, steps: int, reads: bool = False) -> Callable[[Any], int]:
+    """Power iteration, a plain loop. It may read its state in each step, written or not; else a checkpoint computes it."""
 
     def run(spool: Any) -> int:
         rng = np.random.default_rng(0)
@@ -52,6 +52,8 @@ def power(size: int, steps: int) -> Callable[[Any], int]:
             for _ in spool.steps(steps):
                 y = A @ x
                 x = y / us.linalg.norm(y)
+                if reads:
+                    us.eval(x)
                 spool.checkpoint(x)
         return steps
 

@@ -259,6 +259,9 @@ fold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
             return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a tensor to fold, got %R", tensor);
         }
     }
+    if (note_folded((CallObject *)call) < 0) {
+        Py_CLEAR(call);
+    }
     return call;
 }
 

@@ -207,6 +207,10 @@ extern PyTypeObject CallType;
 
 int calls_start(void);
 
+/* --- runs that are written (journal.c) --- */
+
+int note_folded(CallObject *call);
+
 /* --- pieces and steps (pieces.c, steps.c) --- */
 
 extern PyTypeObject PieceType, StepType, PendingType;

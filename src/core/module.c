@@ -1,6 +1,7 @@
 /* The module `unspool._core`. */
 
 #include "core.h"
+#include "journal.h"
 
 static PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
@@ -14,7 +15,8 @@ PyInit__core(void)
 {
     PyTypeObject *types[] = {&OpType,     &NodeType,  &BundleType, &CallType,   &TensorType,
                              &OriginType, &PieceType, &StepType,   &PendingType,
-                             &UpdateType, &UpdaterType, &MatcherType, &SweepType};
+                             &UpdateType, &UpdaterType, &MatcherType, &SweepType,
+                             &JournalType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,

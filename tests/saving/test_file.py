@@ -230,3 +230,17 @@ def test_the_header_says_what_the_file_is(tmp_path: Path) -> None:
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     assert header["__metadata__"]["format"] == "unspool-recipes-1"
     assert len(header["__metadata__"]["sha256"]) == 64
+
+
+def test_what_is_saved_again_has_the_same_bytes_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """Forms of fragments and plans are kept; the numbers of what they refer to are those of each file."""
+    other = plain_loop()[1] * us.tensor(2.0)
+    variables, loss = plain_loop()
+    us.save(tmp_path / "first", [variables, loss])
+    us.save(tmp_path / "mixed", [other, us.sin(loss)])  # other entries come first
+    us.save(tmp_path / "again", [variables, loss])
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "again").read_bytes()
+    gradient = us.eval(loss.grad(variables[0]))
+    found = us.load(tmp_path / "mixed")[1]
+    assert us.eval(found) == np.sin(us.eval(loss))
+    assert (us.eval(loss.grad(variables[0])) == gradient).all()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._saving.frames import framed, records_of
 from unspool._saving.listing import run_info, runs_in
 from unspool._saving.log import Log, read_frames
 from unspool._saving.run import as_seconds
@@ -25,9 +28,9 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def variables() -> tuple[Any, Any]:
+def variables(size: int = 5) -> tuple[Any, Any]:
     rng = np.random.default_rng(3)
-    return us.tensor(rng.normal(size=(5, 5)) / 3, name="A"), us.tensor(rng.normal(size=5), name="x")
+    return us.tensor(rng.normal(size=(size, size)) / 3, name="A"), us.tensor(rng.normal(size=size), name="x")
 
 
 def loop(folder: Path, steps: int, A: Any, x: Any, *, every: float = 0.0, **options: Any) -> Any:
@@ -86,13 +89,13 @@ def test_values_that_were_noted_come_back(tmp_path: Path) -> None:
 
 
 def test_states_are_dropped_by_the_schedule_and_the_gradient_does_without(tmp_path: Path) -> None:
-    A, x = variables()
+    A, x = variables(50)
     expected = bits(us.sum(plain(120, A, x) ** 2), A, x)
-    A, x = variables()
+    A, x = variables(50)
     loop(tmp_path / "run", 100, A, x, states=4)
     kept = sorted(int(path.stem.split("-")[2]) for path in (tmp_path / "run").glob("state-*"))
-    assert len(kept) == 4 and kept[0] == 0 and kept[-1] == 100
-    A, x = variables()
+    assert len(kept) == 3 and kept[0] > 0 and kept[-1] == 100  # and the first, of leaves alone, which takes no file
+    A, x = variables(50)
     assert bits(us.sum(loop(tmp_path / "run", 120, A, x, states=4) ** 2), A, x) == expected
 
 
@@ -165,6 +168,56 @@ def test_who_looks_at_a_run_does_not_end_it(tmp_path: Path) -> None:
         go_on(run, run.state, -1)
     with us.resume(folder) as run:
         assert (run.step, run.is_finished) == (10, True)
+
+
+def test_a_run_that_had_ended_and_goes_on_has_not_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def begin(steps: int, stop: int) -> None:
+        with us.spool(folder, every=0) as run:
+            x = run.start(us.tensor(1.0))
+            for k in run.steps(steps):
+                x = us.sin(x)
+                run.checkpoint(x)
+                if k == stop:
+                    raise KeyboardInterrupt
+
+    begin(5, -1)
+    assert run_info(folder).status == "finished"
+    with pytest.raises(KeyboardInterrupt):
+        begin(10, 7)
+    assert (run_info(folder).status, run_info(folder).step) == ("stopped", 8)
+    with us.resume(folder) as run:
+        assert (run.step, run.is_finished) == (8, False)
+        run.checkpoint(us.sin(run.state))  # goes on, without saying how far
+    assert (run_info(folder).status, run_info(folder).step) == ("finished", 9)
+    with pytest.raises(ZeroDivisionError), us.resume(folder) as run:
+        raise ZeroDivisionError
+    assert run_info(folder).status == "finished"
+
+
+@pytest.mark.parametrize(("size", "files"), [(5, 0), (100, 1)])
+def test_few_bytes_of_leaves_stand_in_the_log(tmp_path: Path, size: int, files: int) -> None:
+    A, x = variables(size)
+    y = loop(tmp_path / "run", 20, A, x)
+    expected = bits(us.sum(y * y), A, x)
+    assert len(list((tmp_path / "run").glob("leaves-*"))) == files
+    with us.resume(tmp_path / "run") as run:
+        (x, A), y = run.inputs, run.state
+        assert bits(us.sum(y * y), A, x) == expected
+
+
+@pytest.mark.parametrize(("every", "files"), [("1h", 0), (0, 4)])
+def test_a_small_state_of_many_steps_stands_in_the_log_and_few_do(tmp_path: Path, every: Any, files: int) -> None:
+    A, x = variables()
+    expected = bits(us.sum(plain(150, A, x) ** 2), A, x)
+    loop(tmp_path / "run", 150, A, x, every=every, states=6)
+    found = list((tmp_path / "run").glob("state-*"))
+    assert len(found) >= files if files else not found
+    del A, x
+    with us.resume(tmp_path / "run") as run:
+        (x, A), y = run.inputs, run.state
+        assert bits(us.sum(y**2), A, x) == expected
 
 
 def test_a_step_is_made_once(tmp_path: Path) -> None:
@@ -269,6 +322,28 @@ def test_a_frame_that_was_acknowledged_is_never_skipped(tmp_path: Path) -> None:
             read_frames(tmp_path / "log", bytes(changed))
 
 
+@pytest.mark.parametrize("size", [10, 5000])
+def test_records_of_a_frame_come_back(size: int) -> None:
+    records = bytes(k * k % 251 for k in range(size))
+    assert records_of(framed({"step": 3}, records)) == records
+
+
+@pytest.mark.parametrize("size", [0, -1, 4999, 5001, 1 << 40, "5000", 5000.0, True])
+def test_a_frame_that_does_not_have_what_it_announces_is_refused(size: Any) -> None:
+    text = json.dumps({"records": size}).encode()
+    frame = len(text).to_bytes(4, "little") + text + zlib.compress(bytes(5000), 1)
+    with pytest.raises(SaveFileError, match="announces"):
+        records_of(frame)
+
+
+@pytest.mark.parametrize("cut", [slice(-1), slice(1, None), slice(0)])
+def test_a_frame_that_cannot_be_unpacked_is_refused(cut: slice) -> None:
+    text = json.dumps({"records": 5000}).encode()
+    frame = len(text).to_bytes(4, "little") + text + zlib.compress(bytes(5000), 1)[cut]
+    with pytest.raises(SaveFileError, match="frame of the run"):
+        records_of(frame)
+
+
 def test_a_run_goes_on_from_a_torn_log(tmp_path: Path) -> None:
     A, x = variables()
     expected = bits(us.sum(loop(tmp_path / "whole", 30, A, x) ** 2), A, x)
@@ -294,7 +369,7 @@ def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["leaves-0", "state-"])
 def test_files_of_a_run_that_were_changed_or_are_missing_are_refused(tmp_path: Path, name: str) -> None:
-    loop(tmp_path / "run", 5, us.tensor(np.ones((5, 5)) / 9), us.tensor(np.ones(5)))
+    loop(tmp_path / "run", 5, us.tensor(np.ones((100, 100)) / 190), us.tensor(np.ones(100)))
     path = max((tmp_path / "run").glob(f"{name}*"), key=lambda path: int(path.stem.split("-")[1]))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -307,8 +382,8 @@ def test_files_of_a_run_that_were_changed_or_are_missing_are_refused(tmp_path: P
 
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
-    loop(tmp_path / "one", 5, *variables())
-    loop(tmp_path / "two", 5, us.tensor(np.ones((5, 5)) / 9), us.tensor(np.ones(5)))
+    loop(tmp_path / "one", 5, *variables(100))
+    loop(tmp_path / "two", 5, us.tensor(np.ones((100, 100)) / 190), us.tensor(np.ones(100)))
     (name,) = [path.name for path in (tmp_path / "one").glob("leaves-*")]
     shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
     with pytest.raises(SaveFileError, match="not the file that the run wrote"):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
@@ -142,6 +142,12 @@ class FoldQueue:
         for piece in pieces:
             _place(piece, _own_results(piece))
         self._waiting.extend(map(ref, waiting))
+
+    def let_stay(self, pieces: Sequence[Piece]) -> None:
+        """Forget pieces that wait: they stay as they are."""
+        for piece in pieces:
+            with suppress(ValueError):  # two tensors may be of one piece
+                self._waiting.remove(ref(piece))
 
     @property
     def patience(self) -> tuple[int, int]:

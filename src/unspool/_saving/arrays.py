@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from unspool._dtypes import SUPPORTED
-from unspool._saving.codec import array_from, memory_order
+from unspool._saving.codec import array_from, dtype_name, memory_order
 from unspool.errors import SaveFileError
 
 FORMAT = "unspool-arrays-1"
@@ -83,7 +83,7 @@ class Arrays:
         memory = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
         where = self._known.get(memory)
         if where is None:
-            key = (str(array.dtype), array.shape, memory_order(array))
+            key = (dtype_name(array.dtype), array.shape, memory_order(array))
             group = self._groups.setdefault(key, len(self._rows))
             if group == len(self._rows):
                 self._rows.append([])
@@ -106,24 +106,28 @@ class Arrays:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT) -> bytes:
-    """Write a file that appears complete or not at all, and is on the disk when this returns; return its digest."""
+def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT, *, syncs_name: bool = True) -> bytes:
+    """Write a file that appears complete or not at all, and is on the disk when this returns; return its digest.
+
+    Who writes several files may sync their names by `sync_directory`, once.
+    """
     groups = arrays.groups()
     digest = hashlib.sha256(_described(kind, groups, len(structure)), usedforsecurity=False)
     digest.update(structure)
-    for block in arrays.blocks():
+    blocks = list(arrays.blocks())
+    for block in blocks:
         digest.update(block)
     partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
     try:
         with open(partial, "wb") as file:
             file.write(_header(kind, groups, len(structure), digest.hexdigest()))
             file.write(structure)
-            for block in arrays.blocks():
-                file.write(block)
+            file.writelines(blocks)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        sync_directory(path.parent)
+        if syncs_name:
+            sync_directory(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise SaveFileError(f"writing {path} failed: {error}") from error

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import EllipsisType, MappingProxyType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -64,6 +65,13 @@ class Word(NamedTuple):
         ``join(*parts)`` makes it again. It runs nothing but our own code, and raises if the parts do not fit.
     is_entry : bool
         Whether many values refer to one, so that it is an entry.
+    key : callable
+        ``key(value)`` is the same for entries that are, as long as one of them lives; by default its identity.
+    is_fixed : bool
+        Whether what it is split into never changes, as long as it lives.
+    has_form : bool
+        Whether entries of this class take long to write and are written again, into other files: then their form is
+        kept.
     """
 
     name: str
@@ -71,6 +79,21 @@ class Word(NamedTuple):
     split: Callable[[Any], tuple[Any, ...]]
     join: Callable[..., Any]
     is_entry: bool = False
+    key: Callable[[Any], Any] = id
+    is_fixed: bool = False
+    has_form: bool = False
+
+
+class _Form(NamedTuple):
+    """What an entry is in every file: bytes, and between them numbers of other entries, which each file has its own."""
+
+    pieces: tuple[bytes, ...]
+    entries: tuple[Any, ...]
+
+
+# Forms of what is alive; longer ones are not kept.
+_FORMS: WeakKeyDictionary[Any, _Form] = WeakKeyDictionary()
+_LONGEST_FORM = 1 << 16
 
 
 class Encoder:
@@ -95,8 +118,11 @@ class Encoder:
         self._write_entry = write_entry
         self._number_of = number_of
         self._entries: dict[bytes, int] = {}
-        # By identity, which lasts as long as the value is held here too.
-        self._known: dict[int, tuple[int, Any]] = {}
+        # By what tells them apart, which lasts as long as the value is held here too.
+        self._known: dict[Any, tuple[int, Any]] = {}
+        self._sizes: dict[Dim, bytes] = {}
+        # Where the entry that is being written refers to others: (bytes, start, end, entry); None if it has no form.
+        self._references: list[tuple[bytearray, int, int, Any]] | None = None
 
     def adopt(self, payload: bytes) -> None:
         """Take note of an entry that is in the file already."""
@@ -104,14 +130,39 @@ class Encoder:
 
     def entry_of(self, value: Any) -> int:
         """Return the number of the entry of a value; it is written if there is none."""
-        known = self._known.get(id(value))
+        word = self._words[type(value)]
+        key = word.key(value)
+        known = self._known.get(key)
         if known is None:
-            word = self._words[type(value)]
+            form = _FORMS.get(value) if word.has_form else None
+            payload = self._payload(word, value) if form is None else self._filled(form)
+            known = self._known[key] = self.entry_of_bytes(payload), value
+        return known[0]
+
+    def _payload(self, word: Word, value: Any) -> bytes:
+        """Return the bytes of an entry, and keep its form if it is to have one."""
+        around, self._references = self._references, [] if word.has_form else None
+        try:
             out = bytearray((OBJECT,))
             put_text(out, word.name)
             self._put_items(out, word.split(value))
-            known = self._known[id(value)] = self.entry_of_bytes(bytes(out)), value
-        return known[0]
+            references = self._references
+        finally:
+            self._references = around
+        if references is not None and len(out) <= _LONGEST_FORM and all(where is out for where, *_ in references):
+            ends = [0, *[end for _, _, end, _ in references]]
+            starts = [*[start for _, start, _, _ in references], len(out)]
+            pieces = tuple([bytes(out[i:j]) for i, j in zip(ends, starts, strict=True)])
+            _FORMS[value] = _Form(pieces, tuple([entry for *_, entry in references]))
+        return bytes(out)
+
+    def _filled(self, form: _Form) -> bytes:
+        """Return the bytes of an entry in this file."""
+        out = bytearray()
+        for piece, entry in zip(form.pieces, form.entries, strict=False):
+            out += piece
+            put_count(out, self.entry_of(entry))
+        return bytes(out + form.pieces[-1])
 
     def entry_of_bytes(self, payload: bytes) -> int:
         """Return the number of the entry with these bytes."""
@@ -143,17 +194,22 @@ class Encoder:
             word = self._words[kind]
             if word.is_entry:
                 out.append(ENTRY)
-                put_count(out, self.entry_of(value))
+                entry, start = self.entry_of(value), len(out)
+                put_count(out, entry)
+                if self._references is not None:
+                    self._references.append((out, start, len(out), value))
             else:
+                if not word.is_fixed:
+                    self._references = None
                 out.append(OBJECT)
                 put_text(out, word.name)
                 self._put_items(out, word.split(value))
         elif isinstance(value, np.dtype):
             out.append(DTYPE)
-            put_text(out, _dtype_name(value))
+            put_text(out, dtype_name(value))
         elif isinstance(value, np.generic):
             out.append(NUMBER)
-            put_text(out, _dtype_name(value.dtype))
+            put_text(out, dtype_name(value.dtype))
             out += value.tobytes()
         elif isinstance(value, np.ndarray):
             _put_array(out, value)
@@ -226,8 +282,11 @@ def _put_slice(encoder: Encoder, out: bytearray, value: slice) -> None:
 
 
 def _put_dim(encoder: Encoder, out: bytearray, value: Dim) -> None:
+    known = encoder._sizes.get(value)
+    if known is None:
+        known = encoder._sizes[value] = encoder.encode(value._terms)
     out.append(DIM)
-    encoder.put(out, value._terms)
+    out += known
 
 
 def _put_tag(tag: int) -> Callable[[Encoder, bytearray, Any], None]:
@@ -253,17 +312,19 @@ _PLAIN: dict[type, Callable[[Encoder, bytearray, Any], None]] = {
 }
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    if dtype not in SUPPORTED:
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return what a dtype is called in files."""
+    name = _DTYPE_NAMES.get(dtype)
+    if name is None:
         raise SaveError(f"a number or array of dtype {dtype} cannot be saved; unspool does not have it")
-    return str(dtype)
+    return name
 
 
 def _put_array(out: bytearray, value: Any) -> None:
     """Append an array with its axes in the order they have in memory."""
     axes = memory_order(value)
     out.append(ARRAY)
-    put_text(out, _dtype_name(value.dtype))
+    put_text(out, dtype_name(value.dtype))
     put_count(out, value.ndim)
     for axis, size in zip(axes, value.shape, strict=True):
         put_count(out, axis)
@@ -439,6 +500,7 @@ def _get_slice(decoder: Decoder, source: Bytes, depth: int) -> slice:
 
 
 _DTYPES = {str(dtype): np.dtype(dtype) for dtype in SUPPORTED}
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 _READERS: dict[int, Callable[[Decoder, Bytes, int], Any]] = {
     NONE: lambda decoder, source, depth: None,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unspool._saving.frames import split_frame
 from unspool._saving.log import read_frames
-from unspool._saving.run import LOG, split_frame
+from unspool._saving.run import LOG
 from unspool._saving.states import folder_bytes
 from unspool.errors import SaveFileError
 

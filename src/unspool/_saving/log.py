@@ -15,7 +15,6 @@ import sys
 import zlib
 from pathlib import Path
 
-from unspool._saving.arrays import sync_directory
 from unspool.errors import SaveFileError
 
 if sys.platform != "win32":
@@ -42,9 +41,8 @@ class Log:
         try:
             self._lock()
             if create:
-                self._file.write(MAGIC)
-                self._sync()
-                sync_directory(path.parent)
+                self._file.write(MAGIC)  # synced with the first frame: before it there is nothing to lose
+                self._file.flush()
                 self.frames: list[bytes] = []
                 self._end, self._digest = len(MAGIC), b""
             else:
@@ -68,7 +66,7 @@ class Log:
             return
 
     def append(self, payload: bytes) -> None:
-        """Add a frame; when this returns it is on the disk."""
+        """Add a frame; when this returns it is on the disk, if the name of the log is."""
         length = len(payload).to_bytes(4, "little")
         digest = _digest(self._digest, payload)
         try:

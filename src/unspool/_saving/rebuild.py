@@ -260,8 +260,11 @@ class Rebuilt:
                     common.add(i)
         nodes = [self.nodes[i] for i in sorted(common)]
         lost = [node for node in nodes if isinstance(node, Tensor) and _is_lost(node) and _takes_little(node)]
+        engine = default_engine()
         with suppress(BudgetError):  # then it is computed where it is needed
-            default_engine().evaluate(lost)
+            engine.evaluate(lost)
+        # It was computed before, as part of other pieces: it is no step that could be folded.
+        engine.queue.let_stay([node.piece for node in lost if type(getattr(node, "piece", None)) is Piece])
 
     # -- pieces --
 

@@ -12,30 +12,38 @@ are computed at every checkpoint, written or not, and folding goes on as if nobo
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from unspool._engine.default import default_engine
 from unspool._graph import Node, describe, next_id, source_of
-from unspool._ops.leaf import CONSTANT, PLACEHOLDER, TENSOR
+from unspool._ops.leaf import CONSTANT, LEAF_OPS, TENSOR
 from unspool._saving.arrays import Arrays
 from unspool._saving.file import as_path
+from unspool._saving.frames import framed, records_of
 from unspool._saving.identity import remember
 from unspool._saving.log import Log
 from unspool._saving.reader import GraphReader, Stored
 from unspool._saving.rebuild import Rebuilt
 from unspool._saving.states import Files, folder_bytes
 from unspool._saving.variables import Numbered, contents, leaf_numbers, leaves_of, numbers_in
-from unspool._saving.writer import GraphWriter, tensors_in
+from unspool._saving.writer import SMALL, GraphWriter, tensors_in
 from unspool.errors import ArgumentError, SaveFileError
 
 LOG = "log"
+
+# If the leaves of a frame have at most so many bytes together they stand in it: that takes less time than a file. So it
+# is with the first state. Both are never removed.
+_FEW_BYTES = 1 << 16
+
+# States stand in the log, too, as long as they have no more bytes than steps were made, all together: there they stay.
+_BYTES_A_STEP = 1
 
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
 
@@ -184,10 +192,12 @@ class SpooledRun:
         self._log: Log | None = None
         self._writer = GraphWriter()
         self._files = Files(path)
-        self._is_loaded = self._is_broken = self._has_news = self._is_going_on = False
+        self._is_loaded = self._is_broken = self._is_going_on = False
         self._began = next_id()
         self._outer: set[int] = set()
-        self._written_at = 0.0
+        self._inline_bytes = 0
+        self._opened_at = 0
+        self._due = 0.0
         self._info: dict[str, Any] = {}
 
     # -- the form of a loop --
@@ -225,7 +235,6 @@ class SpooledRun:
         self._outer = {leaf.id for leaf in leaves}
         self._create()
         self.inputs, self.state = given, state
-        default_engine().evaluate(tensors_in(state))
         self._acknowledge()
         return state
 
@@ -244,16 +253,20 @@ class SpooledRun:
         values : dict, optional
             Numbers that were read in the step, by name. They go to ``history``, and are written with the step.
         """
-        log = self._log
-        if log is None:
+        if self._log is None:
             raise ArgumentError("a checkpoint is part of a run: state = run.start(state) comes first")
-        default_engine().evaluate(tensors_in(state))
-        self.step += 1
+        # Short steps notice what is done here. What was read already is asked for nothing.
+        if isinstance(state, Node):
+            if state.value is None:
+                default_engine().evaluate((state,))
+        elif missing := [tensor for tensor in tensors_in(state) if tensor.value is None]:
+            default_engine().evaluate(missing)
         self.state = state
-        self._has_news = self._is_going_on = True
+        self.step += 1
+        self.is_finished = False
         if values is not None:
             self.history.append(dict(values))
-        if time.monotonic() - self._written_at >= self.every:
+        if monotonic() >= self._due:
             self._acknowledge()
 
     def __enter__(self) -> SpooledRun:
@@ -263,15 +276,17 @@ class SpooledRun:
         try:
             if self._log is not None and not self._is_broken:
                 # Who only looks at a run does not end its loop.
-                ends = kind is None and self._is_going_on and not self.is_finished
+                goes_on = self._is_going_on or self.step != self._opened_at
+                ends = kind is None and goes_on and not self.is_finished
                 self.is_finished |= ends
-                if self._has_news or ends:
+                if self.step != self.acknowledged or ends:
                     self._acknowledge()
         finally:
             self.close()
 
     def close(self) -> None:
         """Close the folder; steps that were not written yet are not part of it."""
+        self._writer.follow(False)
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -303,6 +318,9 @@ class SpooledRun:
         self._is_broken = True
         started = time.perf_counter()
         writer, files = self._writer, self._files
+        # It was computed at its checkpoint, and may have been evicted since.
+        default_engine().evaluate(tensors_in(self.state))
+        writer.follow(False)
         fresh = writer.add(tensors_in((self.state, self.inputs)))
         self._check_leaves(fresh)
         self._write_leaves(fresh)
@@ -317,12 +335,14 @@ class SpooledRun:
         seconds = self._info.get("seconds", 0.0) + time.perf_counter() - started
         self._info["seconds"] = seconds
         assert self._log is not None
-        self._log.append(_framed(self._summary(), bytes(writer.out)))
+        files.sync()
+        self._log.append(framed(self._summary(), bytes(writer.out)))
         writer.out.clear()
         files.remove(dropped)
         self.acknowledged = self.step
-        self._has_news = self._is_broken = False
-        self._written_at = time.monotonic()
+        self._is_broken = False
+        writer.follow(True)
+        self._due = monotonic() + self.every
 
     def _summary(self) -> dict[str, Any]:
         """Return what a list of runs shows."""
@@ -352,11 +372,12 @@ class SpooledRun:
     def _write_leaves(self, fresh: Sequence[Node]) -> None:
         kept = Arrays()
         number = self._files.next
-        for node in fresh:
-            if node.op is TENSOR or node.op is CONSTANT:
-                self._writer.put_value(node, kept, number)
+        leaves = [node for node in fresh if node.op is TENSOR or node.op is CONSTANT]
+        inline = _FEW_BYTES if sum([leaf.value.nbytes for leaf in leaves]) <= _FEW_BYTES else SMALL
+        for leaf in leaves:
+            self._writer.put_value(leaf, kept, number, inline=inline)
         if len(kept):
-            name, digest = self._files.write("leaves", kept)
+            name, digest = self._files.write("leaves", kept, kept.nbytes)
             self._writer.put_file(number, name, digest, kept.nbytes)
 
     def _write_state(self) -> list[int]:
@@ -364,18 +385,30 @@ class SpooledRun:
         files, writer = self._files, self._writer
         kept = Arrays()
         number = files.next
-        for node in {node.id: node for node in tensors_in(self.state)}.values():
-            # What the first state has, which is always kept, need not be written again.
-            if node.op not in (TENSOR, CONSTANT, PLACEHOLDER) and node.id not in files.first:
-                writer.put_value(node, kept, number, inline=False)
-                if not files.positions:
-                    files.first.add(node.id)
-        name, digest = files.write("state", kept, self.step)
-        writer.put_file(number, name, digest, kept.nbytes)
+        # What the first state has, which is always kept, need not be written again.
+        nodes = {node.id: node for node in tensors_in(self.state) if node.op not in LEAF_OPS}
+        fresh = [node for node in nodes.values() if node.id not in files.first]
+        nbytes = sum([node.value.nbytes for node in fresh])
+        inline = nbytes if self._takes_few(nbytes) else 0
+        for node in fresh:
+            writer.put_value(node, kept, number, inline=inline)
+        if not files.positions:
+            files.first.update(nodes)
+        name, digest = files.write("state", kept, nbytes, self.step)
+        writer.put_file(number, name, digest, nbytes)
         dropped = files.add_state(self.step, number, self.slots)
         for other in dropped:
             writer.put_dropped(other)
         return dropped
+
+    def _takes_few(self, nbytes: int) -> bool:
+        """Whether a state may stand in the log, where it stays, as the first does: others have few bytes a step."""
+        if not self._files.positions:
+            return nbytes <= _FEW_BYTES
+        if self._inline_bytes + nbytes > _BYTES_A_STEP * self.step:
+            return False
+        self._inline_bytes += nbytes
+        return True
 
     # -- going on --
 
@@ -385,7 +418,7 @@ class SpooledRun:
         try:
             reader = GraphReader()
             for frame in log.frames:
-                reader.read(split_frame(frame)[1])
+                reader.read(records_of(frame))
             if not log.frames:
                 if leaves is None:
                     raise SaveFileError(f"the run in {self.path} was killed before its first state was written")
@@ -399,7 +432,7 @@ class SpooledRun:
     def _rebuild(self, reader: GraphReader, leaves: Sequence[Node] | None) -> None:
         reader.decoder.nodes = Numbered(reader)
         root = reader.decoder.decode(reader.root)
-        if not isinstance(root, tuple) or len(root) != 6:
+        if not isinstance(root, tuple) or len(root) != 6 or not isinstance(root[1], tuple) or len(root[1]) != 2:
             raise SaveFileError(f"the run in {self.path} is damaged: its newest frame is none")
         if leaves is not None:
             self._bind(reader, root[1], leaves)
@@ -410,13 +443,14 @@ class SpooledRun:
         self.total = total if self.total is None else self.total
         self._info = {**info, **self._info}
         self._be_as_patient(info.get("patience"))
-        self.acknowledged = self.step
+        self.acknowledged = self._opened_at = self.step
+        self._inline_bytes = _BYTES_A_STEP * self.step
         self.history, self._noted = reader.history, len(reader.history)
-        self._files.adopt_first(reader, rebuilt.nodes)
+        self._files.first.update([node.id for node in tensors_in(self.inputs[0]) if node.op not in LEAF_OPS])
         self._writer.adopt(reader, rebuilt.nodes, rebuilt.pieces)
         self._outer = {leaf.id for leaf in leaves_of(self.inputs)}
         self._is_loaded = True
-        self._written_at = time.monotonic()
+        self._due = monotonic() + self.every
 
     def _be_as_patient(self, patience: Any) -> None:
         """Let pieces that wait be folded when they would have been: that decides how derivatives are added up."""
@@ -444,23 +478,6 @@ class SpooledRun:
                         "has other values. us.resume reads what is there; to begin anew, remove the folder"
                     )
                 remember(leaf, reader.leaves[number])
-
-
-def _framed(summary: dict[str, Any], data: bytes) -> bytes:
-    text = json.dumps(summary).encode()
-    return len(text).to_bytes(4, "little") + text + data
-
-
-def split_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return what a list of runs shows of a frame, and its records."""
-    length = int.from_bytes(frame[:4], "little")
-    try:
-        summary = json.loads(frame[4 : 4 + length])
-    except (ValueError, RecursionError):
-        summary = None
-    if not isinstance(summary, dict):
-        raise SaveFileError("a frame of the run has no summary")
-    return summary, frame[4 + length :]
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

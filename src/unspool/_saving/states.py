@@ -43,6 +43,7 @@ class Files:
         self._numbers: list[int] = []
         self._sizes: dict[int, int] = {}
         self._names: dict[int, str] = {}
+        self._has_unsynced = True
 
     @property
     def newest(self) -> int:
@@ -54,14 +55,26 @@ class Files:
         """Bytes of the states that are kept."""
         return sum(self._sizes[number] for number in self._numbers)
 
-    def write(self, kind: str, kept: Arrays, step: int = 0) -> tuple[str, bytes]:
-        """Write the next file; return its name and its digest."""
+    def write(self, kind: str, kept: Arrays, nbytes: int, step: int = 0) -> tuple[str, bytes]:
+        """Write the next file; return its name and its digest. Its name is on the disk after `sync`.
+
+        ``nbytes`` are those of what it stands for. If none of that is in arrays there is no file, and no digest.
+        """
         number = self.next
         name = f"{kind}-{number}-{step}.safetensors"
-        digest = arrays.write(self._path / name, kept)
-        self._names[number], self._sizes[number] = name, kept.nbytes
+        digest = b""
+        if len(kept):
+            digest = arrays.write(self._path / name, kept, syncs_name=False)
+            self._has_unsynced = True
+        self._names[number], self._sizes[number] = name, nbytes
         self.next += 1
         return name, digest
+
+    def sync(self) -> None:
+        """Let the names of files reach the disk that were written, and that of a log that is new."""
+        if self._has_unsynced:
+            arrays.sync_directory(self._path)
+            self._has_unsynced = False
 
     def add_state(self, step: int, number: int, slots: int) -> list[int]:
         """Take note of the state of a step, and return the numbers of files that go for it."""
@@ -98,14 +111,6 @@ class Files:
             if path.name not in named:
                 with suppress(OSError):
                     path.unlink()
-
-    def adopt_first(self, reader: GraphReader, nodes: Sequence[Any]) -> None:
-        """Take note of which nodes have their values in the first state."""
-        if not self._numbers:
-            return
-        for number, value in reader.values.items():
-            if isinstance(value, Stored) and value.file == self._numbers[0] and nodes[number] is not None:
-                self.first.add(nodes[number].id)
 
     @contextmanager
     def opened(self, reader: GraphReader) -> Iterator[Callable[[Stored], Any]]:

@@ -284,6 +284,20 @@ def _join_piece(*parts: Any) -> PieceKind:
     return found
 
 
+def _which_position(position: Position) -> tuple[int, int]:
+    """Return what tells positions apart: each node and instruction that is written has one of its own."""
+    return id(position.code), position.lasti
+
+
+_MORE: dict[type, dict[str, Any]] = {
+    Position: {"key": _which_position},
+    Fragment: {"has_form": True},
+    Plan: {"has_form": True},
+    **{kind: {"is_fixed": True} for kind in (Apart, Division, Literal, Members, Outer, Search, SizedParams)},
+    **{kind: {"is_fixed": True} for kind in (Tolerances, Wanted)},
+}
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -321,4 +335,4 @@ def words() -> list[Word]:
     found += [_named_tuple(kind) for kind in (Reversal, Search, TracedStep, Wanted)]
     found += [_named_tuple(kind)._replace(is_entry=True) for kind in (Recipe, CallKind)]
     found += [_data_class(kind) for kind in (Chain, Division, Implicit, Members, Tolerances)]
-    return found
+    return [word._replace(**_MORE.get(word.type, {})) for word in found]

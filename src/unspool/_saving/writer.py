@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import ref
 
-from unspool._core import Piece
+from unspool._core import Journal, Piece
 from unspool._engine.default import default_engine
 from unspool._engine.matching import Site
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
@@ -22,7 +22,6 @@ from unspool._saving import records
 from unspool._saving.arrays import Arrays
 from unspool._saving.codec import Encoder, memory_order
 from unspool._saving.identity import identity_of
-from unspool._saving.numbers import Numbers
 from unspool._saving.reader import GraphReader
 from unspool._saving.records import IS_SEED, WAS_EVALUATED
 from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words
@@ -30,7 +29,10 @@ from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
 
 # Arrays of at most so many bytes stand among the records.
-_SMALL = 64
+SMALL = 64
+
+# An id that no node has.
+_NEVER = 1 << 62
 
 
 def sources_of(node: Node) -> Sequence[Node]:
@@ -42,25 +44,20 @@ class GraphWriter:
     """Writes a graph as records into ``out``, which whoever uses it takes away and clears."""
 
     def __init__(self) -> None:
-        self.out = bytearray()
-        self._numbers = Numbers()
-        # What the next record is told from.
-        self._last_id = 0
-        self._last_depth = 0
-        self._last_inputs: dict[int, tuple[int, ...]] = {}
-        # Of a file that is gone on with: ids that nodes of it have now and had there, and how much more new ones are.
+        self._journal = Journal()
+        self.out = self._journal.out
+        # Of a file that is gone on with: ids that nodes of it have now and had there.
         self._adopted: tuple[list[int], list[int]] = [], []
-        self._offset = 0
         self._encoder = Encoder({word.type: word for word in words()}, self._write_entry, self._number_of)
         self._kinds: dict[int, tuple[int, Any]] = {}
         self._recipes: dict[tuple[Any, ...], int] = {}
         self._last_mark = -1
-        self._next = 0
         self._pieces: dict[int, tuple[ref[Piece], int]] = {}
         self._piece_count = 0
         self._leaves: list[Node] = []
-        self._unevaluated: dict[int, ref[Node]] = {}
-        self._unfolded: dict[int, ref[Node]] = {}
+        # What was written when a call was folded: its pieces and its data are written later, if it lives.
+        self._early: list[ref[Node]] = []
+        self._failure: Exception | None = None
 
     # -- going on with a file --
 
@@ -68,21 +65,23 @@ class GraphWriter:
         """Go on with a file that was read: ``nodes`` and ``pieces`` are what those of the file are now."""
         for payload in reader.payloads:
             self._encoder.adopt(payload)
-        self._last_id, self._last_depth = reader.last_id, reader.last_depth
-        self._last_inputs = dict(reader.last_inputs)
+        journal = self._journal
+        journal.last_id, journal.last_depth = reader.last_id, reader.last_depth
+        for kind, numbers in reader.last_inputs.items():
+            journal.adopt_inputs(kind, numbers)
         pairs = []
         for number, (node, record) in enumerate(zip(nodes, reader.nodes, strict=True)):
             if node is not None:
-                if node.id not in self._numbers:
-                    self._numbers[node.id] = number
+                journal.enter(node.id, number)
                 self._watch(node)
                 pairs.append((node.id, record.id))
         pairs.sort()
         self._adopted = [now for now, _ in pairs], [then for _, then in pairs]
         newest = max([record.id for record in reader.nodes] + reader.levels, default=0)
-        self._offset = max(0, newest + 2 - next_id())
-        self._offset += self._offset % 2
-        self._next = len(nodes)
+        offset = max(0, newest + 2 - next_id())
+        journal.offset = offset + offset % 2
+        journal.adopted = self._adopted[0][-1] if pairs else -1
+        journal.next = len(nodes)
         for number, piece in enumerate(pieces):
             if piece is not None:
                 self._pieces[id(piece)] = ref(piece), number
@@ -91,45 +90,63 @@ class GraphWriter:
 
     def _id_in_file(self, node_id: int) -> int:
         """Return the id that stands for one in the file: their order is the same."""
+        if node_id > self._journal.adopted:
+            return node_id + self._journal.offset
         now, then = self._adopted
-        if not now or node_id > now[-1]:
-            return node_id + self._offset
         at = bisect_left(now, node_id)
         return then[at] - (now[at] - node_id)
+
+    # -- what is folded --
+
+    def follow(self, is_wanted: bool) -> None:
+        """Write calls when they are folded, or no longer: then they are at hand, and later they would have to be found.
+
+        Whoever writes anything else beside must not follow at that time.
+        """
+        self._journal.on_new = self._write_folded if is_wanted and self._failure is None else None
+
+    def _write_folded(self, call: Call) -> None:
+        """Write a call that was just folded, with what it reads and its outputs."""
+        try:
+            fresh = self._unwritten([call, *[node for node in call.handles if node is not None]])
+            self._write_all(fresh)
+            self._early += [ref(node) for node in fresh if type(node) is not Call and type(node) is not Projection]
+        except Exception as error:  # folding goes on, and who writes the run is told
+            self._failure = error
+            self.follow(False)
 
     # -- the graph --
 
     def add(self, roots: Iterable[Node]) -> list[Node]:
         """Write all that roots are made from and that is not written; return these nodes."""
+        if self._failure is not None:
+            raise self._failure
         engine = default_engine()
         with engine.queue.nothing_folds():
             changed = self._write_changes()
+            early = [node for reference in self._early if (node := reference()) is not None]
+            self._early.clear()
             fresh = self._unwritten(roots)
-            marks = engine.levels._all[bisect_right(engine.levels._all, self._last_mark) :]
-            marks.reverse()
-            for node in fresh:
-                while marks and marks[-1] < node.id:
-                    self._write_level(marks.pop())
-                self._write(node)
-            while marks:
-                self._write_level(marks.pop())
+            levels = engine.levels._all[bisect_right(engine.levels._all, self._last_mark) :]
+            self._write_all(fresh, levels)
+            fresh += early
             fresh += self._write_pieces([*changed, *fresh])
             self._write_identities()
-        self._numbers.settle()
         return fresh
 
     def _unwritten(self, roots: Iterable[Node]) -> list[Node]:
-        numbers = self._numbers
-        seen: set[int] = set()
-        found: list[Node] = []
-        stack = list(roots)
-        while stack:
-            node = stack.pop()
-            if node.id not in seen and node.id not in numbers:
-                seen.add(node.id)
-                found.append(node)
-                stack += [source for source in sources_of(node) if source.id not in seen and source.id not in numbers]
-        return in_order(found, sources_of)
+        found, is_ordered = self._journal.collect(list(roots))
+        return found if is_ordered else in_order(found, sources_of)
+
+    def _write_all(self, nodes: list[Node], levels: Sequence[int] = ()) -> None:
+        """Write nodes, each after what it is made from, and where levels begin among them."""
+        at = 0
+        for mark in (*levels, _NEVER):
+            while (at := self._journal.put_known(nodes, at, mark + 1)) < len(nodes) and nodes[at].id <= mark:
+                self._write(nodes[at])
+                at += 1
+            if mark != _NEVER:
+                self._write_level(mark)
 
     def _write(self, node: Node) -> None:
         if type(node) is Projection:
@@ -138,8 +155,9 @@ class GraphWriter:
             self._write_call(node)
         else:
             self._write_node(node)
-        self._numbers[node.id] = self._next
-        self._next += 1
+        journal = self._journal
+        journal.enter(node.id, journal.next)
+        journal.next += 1
         self._watch(node)
         name = getattr(node, "_name", None)
         if name and type(node) is Projection:
@@ -152,8 +170,8 @@ class GraphWriter:
 
     def _put_id(self, out: bytearray, node_id: int) -> None:
         known = self._id_in_file(node_id)
-        put_whole(out, known - self._last_id)
-        self._last_id = known
+        put_whole(out, known - self._journal.last_id)
+        self._journal.last_id = known
 
     def _write_node(self, node: Node) -> None:
         op = node.op
@@ -164,9 +182,12 @@ class GraphWriter:
         self._put_id(out, node.id)
         put_count(out, recipe)
         out.append(flags)
-        self._put_inputs(out, recipe, node.inputs, counted=True)
+        put_count(out, len(node.inputs))
+        self._journal.put_inputs(recipe, node.inputs)
         if op is TENSOR or op is PLACEHOLDER:
             self._leaves.append(node)
+        elif getattr(node, "_name", None) is None:
+            self._journal.remember_node(node, recipe)
 
     def _recipe_of(self, node: Node) -> int:
         name = getattr(node, "_name", None)
@@ -189,9 +210,10 @@ class GraphWriter:
         out.append(records.CALL)
         self._put_id(out, call.id)
         put_count(out, kind)
-        put_whole(out, call.depth - self._last_depth)
-        self._last_depth = call.depth
-        self._put_inputs(out, kind, call.inputs)
+        put_whole(out, call.depth - self._journal.last_depth)
+        self._journal.last_depth = call.depth
+        self._journal.put_inputs(kind, call.inputs)
+        self._journal.remember_call(call, kind)
 
     def _call_kind_of(self, call: Call) -> int:
         plan, origins = call.plan, call.origins
@@ -214,22 +236,9 @@ class GraphWriter:
         out = self.out
         out.append(records.OUTPUT)
         self._put_id(out, node.id)
-        put_count(out, self._next - self._numbers[call_of(node).id])
+        put_count(out, self._back(call_of(node)))
         put_count(out, node.output)
         out.append(WAS_EVALUATED if _is_evaluated(node) else 0)
-
-    def _put_inputs(self, out: bytearray, kind: int, inputs: Sequence[Node], *, counted: bool = False) -> None:
-        numbers = tuple([self._numbers[i.id] for i in inputs])
-        if counted:
-            put_count(out, len(numbers))
-        before = self._last_inputs.get(kind, ())
-        if len(before) == len(numbers):
-            for number, last in zip(numbers, before, strict=True):
-                put_count(out, 0 if number == last else self._next - number)
-        else:
-            for number in numbers:
-                put_count(out, self._next - number)
-        self._last_inputs[kind] = numbers
 
     def _write_identities(self) -> None:
         for leaf in self._leaves:
@@ -248,7 +257,11 @@ class GraphWriter:
     def _begin(self, kind: int, node: Node) -> None:
         """Begin a record about a node that is written."""
         self.out.append(kind)
-        put_count(self.out, self._next - self._numbers[node.id])
+        put_count(self.out, self._back(node))
+
+    def _back(self, node: Node) -> int:
+        """Return how far back a node is that is written."""
+        return self._journal.next - self._journal[node.id]
 
     # -- what becomes of what was written --
 
@@ -256,11 +269,11 @@ class GraphWriter:
         """Remember a node of which something may change: it has no value yet, or may be folded."""
         if type(node) is Projection or type(node) is Call or node.op in LEAF_OPS:
             if type(node) is Projection and not _is_evaluated(node):
-                self._unevaluated[node.id] = ref(node)
+                self._journal.unevaluated[node.id] = ref(node)
             return
         if not _is_evaluated(node):
-            self._unevaluated[node.id] = ref(node)
-        self._unfolded[node.id] = ref(node)
+            self._journal.unevaluated[node.id] = ref(node)
+        self._journal.unfolded[node.id] = ref(node)
 
     def _write_changes(self) -> list[Node]:
         """Write what has changed of nodes that are written: they are outputs of calls now, or have had a value.
@@ -268,24 +281,24 @@ class GraphWriter:
         Returns those that have had a value since.
         """
         folded: list[Node] = []
-        for key, reference in tuple(self._unfolded.items()):
+        unfolded, unevaluated = self._journal.unfolded, self._journal.unevaluated
+        for key, reference in tuple(unfolded.items()):
             node = reference()
             if node is None or type(node) is Projection:
-                del self._unfolded[key]
+                del unfolded[key]
                 if node is not None:
                     folded.append(node)
         if folded:
-            for node in self._unwritten([call_of(node) for node in folded]):
-                self._write(node)
+            self._write_all(self._unwritten([call_of(node) for node in folded]))
             for node in folded:
                 self._begin(records.FOLDED, node)
-                put_count(self.out, self._next - self._numbers[call_of(node).id])
+                put_count(self.out, self._back(call_of(node)))
                 put_count(self.out, node.output)
         changed: list[Node] = []
-        for key, reference in tuple(self._unevaluated.items()):
+        for key, reference in tuple(unevaluated.items()):
             node = reference()
             if node is None or _is_evaluated(node):
-                del self._unevaluated[key]
+                del unevaluated[key]
                 if node is not None:
                     self._begin(records.EVALUATED, node)
                     changed.append(node)
@@ -309,8 +322,7 @@ class GraphWriter:
             if type(piece) is Piece and type(node) is not Projection and id(piece) not in self._pieces:
                 found.setdefault(id(piece), piece)
         read = self._unwritten([operand for piece in found.values() for operand in piece.inputs])
-        for node in read:
-            self._write(node)
+        self._write_all(read)
         for piece in sorted(found.values(), key=lambda piece: place.get(id(piece), -1)):
             self._write_piece(piece, id(piece) in place)
         return read
@@ -322,10 +334,10 @@ class GraphWriter:
         out.append(records.PIECE)
         put_count(out, kind)
         put_count(out, piece.depth)
-        self._put_inputs(out, kind, piece.inputs)
+        self._journal.put_inputs(kind, piece.inputs)
         for node in outputs:
-            number = None if node is None else self._numbers.get(node.id)
-            put_count(out, 0 if number is None else self._next - number)
+            number = None if node is None else self._journal.get(node.id)
+            put_count(out, 0 if number is None else self._journal.next - number)
         if is_waiting:
             self._pieces[id(piece)] = ref(piece), self._piece_count
         else:
@@ -345,8 +357,8 @@ class GraphWriter:
 
     # -- values, roots and files --
 
-    def put_value(self, node: Node, arrays: Arrays, file: int = 0, *, inline: bool = True) -> None:
-        """Write the value of a node that is written: here if it is small, else into arrays."""
+    def put_value(self, node: Node, arrays: Arrays, file: int = 0, *, inline: int = SMALL) -> None:
+        """Write the value of a node that is written: here if it has at most so many bytes, else into arrays."""
         value = node.value
         if type(value) is tuple:
             self._begin(records.PARTS, node)
@@ -356,7 +368,7 @@ class GraphWriter:
                 put_count(self.out, 0 if part is None else 1)
                 for place in () if part is None else arrays.add(part):
                     put_count(self.out, place)
-        elif inline and value.nbytes <= _SMALL:
+        elif value.nbytes <= inline:
             self._begin(records.INLINE, node)
             axes = memory_order(value)
             self.out += bytes(axes)
@@ -395,7 +407,7 @@ class GraphWriter:
         put_count(self.out, number)
 
     def _number_of(self, value: Any) -> int | None:
-        return self._numbers.get(value.id) if isinstance(value, Node) else None
+        return self._journal.get(value.id) if isinstance(value, Node) else None
 
 
 def _is_evaluated(node: Node) -> bool:
