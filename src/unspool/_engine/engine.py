@@ -402,7 +402,7 @@ class Evaluator:
                     break
                 except BudgetError:
                     # What is held side by side may take more than a survey of long frames saw. Shorter ones take less.
-                    ledger.add_replay(work)
+                    ledger.add_replay(work, is_done=False)
                     room = None if room is None else int(_SHORTER * room)
                     if room is None or work.need is None or not work.need.steps or room < work.need.least():
                         raise

@@ -261,10 +261,10 @@ class Ledger:
             if len(timeline) > _MOST_SAMPLES:
                 del timeline[1::2]
 
-    def add_replay(self, work: Replay) -> None:
-        """Note what an evaluation within the budget did."""
+    def add_replay(self, work: Replay, *, is_done: bool = True) -> None:
+        """Note what an evaluation within the budget did; one that is not done begins anew, with the same steps."""
         self.runs += work.runs
-        self.distinct += work.distinct
+        self.distinct += work.distinct if is_done else 0
         self.kernels_again += work.kernels
         self.seconds += work.seconds
         if work.need is not None and (self.need is None or work.need.steps > self.need.steps):
