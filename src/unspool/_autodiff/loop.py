@@ -379,5 +379,6 @@ LOOP = Op(
     params={"loop": STRUCTURE},
     needs=(INPUTS, OUTPUT),
     multi=True,
+    loop=True,
     batch=rule_above("loop"),
 )
