@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _trees as trees
+from unspool._autodiff.known_steps import steps_at
 from unspool._autodiff.loop import apply_fragment, body_plan
 from unspool._autodiff.loop import stand_ins as place_holders
 from unspool._dtypes import BOOL, promote, scalar_dtype
@@ -88,12 +89,26 @@ def trace(
         for new, old, name, number in zip(called.state, stand_ins, names, called.numbers, strict=True)
     ]
     stop = [] if until is None else [_condition(until, structure, called.state, stand_ins, what)]
-    captured = capture(stand_ins, [*carry, *called.outputs, *stop])
-    constants: Any = captured.inputs[len(stand_ins) :]
+    results = [*carry, *called.outputs, *stop]
+    kind = (structure, len(results), *[(x.shape, x.dtype) for x in stand_ins])
+    steps = steps_at((step,) if until is None else (step, until), kind)
+    found = steps.find(results, stand_ins)
+    if found is None:
+        found = _described(stand_ins, results, len(called.outputs), bool(stop), names)
+        steps.add(results, stand_ins, found[1], found[0])
+    return Trace(found[0], found[1], initial, structure, called.output_structure)
+
+
+def _described(
+    stand_ins: Sequence[Tensor], results: Sequence[Tensor], outputs: int, has_condition: bool, names: tuple[str, ...]
+) -> tuple[TracedStep, list[Tensor]]:
+    """Return the step that results on stand-ins show, and its constants."""
+    carries = len(stand_ins)
+    captured = capture(stand_ins, results)
+    constants: Any = captured.inputs[carries:]
     shapes = tuple([node.shape for node in captured.inputs])
-    step_body, condition = _taken_apart(captured.fragment, shapes, len(carry), bool(stop))
-    traced = TracedStep(step_body, len(constants), len(carry), len(called.outputs), condition, names)
-    return Trace(traced, constants, initial, structure, called.output_structure)
+    body, condition = _taken_apart(captured.fragment, shapes, carries, has_condition)
+    return TracedStep(body, len(constants), carries, outputs, condition, names), constants
 
 
 def _taken_apart(
