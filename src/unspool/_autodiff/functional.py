@@ -60,11 +60,16 @@ def gradient_of(output: Tensor, wrt: Any, *, holomorphic: bool = False, unconnec
     """Return the gradient of a scalar tensor with respect to tensors of its graph; see `Tensor.grad`."""
     if isinstance(wrt, Node):
         _check_variable(wrt, "wrt")
-        return _gradient_of(output, [wrt], ["wrt"], holomorphic, unconnected)[0]  # type: ignore[list-item]
+        return _gradient_of(output, [wrt], lambda: ["wrt"], holomorphic, unconnected)[0]  # type: ignore[list-item]
     variables, structure = trees.flatten(wrt)
-    names = trees.names(structure, "wrt")
-    for variable, name in zip(variables, names, strict=True):
-        _check_variable(variable, name)
+
+    # To name leaves takes longer than to look at them, and only messages need it.
+    def names() -> list[str]:
+        return trees.names(structure, "wrt")
+
+    for i, variable in enumerate(variables):
+        if not isinstance(variable, Node) or variable.op is CONSTANT or variable.dtype not in INEXACT:
+            _check_variable(variable, names()[i])
     return trees.unflatten(structure, _gradient_of(output, variables, names, holomorphic, unconnected))
 
 
@@ -166,13 +171,17 @@ def value_and_grad(
 
 
 def _gradient_of(
-    output: Tensor, variables: Sequence[Tensor], names: Sequence[str], holomorphic: bool, unconnected: Unconnected
+    output: Tensor,
+    variables: Sequence[Tensor],
+    names: Callable[[], Sequence[str]],
+    holomorphic: bool,
+    unconnected: Unconnected,
 ) -> list[Tensor | None]:
     def require() -> None:
         if not depends([output], variables):
-            raise not_connected(output, variables, names)
+            raise not_connected(output, variables, names())
 
-    found = _gradient(output, variables, lambda: names, holomorphic, unconnected, require)
+    found = _gradient(output, variables, names, holomorphic, unconnected, require)
     note_derivatives(found)
     return found
 
@@ -189,6 +198,8 @@ def _gradient(
     check_unconnected(unconnected, ("auto", "zeros", "none", "raise"))
     _check_loss(loss, holomorphic)
     found = pull_one(loss, variables)
+    if not holomorphic and all(ct is not None for ct in found):
+        return found
     if unconnected == "auto" and found and all(ct is None for ct in found):
         require()
     for i, (variable, ct) in enumerate(zip(variables, found, strict=True)):

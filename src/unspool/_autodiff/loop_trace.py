@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _trees as trees
@@ -20,7 +21,7 @@ from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import astype
-from unspool._ops.leaf import as_tensor, constant, placeholder
+from unspool._ops.leaf import as_tensor, constant, stand_in
 from unspool.errors import ArgumentError, DTypeError, ShapeError, StructureError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def trace(
     leaves, structure = trees.flatten(state)
     initial = [as_tensor(leaf) for leaf in leaves]
     weak = [isinstance(leaf, _NUMBERS) for leaf in leaves]
-    names = tuple(trees.names(structure, "state"))
+    names = _names(structure)
     while True:
-        stand_ins = [placeholder(x.shape, x.dtype, name) for x, name in zip(initial, names, strict=True)]
+        stand_ins = [stand_in(x, name) for x, name in zip(initial, names, strict=True)]
         called = _Called(step, structure, stand_ins, names, has_outputs, what)
         wider = _promoted(initial, called.state, weak)
         if wider is None:
@@ -97,6 +98,11 @@ def trace(
         found = _described(stand_ins, results, len(called.outputs), bool(stop), names)
         steps.add(results, stand_ins, found[1], found[0])
     return Trace(found[0], found[1], initial, structure, called.output_structure)
+
+
+@lru_cache(maxsize=256)
+def _names(structure: Any) -> tuple[str, ...]:
+    return tuple(trees.names(structure, "state"))
 
 
 def _described(
@@ -151,7 +157,7 @@ class _Called:
                 )
             returned, outputs = returned
         leaves, found = trees.flatten(returned)
-        if found != structure:
+        if found is not structure and found != structure:
             raise StructureError(
                 f"a step must return a state of the structure it was given: given {trees.show(structure)}, "
                 f"returned {trees.show(found)}"
@@ -159,8 +165,11 @@ class _Called:
         # A number has no dtype of its own.
         self.numbers = [type(leaf) if isinstance(leaf, _NUMBERS) else None for leaf in leaves]
         self.state = [_returned(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-        leaves, self.output_structure = trees.flatten(outputs)
-        self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
+        self.outputs: list[Tensor] = []
+        self.output_structure: Any = None
+        if split:
+            leaves, self.output_structure = trees.flatten(outputs)
+            self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
 
 
 def _call(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -190,6 +199,8 @@ def _promoted(initial: Sequence[Tensor], new: Sequence[Tensor], weak: Sequence[b
 
 def _fit(new: Tensor, old: Tensor, name: str, number: type | None) -> Tensor:
     """Return a leaf of the new state if it has the shape and dtype of the old one, which a number takes."""
+    if new.shape == old.shape and new.dtype == old.dtype:
+        return new
     if not may_be_equal(new.shape, old.shape):
         raise ShapeError(
             f"{name} has shape {old.shape} before a step and {new.shape} after it; the shapes of a state must not "

@@ -54,7 +54,7 @@ class Whole:
 
     __slots__ = (
         "_at",
-        "_carries",
+        "_has_numbers",
         "_histories",
         "_leaving",
         "_places",
@@ -70,8 +70,9 @@ class Whole:
         first, last = loop.constants, loop.constants + len(loop.entering)
         entering = {r: first + i for i, r in enumerate(loop.entering)}
         # Positions among the inputs.
-        self._at = (body.constants, tuple([last + i for i in body.rows]))
-        self._carries = tuple([entering[r] for r in body.reads])
+        self._at = (body.constants, tuple([entering[r] for r in body.reads]), tuple([last + i for i in body.rows]))
+        inputs = types.bodies[0][: len(body.constants) + len(body.reads)]
+        self._has_numbers = () in inputs
         # Of each history the position of what it begins with, -1 for nothing, and shape and dtype of a row.
         self._histories = [(entering.get(r, -1), *types.registers[r]) for r in self._stepper.histories]
         self._written = [types.stacked[i] for i in self._stepper.written]
@@ -93,24 +94,19 @@ class Whole:
         """Return registers that leave, stacks and sums."""
         engine, stepper = default_engine(), self._stepper
         backend = engine.plans.backend
-        carried, empty = backend.carried, backend.empty
-        constants, rows = self._at
-        carry = [carried(arrays[i]) for i in self._carries]
+        empty = backend.empty
+        constants, carry, rows = [[arrays[i] for i in group] for group in self._at]
+        if self._has_numbers:
+            constants, carry = [list(map(backend.carried, group)) for group in (constants, carry)]
         histories = []
         for at, shape, dtype in self._histories:
             history = empty((steps + 1, *shape), dtype)
             history[steps if self._reverse else 0] = 0 if at < 0 else arrays[at]
             histories.append(history)
         written = [empty((steps, *shape), dtype) for shape, dtype in self._written]
-        given = (
-            range(steps - 1, -1, -1) if self._reverse else range(steps),
-            [carried(arrays[i]) for i in constants],
-            carry,
-            [arrays[i] for i in rows],
-            histories,
-            written,
-            [backend.new_sum(shape, dtype) for shape, dtype in self._sums],
-        )
+        indices = range(steps - 1, -1, -1) if self._reverse else range(steps)
+        sums = [backend.new_sum(shape, dtype) for shape, dtype in self._sums]
+        given = (indices, constants, carry, rows, histories, written, sums)
         try:
             _, _, assigned, _, sums = stepper.drive(exact=False)(*given)
         except Exception:
