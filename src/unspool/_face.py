@@ -36,7 +36,7 @@ def _engine() -> Evaluator:
 
 
 def _gradient(*arguments: Any) -> Any:
-    from unspool._autodiff.functional import gradient_of
+    from unspool._autodiff.gradient import gradient_of
 
     def gradient(loss: Tensor, wrt: Any, options: Mapping[str, Any], memory: Any, checkpoint: Any) -> Any:
         if memory is None and checkpoint is None:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _core
 from unspool import _trees as trees
@@ -38,6 +37,8 @@ from unspool._travelling import by_value
 from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool.checkpoint.segments import CheckpointConfig
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from bench.zoo.kind import answer
 from tests.closeness import close
 from tests.samples import all_samples
 from unspool import _core
-from unspool._autodiff import functional, repeated_sweeps
+from unspool._autodiff import gradient, repeated_sweeps
 from unspool._autodiff.reverse import pullback
 from unspool._engine.default import default_engine
 from unspool._graph import ancestors
@@ -42,7 +42,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         return found
 
     monkeypatch.setattr(repeated_sweeps, "pullback", counting)
-    monkeypatch.setattr(functional, "pull_one", both)
+    monkeypatch.setattr(gradient, "pull_one", both)
     default_engine().sweeps = None
     yield swept
     default_engine().sweeps = None

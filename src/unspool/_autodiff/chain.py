@@ -12,7 +12,6 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from unspool._autodiff.late import late
 from unspool._autodiff.substitution import substitute
 from unspool._core import PendingBase, StepBase
 from unspool._engine.default import default_engine
-from unspool._engine.generated import compile_function
 from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, settled
 from unspool._fragments.call import make_call, output
@@ -35,6 +33,7 @@ from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
+from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -262,8 +261,7 @@ def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tup
 # --- the node --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(NamedTuple):
     """What a chain does: which plan, how often, and how its inputs and outputs are wired.
 
     The inputs of the node are the first values of what is carried, the constants, and then for each step what varies.
@@ -381,6 +379,8 @@ def _loop(
     lines += [f"    s{i}[j] = o{source}" for i, source in enumerate(stacked)]
     carry = ", ".join(f"c{i}" for i in range(len(carried)))
     lines += [f"return [{carry}], ({''.join(f'o{i}, ' for i in last)})"]
+    from unspool._engine.generated import compile_function
+
     stacks = "".join(f", s{i}" for i in range(len(stacked)))
     body = "\n".join(f"    {line}" for line in lines)
     return compile_function("chain", f"def chain(run, indices, arrays{stacks}):\n{body}\n", {})

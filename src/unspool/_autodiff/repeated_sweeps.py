@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unspool import _core
 from unspool._autodiff.compared import LARGEST, Compared, has_numbers
@@ -34,6 +34,7 @@ from unspool._graph import Node, in_order, next_id
 from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import CONSTANT, unit_seed
 from unspool._ops.op import PART
+from unspool._records import NamedTuple
 from unspool._tensor import Tensor
 
 if TYPE_CHECKING:

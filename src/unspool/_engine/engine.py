@@ -12,7 +12,6 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 import contextvars
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +25,6 @@ from unspool import _core
 from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
-from unspool._engine.binding import bind_placeholders
-from unspool._engine.buffers import POOL
-from unspool._engine.frames import kernels_of
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -36,15 +32,13 @@ from unspool._engine.ledger import Ledger
 from unspool._engine.levels import Levels
 from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
-from unspool._engine.numpy_backend import clear_caches, owned
+from unspool._engine.numpy_values import owned
 from unspool._engine.observe import current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
-from unspool._engine.repeated import run_repeated
-from unspool._engine.replay import Replay
+from unspool._engine.planning import kernels_of
 from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
-from unspool._engine.work import pass_as_work, replay_as_work
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import PLACEHOLDER
@@ -55,6 +49,7 @@ from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
+    from unspool._engine.replay import Replay
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 LARGEST_PIECE = 512
@@ -93,7 +88,8 @@ class Evaluator:
 
     def beside(self) -> Evaluator:
         """Return one that knows the same programs, and counts and evicts what it holds by itself."""
-        other = copy.copy(self)
+        other = object.__new__(Evaluator)
+        vars(other).update(vars(self))
         other._hold_nothing(self.queue)
         return other
 
@@ -256,6 +252,8 @@ class Evaluator:
         piece = None
         if observer is None and not work.has_calls:
             if count >= SMALLEST_LOOP:
+                from unspool._engine.repeated import run_repeated
+
                 has_run = run_repeated(work.order, work.uses, targets, self.plans.plan_for)
                 self.outcomes.note(missing[0], Why.REPEATED if has_run else Why.NOT_REPEATED, work.order)
                 if has_run:
@@ -273,6 +271,8 @@ class Evaluator:
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
         nodes, read = self._loose_step(work, missing)
         if ACTIVITY.lookers and count > 1:
+            from unspool._engine.work import pass_as_work
+
             values: dict[int, Any] = {}
             with ACTIVITY.doing(pass_as_work(work.order, values, is_backward=is_swept(missing[0].id))):
                 run(work, targets | work.bundles, observer, values)
@@ -338,6 +338,8 @@ class Evaluator:
         return visits <= MOST_OF_A_LINE
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
+        from unspool._engine.binding import bind_placeholders
+
         values, sizes = bind_placeholders(bindings)
         bound: dict[int, Any] = dict(values)
         work = collect([t for t in targets if t.value is None and t.id not in values], values)
@@ -351,6 +353,9 @@ class Evaluator:
 
         ``read`` are the ids of what the nodes that were never evaluated before refer to.
         """
+        from unspool._engine.replay import Replay
+        from unspool._engine.work import replay_as_work
+
         ledger = self.ledger
         with ledger.busy():
             ledger.place_waiting()
@@ -455,10 +460,14 @@ class Evaluator:
 
     def pooled_bytes(self) -> int:
         """Return the bytes of arrays that are kept to be used again."""
+        from unspool._engine.buffers import POOL
+
         return POOL.nbytes
 
     def clear(self) -> None:
         """Forget plans, sites and structures; values and what they mean stay as they are."""
+        from unspool._engine.numpy_backend import clear_caches
+
         clear_caches()
         self.plans.clear()
         self.sites.clear()

@@ -20,7 +20,7 @@ import numpy as np
 
 from unspool._engine.binding import bind_params
 from unspool._engine.failure import failure
-from unspool._engine.numpy_backend import owned
+from unspool._engine.numpy_values import owned
 from unspool._engine.references import IN_A_LIST, count_references
 from unspool._fragments.fragment import Fragment, Instruction, fragment_of
 from unspool._fragments.repeats import FEWEST, Integers, Repeat, Wiring, find_repeats, wiring_of
