@@ -54,7 +54,6 @@ class Whole:
 
     __slots__ = (
         "_at",
-        "_has_numbers",
         "_histories",
         "_leaving",
         "_places",
@@ -71,8 +70,6 @@ class Whole:
         entering = {r: first + i for i, r in enumerate(loop.entering)}
         # Positions among the inputs.
         self._at = (body.constants, tuple([entering[r] for r in body.reads]), tuple([last + i for i in body.rows]))
-        inputs = types.bodies[0][: len(body.constants) + len(body.reads)]
-        self._has_numbers = () in inputs
         # Of each history the position of what it begins with, -1 for nothing, and shape and dtype of a row.
         self._histories = [(entering.get(r, -1), *types.registers[r]) for r in self._stepper.histories]
         self._written = [types.stacked[i] for i in self._stepper.written]
@@ -95,9 +92,8 @@ class Whole:
         engine, stepper = default_engine(), self._stepper
         backend = engine.plans.backend
         empty = backend.empty
-        constants, carry, rows = [[arrays[i] for i in group] for group in self._at]
-        if self._has_numbers:
-            constants, carry = [list(map(backend.carried, group)) for group in (constants, carry)]
+        carried = list(map(backend.carried, arrays))
+        constants, carry, rows = [[carried[i] for i in group] for group in self._at]
         histories = []
         for at, shape, dtype in self._histories:
             history = empty((steps + 1, *shape), dtype)

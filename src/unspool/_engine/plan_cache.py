@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class PlanCache:
 
     def __init__(self, statistics: Statistics, capacity: int = CAPACITY, backend: Backend | None = None) -> None:
         self.capacity = capacity
-        self._backend = backend
+        if backend is not None:
+            self.backend = backend
         self._statistics = statistics
         self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self._loops: dict[Any, dict[Any, Any]] = {}
@@ -35,15 +37,12 @@ class PlanCache:
     def __len__(self) -> int:
         return len(self._plans)
 
-    @property
+    @cached_property
     def backend(self) -> Backend:
         """What its plans run on: the native one, if no other was given."""
-        found = self._backend
-        if found is None:
-            from unspool._engine.native_backend import NATIVE
+        from unspool._engine.native_backend import NATIVE
 
-            found = self._backend = NATIVE
-        return found
+        return NATIVE
 
     def plan_for(self, fragment: Fragment, shapes: tuple[Any, ...]) -> Plan:
         """Return the plan of a fragment for inputs of the given shapes."""
