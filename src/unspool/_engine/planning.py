@@ -10,7 +10,6 @@ says which values nobody reads after it. None of this changes a bit of a result.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -126,6 +125,8 @@ def _located(error: Exception, instruction: Instruction, operands: Sequence[Node
     shapes = ", ".join(str(operand.shape) for operand in operands)
     place = f"in {instruction.op.name} of inputs of shapes {shapes}, made at {source_at(*origin)}"
     if isinstance(error, UnspoolError):
+        import copy
+
         located = copy.copy(error)
         located.args = (f"{error}, {place}",)
         return located
