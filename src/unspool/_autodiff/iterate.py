@@ -357,10 +357,15 @@ class Unrolled(Adjoint):
         inputs = [*constants, *initial]
         loop = loop_of(step, most, inputs, keep=True)
         node = place_loop(loop, inputs)
-        if node.value is None:
-            node.value = run_quietly(run_loop, loop, default_engine().evaluate(inputs))
-        found = [loop_output(node, i) for i in range(step.carries + step.outputs)]
-        take_values(found)
+        values = node.value
+        if values is None:
+            values = node.value = run_quietly(run_loop, loop, default_engine().evaluate(inputs))
+        found = []
+        for i in range(step.carries + step.outputs):
+            output = loop_output(node, i)
+            if output.value is None:
+                output.value = values[i]
+            found.append(output)
         return most, found
 
     def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:

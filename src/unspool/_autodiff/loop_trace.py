@@ -81,7 +81,7 @@ def trace(
     while True:
         stand_ins = [stand_in(x, name) for x, name in zip(initial, names, strict=True)]
         called = _Called(step, structure, stand_ins, names, has_outputs, what)
-        wider = _promoted(initial, called.state, weak)
+        wider = _promoted(initial, called.state, weak) if True in weak else None
         if wider is None:
             break
         initial = wider
