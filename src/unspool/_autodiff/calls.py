@@ -279,4 +279,4 @@ def _derive_tangent(
     return stand_ins.describe([next(found) if asked else None for asked in wanted])
 
 
-late.provide(passing_inputs=passing_inputs)
+late.provide(passing_inputs=passing_inputs, pull_call=pull_call)

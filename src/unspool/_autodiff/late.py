@@ -24,12 +24,14 @@ class Late:
     active_nodes: Callable[..., list[Node]]
     jvp_of: Callable[[Node, tuple[Any, ...]], Any]
     passing_inputs: Callable[[Plan], tuple[int, ...]]
+    pull_call: Callable[..., None]
     pull_loop: Callable[..., list[Any]]
     pull_through: Callable[..., list[Tensor | None]]
     pullback: Callable[..., list[Tensor | None]]
     push_loop: Callable[..., Any]
     pushforward: Callable[..., list[Tensor | None]]
     run_loop: Callable[..., tuple[Any, ...]]
+    substitute: Callable[..., list[Any]]
     sweep: Callable[..., dict[int, Any]]
 
     def provide(self, **functions: Any) -> None:
@@ -51,9 +53,11 @@ _HOMES = {
     "active_nodes": "walk",
     "jvp_of": "forward",
     "passing_inputs": "calls",
+    "pull_call": "calls",
     "pull_through": "transpose",
     "pullback": "reverse",
     "pushforward": "forward",
+    "substitute": "substitution",
     "sweep": "reverse",
 }
 

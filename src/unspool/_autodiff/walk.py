@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.calls import passing_inputs
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.late import late
 from unspool._dtypes import INEXACT
@@ -114,7 +113,7 @@ class Walk:
                     shown[key] += met
                     continue
                 shown[key] = met
-                node, inputs, passing = call, call.inputs, passing_inputs(call.plan)
+                node, inputs, passing = call, call.inputs, late.passing_inputs(call.plan)
                 operands = inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
             else:
                 op = node.op
