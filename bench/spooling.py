@@ -36,7 +36,7 @@ class Loop(NamedTuple):
 
 
 def power(size: int, steps: int, reads: bool = False) -> Callable[[Any], int]:
-    """Power iteration, a plain loop. It may read its state in each step, written or not; else a checkpoint computes it."""
+    """Power iteration, a plain loop that may read its state in each step, written or not."""
 
     def run(spool: Any) -> int:
         rng = np.random.default_rng(0)

@@ -61,6 +61,15 @@ def test_a_first_gradient_loads_no_other_way_to_differentiate() -> None:
     assert not others & loaded_by(program)
 
 
+def test_a_first_gradient_loads_no_plans_no_generated_code_and_no_budgets() -> None:
+    program = "import unspool as us; x = us.tensor([1.0, 2.0]); us.sum(x * x).grad(x).eval()"
+    engine = ("buffers", "generated", "native_backend", "numpy_backend", "plan", "repeated", "replay", "sizes", "work")
+    sweeps = ("arguments", "calls", "forward", "functional", "noting", "substitution", "transpose")
+    others = {f"unspool._engine.{name}" for name in engine} | {f"unspool._autodiff.{name}" for name in sweeps}
+    others |= {"dataclasses", "numpy.typing", "heapq"} - loaded_by("import numpy")
+    assert not others & loaded_by(program)
+
+
 def test_what_is_loaded_later_is_there_from_the_start() -> None:
     program = "import unspool; missing = set(unspool.__all__) - set(dir(unspool)); assert not missing, missing"
     assert not LATER & {name for name in loaded_by(program) if name.startswith("unspool")}

@@ -11,7 +11,7 @@
 
 typedef struct {
     Py_ssize_t slot, count;
-    PyObject *op, *params, *shape, *dtype;
+    PyObject *op, *type, *params, *shape, *dtype;
     Py_ssize_t *source; /* the slot of each input; ~slot where it is met for the first time */
 } Compared;
 
@@ -25,7 +25,8 @@ typedef struct {
 typedef struct {
     Py_ssize_t count, origin; /* the slot of the node whose place in the user's program it inherits */
     int begins_level;
-    PyObject *op, *params, *shape, *dtype, *key;
+    Py_ssize_t part; /* which output of a loop it is, whose value it takes if there is one; -1 for other nodes */
+    PyObject *op, *type, *params, *shape, *dtype, *key;
     Py_ssize_t *source;
 } Recorded;
 
@@ -57,8 +58,8 @@ check_slot(Py_ssize_t slot, Py_ssize_t end)
 static int
 read_compared(Compared *entry, PyObject *tuple, Py_ssize_t slots)
 {
-    PyObject *op, *params, *shape, *dtype, *sources;
-    if (!PyArg_ParseTuple(tuple, "nOOOOO", &entry->slot, &op, &params, &shape, &dtype, &sources) ||
+    PyObject *op, *type, *params, *shape, *dtype, *sources;
+    if (!PyArg_ParseTuple(tuple, "nOOOOOO", &entry->slot, &op, &type, &params, &shape, &dtype, &sources) ||
         check_slot(entry->slot, slots) < 0) {
         return -1;
     }
@@ -67,6 +68,7 @@ read_compared(Compared *entry, PyObject *tuple, Py_ssize_t slots)
         return -1;
     }
     entry->op = Py_NewRef(op);
+    entry->type = Py_NewRef(type);
     entry->params = Py_NewRef(params);
     entry->shape = Py_NewRef(shape);
     entry->dtype = Py_NewRef(dtype);
@@ -94,9 +96,9 @@ read_boundary(Boundary *entry, PyObject *tuple, Py_ssize_t slots)
 static int
 read_recorded(Recorded *entry, PyObject *tuple, Py_ssize_t slot, Py_ssize_t slots, Py_ssize_t constants)
 {
-    PyObject *op, *params, *shape, *dtype, *key, *sources;
-    if (!PyArg_ParseTuple(tuple, "OOOOOOnp", &op, &params, &shape, &dtype, &key, &sources, &entry->origin,
-                          &entry->begins_level) ||
+    PyObject *op, *type, *params, *shape, *dtype, *key, *sources;
+    if (!PyArg_ParseTuple(tuple, "OOOOOOOnpn", &op, &type, &params, &shape, &dtype, &key, &sources, &entry->origin,
+                          &entry->begins_level, &entry->part) ||
         check_slot(entry->origin, slots) < 0) {
         return -1;
     }
@@ -104,11 +106,16 @@ read_recorded(Recorded *entry, PyObject *tuple, Py_ssize_t slot, Py_ssize_t slot
         PyErr_Format(PyExc_TypeError, "expected an op, got %R", op);
         return -1;
     }
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &NodeType)) {
+        PyErr_Format(PyExc_TypeError, "expected a class of nodes, got %R", type);
+        return -1;
+    }
     entry->source = read_slots(sources, -constants, slot, &entry->count);
     if (entry->source == NULL) {
         return -1;
     }
     entry->op = Py_NewRef(op);
+    entry->type = Py_NewRef(type);
     entry->params = Py_NewRef(params);
     entry->shape = Py_NewRef(shape);
     entry->dtype = Py_NewRef(dtype);
@@ -137,14 +144,21 @@ static int
 compare_node(const Compared *entry, NodeObject **node)
 {
     NodeObject *here = node[entry->slot];
-    if (here == NULL || here->op != entry->op || (PyObject *)Py_TYPE(here) != tensor_class || here->dtype != entry->dtype) {
+    if (here == NULL || here->op != entry->op || (PyObject *)Py_TYPE(here) != entry->type) {
         return 0;
     }
     PyObject *inputs = here->inputs;
     if (!PyTuple_Check(inputs) || PyTuple_GET_SIZE(inputs) != entry->count) {
         return 0;
     }
-    int same = agree(here->params, entry->params);
+    /* Of several outputs there is a tuple of dtypes. */
+    int same = here->dtype == entry->dtype;
+    if (!same && PyTuple_Check(entry->dtype)) {
+        same = agree(here->dtype, entry->dtype);
+    }
+    if (same == 1) {
+        same = agree(here->params, entry->params);
+    }
     if (same == 1) {
         same = agree(here->shape, entry->shape);
     }
@@ -175,6 +189,43 @@ compare_boundary(const Boundary *entry, const NodeObject *node, long long first)
         return 0;
     }
     return agree(node->shape, entry->shape);
+}
+
+static int
+by_address(const void *one, const void *other)
+{
+    uintptr_t left = (uintptr_t)*(void *const *)one, right = (uintptr_t)*(void *const *)other;
+    return (left > right) - (left < right);
+}
+
+/* Whether nodes with slots of their own are different ones: x·y says nothing of the derivative of x·x. No derivative goes
+   to a constant, so what is equal among these is chance. Returns -1 with an exception. */
+static int
+are_distinct(const SweepObject *self, PyObject **node)
+{
+    void *few[64], **met = few;
+    Py_ssize_t count = 0, most = self->compareds + self->boundaries;
+    if (most > 64 && (met = PyMem_Malloc(most * sizeof(void *))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < self->compareds; i++) {
+        met[count++] = node[self->compared[i].slot];
+    }
+    for (Py_ssize_t i = 0; i < self->boundaries; i++) {
+        if (self->boundary[i].op != constant_op) {
+            met[count++] = node[self->boundary[i].slot];
+        }
+    }
+    qsort(met, count, sizeof(void *), by_address);
+    int is_new = 1;
+    for (Py_ssize_t i = 1; is_new && i < count; i++) {
+        is_new = met[i] != met[i - 1];
+    }
+    if (met != few) {
+        PyMem_Free(met);
+    }
+    return is_new;
 }
 
 static inline int
@@ -316,7 +367,7 @@ record_entry(const Recorded *entry, PyObject **node, PyObject *constants)
                 PyErr_SetString(PyExc_ValueError, "a node is read that is no part of the table");
             }
             NodeObject *made = from == NULL ? NULL
-                                            : make_node((PyTypeObject *)tensor_class, entry->op, inputs, entry->params,
+                                            : make_node((PyTypeObject *)entry->type, entry->op, inputs, entry->params,
                                                         entry->shape, entry->dtype, entry->key, from->code,
                                                         from->lasti, NULL);
             found = made == NULL ? NULL : enter_first(made, hash);
@@ -324,6 +375,16 @@ record_entry(const Recorded *entry, PyObject **node, PyObject *constants)
     }
     Py_DECREF(inputs);
     return found;
+}
+
+/* Give an output of a loop that has run its value. */
+static void
+take_value(const Recorded *entry, PyObject **node, NodeObject *made)
+{
+    PyObject *values = entry->count == 1 && entry->source[0] >= 0 ? ((NodeObject *)node[entry->source[0]])->value : NULL;
+    if (made->value == Py_None && values != NULL && PyTuple_Check(values) && entry->part < PyTuple_GET_SIZE(values)) {
+        Py_SETREF(made->value, Py_NewRef(PyTuple_GET_ITEM(values, entry->part)));
+    }
 }
 
 static PyObject *
@@ -341,6 +402,9 @@ record_all(const SweepObject *self, PyObject **node, PyObject *begin_level)
         is_done = found != NULL;
         if (is_done) {
             node[made++] = found;
+            if (self->recorded[i].part >= 0) {
+                take_value(&self->recorded[i], node, (NodeObject *)found);
+            }
         }
     }
     PyObject *results = is_done ? PyList_New(self->results) : NULL;
@@ -382,10 +446,12 @@ repeat(SweepObject *self, PyObject *const *args, Py_ssize_t nargs)
     if (node == NULL) {
         return PyErr_NoMemory();
     }
+    int is_match = 1;
     for (Py_ssize_t i = 0; i < self->given; i++) {
+        /* What was one node has to be one again. */
+        is_match &= node[self->target[i]] == NULL || node[self->target[i]] == given[i];
         node[self->target[i]] = given[i];
     }
-    int is_match = 1;
     for (Py_ssize_t i = 0; i < self->compareds && is_match == 1; i++) {
         is_match = compare_node(&self->compared[i], (NodeObject **)node);
     }
@@ -395,6 +461,7 @@ repeat(SweepObject *self, PyObject *const *args, Py_ssize_t nargs)
         const Boundary *entry = &self->boundary[i];
         is_match = compare_boundary(entry, (NodeObject *)node[entry->slot], first);
     }
+    is_match = is_match == 1 ? are_distinct(self, node) : is_match;
     PyObject *results = NULL;
     if (is_match == 1) {
         /* Recording may run a collection, or code of the user's: what was compared must not go meanwhile. */
@@ -420,10 +487,12 @@ sweep_traverse(SweepObject *self, visitproc visit, void *arg)
 {
     for (Py_ssize_t i = 0; self->compared != NULL && i < self->compareds; i++) {
         Py_VISIT(self->compared[i].op);
+        Py_VISIT(self->compared[i].type);
         Py_VISIT(self->compared[i].params);
     }
     for (Py_ssize_t i = 0; self->recorded != NULL && i < self->recordeds; i++) {
         Py_VISIT(self->recorded[i].op);
+        Py_VISIT(self->recorded[i].type);
         Py_VISIT(self->recorded[i].params);
         Py_VISIT(self->recorded[i].key);
     }
@@ -438,6 +507,7 @@ sweep_dealloc(SweepObject *self)
     for (Py_ssize_t i = 0; self->compared != NULL && i < self->compareds; i++) {
         Compared *entry = &self->compared[i];
         Py_XDECREF(entry->op);
+        Py_XDECREF(entry->type);
         Py_XDECREF(entry->params);
         Py_XDECREF(entry->shape);
         Py_XDECREF(entry->dtype);
@@ -454,6 +524,7 @@ sweep_dealloc(SweepObject *self)
     for (Py_ssize_t i = 0; self->recorded != NULL && i < self->recordeds; i++) {
         Recorded *entry = &self->recorded[i];
         Py_XDECREF(entry->op);
+        Py_XDECREF(entry->type);
         Py_XDECREF(entry->params);
         Py_XDECREF(entry->shape);
         Py_XDECREF(entry->dtype);
@@ -491,11 +562,11 @@ PyDoc_STRVAR(sweep_doc,
 "sweep_record(slots, outputs, variables, compared, boundary, constants, recorded, results, alias, /)\n--\n\n"
 "Return what a sweep recorded, as a table.\n\n"
 "Nodes that are compared have slots up to ``slots``, recorded ones the slots after these, in order. Entries are\n"
-"- compared: (slot, op, parameters, shape, dtype, slots of inputs), where ~slot says that an input is met first;\n"
+"- compared: (slot, op, class, parameters, shape, dtype, slots of inputs), where ~slot says that an input is met first;\n"
 "- boundary: (slot, op, class, shape, dtype, whether it is a variable, whether it is a seed, the very node it has to be\n"
 "  or None);\n"
-"- recorded: (op, parameters, shape, dtype, key, slots of inputs, slot of the node whose origin it has, whether a level\n"
-"  begins with it), where ~position is one of the constants;\n"
+"- recorded: (op, class, parameters, shape, dtype, key, slots of inputs, slot of the node whose origin it has, whether a\n"
+"  level begins with it, which output of a loop it is or -1), where ~position is one of the constants;\n"
 "- results: a slot for each variable, -1 for none.");
 
 static PyObject *

@@ -32,7 +32,6 @@ from unspool._ops.broadcasting import (
 )
 from unspool._ops.contraction import (
     dot,
-    einsum,
     inner,
     matmul,
     matvec,
@@ -89,34 +88,26 @@ from unspool._ops.elementwise import (
     bitwise_right_shift,
     bitwise_xor,
     cbrt,
-    ceil,
     clip,
     conj,
     conjugate,
-    copysign,
     cos,
     cosh,
     deg2rad,
     degrees,
-    digamma,
     divide,
     equal,
-    erf,
-    erfc,
     exp,
     exp2,
     expm1,
-    floor,
     floor_divide,
     fmax,
     fmin,
-    gammaln,
     greater,
     greater_equal,
     hypot,
     imag,
     invert,
-    isclose,
     iscomplex,
     isfinite,
     isinf,
@@ -141,7 +132,6 @@ from unspool._ops.elementwise import (
     nan_to_num,
     negative,
     not_equal,
-    polygamma,
     positive,
     pow,
     power,
@@ -152,7 +142,6 @@ from unspool._ops.elementwise import (
     relu,
     remainder,
     right_shift,
-    round,
     rsqrt,
     sigmoid,
     sign,
@@ -166,9 +155,7 @@ from unspool._ops.elementwise import (
     subtract,
     tan,
     tanh,
-    trunc,
     where,
-    xlogy,
 )
 from unspool._ops.hints import (
     cheap,
@@ -197,35 +184,21 @@ from unspool._ops.layout import (
     column_stack,
     concat,
     concatenate,
-    diag,
-    diagflat,
-    diagonal,
     dstack,
     expand_dims,
     flatten,
-    flip,
-    fliplr,
-    flipud,
     hstack,
-    kron,
     matrix_transpose,
     meshgrid,
     moveaxis,
     permute_dims,
     ravel,
-    repeat,
     reshape,
-    roll,
-    rot90,
     split,
     squeeze,
     stack,
     swapaxes,
-    tile,
-    trace,
     transpose,
-    tril,
-    triu,
     unstack,
     vstack,
 )
@@ -235,26 +208,8 @@ from unspool._ops.leaf import (
     tensor,
 )
 from unspool._ops.reduction import (
-    all,
-    allclose,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
     count_nonzero,
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    max,
-    mean,
-    min,
-    prod,
-    ptp,
-    std,
     sum,
-    var,
 )
 from unspool._tensor import (
     Tensor,
@@ -482,6 +437,12 @@ if TYPE_CHECKING:
     from unspool._ops.contraction.inspection import (
         einsum_path,
     )
+    from unspool._ops.contraction.nary import (
+        einsum,
+    )
+    from unspool._ops.elementwise.closeness import (
+        isclose,
+    )
     from unspool._ops.elementwise.division import (
         divmod,
         fmod,
@@ -507,19 +468,82 @@ if TYPE_CHECKING:
         rint,
         spacing,
     )
+    from unspool._ops.elementwise.rounding import (
+        ceil,
+        copysign,
+        floor,
+        round,
+        trunc,
+    )
+    from unspool._ops.elementwise.special import (
+        digamma,
+        erf,
+        erfc,
+        gammaln,
+        polygamma,
+        xlogy,
+    )
     from unspool._ops.indexing.partitioning import (
         argpartition,
         lexsort,
         partition,
         sort_complex,
     )
+    from unspool._ops.layout.diagonals import (
+        diag,
+        diagflat,
+        diagonal,
+        trace,
+        tril,
+        triu,
+    )
     from unspool._ops.layout.padding import (
         pad,
+    )
+    from unspool._ops.layout.repeating import (
+        kron,
+        repeat,
+        tile,
+    )
+    from unspool._ops.layout.shifting import (
+        flip,
+        fliplr,
+        flipud,
+        roll,
+        rot90,
     )
     from unspool._ops.reduction.exponentials import (
         log_softmax,
         logsumexp,
         softmax,
+    )
+    from unspool._ops.reduction.extrema import (
+        amax,
+        amin,
+        argmax,
+        argmin,
+        max,
+        min,
+        ptp,
+    )
+    from unspool._ops.reduction.logic import (
+        all,
+        allclose,
+        any,
+    )
+    from unspool._ops.reduction.products import (
+        prod,
+    )
+    from unspool._ops.reduction.scan import (
+        cumprod,
+        cumsum,
+        cumulative_prod,
+        cumulative_sum,
+    )
+    from unspool._ops.reduction.statistics import (
+        mean,
+        std,
+        var,
     )
     from unspool._ops.special.bessel import (
         i0,
@@ -1091,6 +1115,51 @@ _NAMESPACES = (
     "testing",
 )
 _HOMES = {
+    "einsum": "_ops.contraction.nary",
+    "isclose": "_ops.elementwise.closeness",
+    "ceil": "_ops.elementwise.rounding",
+    "copysign": "_ops.elementwise.rounding",
+    "floor": "_ops.elementwise.rounding",
+    "round": "_ops.elementwise.rounding",
+    "trunc": "_ops.elementwise.rounding",
+    "digamma": "_ops.elementwise.special",
+    "erf": "_ops.elementwise.special",
+    "erfc": "_ops.elementwise.special",
+    "gammaln": "_ops.elementwise.special",
+    "polygamma": "_ops.elementwise.special",
+    "xlogy": "_ops.elementwise.special",
+    "diag": "_ops.layout.diagonals",
+    "diagflat": "_ops.layout.diagonals",
+    "diagonal": "_ops.layout.diagonals",
+    "trace": "_ops.layout.diagonals",
+    "tril": "_ops.layout.diagonals",
+    "triu": "_ops.layout.diagonals",
+    "kron": "_ops.layout.repeating",
+    "repeat": "_ops.layout.repeating",
+    "tile": "_ops.layout.repeating",
+    "flip": "_ops.layout.shifting",
+    "fliplr": "_ops.layout.shifting",
+    "flipud": "_ops.layout.shifting",
+    "roll": "_ops.layout.shifting",
+    "rot90": "_ops.layout.shifting",
+    "amax": "_ops.reduction.extrema",
+    "amin": "_ops.reduction.extrema",
+    "argmax": "_ops.reduction.extrema",
+    "argmin": "_ops.reduction.extrema",
+    "max": "_ops.reduction.extrema",
+    "min": "_ops.reduction.extrema",
+    "ptp": "_ops.reduction.extrema",
+    "all": "_ops.reduction.logic",
+    "allclose": "_ops.reduction.logic",
+    "any": "_ops.reduction.logic",
+    "prod": "_ops.reduction.products",
+    "cumprod": "_ops.reduction.scan",
+    "cumsum": "_ops.reduction.scan",
+    "cumulative_prod": "_ops.reduction.scan",
+    "cumulative_sum": "_ops.reduction.scan",
+    "mean": "_ops.reduction.statistics",
+    "std": "_ops.reduction.statistics",
+    "var": "_ops.reduction.statistics",
     "check_grad": "_autodiff.check",
     "Checkpointed": "_autodiff.checkpointed",
     "cotangents": "_autodiff.cotangents",

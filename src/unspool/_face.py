@@ -35,14 +35,18 @@ def _engine() -> Evaluator:
     return default_engine()
 
 
-def _gradient(loss: Tensor, wrt: Any, options: Mapping[str, Any], memory: Any, checkpoint: Any) -> Any:
-    if memory is None and checkpoint is None:
-        from unspool._autodiff.functional import gradient_of
+def _gradient(*arguments: Any) -> Any:
+    from unspool._autodiff.gradient import gradient_of
 
-        return gradient_of(loss, wrt, **options)
-    from unspool._autodiff.budgeted import budgeted_gradient
+    def gradient(loss: Tensor, wrt: Any, options: Mapping[str, Any], memory: Any, checkpoint: Any) -> Any:
+        if memory is None and checkpoint is None:
+            return gradient_of(loss, wrt, **options)
+        from unspool._autodiff.budgeted import budgeted_gradient
 
-    return budgeted_gradient(loss, wrt, options, memory, checkpoint)
+        return budgeted_gradient(loss, wrt, options, memory, checkpoint)
+
+    above.gradient = gradient
+    return gradient(*arguments)
 
 
 def _report(loss: Tensor, path: Any, **options: Any) -> Any:

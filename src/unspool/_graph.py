@@ -11,7 +11,6 @@ elsewhere; this module must not know about NumPy.
 
 from __future__ import annotations
 
-import heapq
 import linecache
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -189,6 +188,8 @@ def in_order(nodes: list[Node], inputs: Callable[[Node], Sequence[Node]] = input
     nodes.sort(key=_by_id)
     if not any(operand.id > node.id for node in nodes for operand in inputs(node)):
         return nodes
+    import heapq
+
     position = {node.id: i for i, node in enumerate(nodes)}
     waiting: dict[int, int] = {}
     consumers: dict[int, list[int]] = {}

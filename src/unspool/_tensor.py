@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from unspool import _core
+from unspool import _trees as trees
 from unspool._above import above
 from unspool._core import TensorBase
 from unspool._devices import CPU, DLPACK_CPU, check_device
@@ -37,6 +37,8 @@ from unspool._travelling import by_value
 from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from unspool.checkpoint.segments import CheckpointConfig
 
 Array = np.ndarray[Any, Any]
@@ -683,6 +685,7 @@ _INTERNAL = frozenset(
 Tensor.__module__ = "unspool"
 _OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)
 _core.bind(tensor_class=Tensor)
+trees.LEAVES.add(Tensor)
 for _op in (elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.DIVIDE):
     _core.bind_operator(_op.name, _op, partial(_any_operands, _op))
 

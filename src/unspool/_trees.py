@@ -9,6 +9,7 @@ optree is imported with the first structure: a program whose arguments are singl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 from unspool.errors import StructureError
@@ -17,9 +18,35 @@ TreeDef: TypeAlias = Any
 
 NAMESPACE = "unspool"
 
+# Classes whose objects are leaves, which is known without asking; entered by who defines them.
+LEAVES: set[type] = {bool, int, float, complex}
+
+
+@cache
+def leaf() -> TreeDef:
+    """Return the structure of a single leaf."""
+    import optree
+
+    single: Any = 0
+    return optree.tree_flatten(single, namespace=NAMESPACE)[1]
+
+
+@lru_cache(maxsize=64)
+def _row(length: int) -> TreeDef:
+    """Return the structure of a list of leaves."""
+    import optree
+
+    row: Any = [0] * length
+    return optree.tree_flatten(row, namespace=NAMESPACE)[1]
+
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     """Return the leaves of a tree and its structure."""
+    kind = type(tree)
+    if kind in LEAVES:
+        return [tree], leaf()
+    if kind is list and LEAVES.issuperset(map(type, tree)):
+        return list(tree), _row(len(tree))
     import optree
 
     leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
@@ -28,9 +55,15 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
 def unflatten(structure: TreeDef, leaves: Iterable[Any]) -> Any:
     """Return the tree of a structure with the given leaves."""
+    if structure is leaf():
+        (found,) = leaves
+        return found
+    found = list(leaves)
+    if structure is _row(len(found)):
+        return found
     import optree
 
-    return optree.tree_unflatten(structure, leaves)
+    return optree.tree_unflatten(structure, found)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -55,7 +88,11 @@ def flatten_like(structure: TreeDef, tree: Any, what: str) -> list[Any]:
 
 def names(structure: TreeDef, root: str) -> list[str]:
     """Return what to call each leaf in messages: ``root['a'][0]`` and so on."""
-    return [root] if structure.is_leaf() else [accessor.codify(root) for accessor in structure.accessors()]
+    return (
+        [root]
+        if structure is leaf() or structure.is_leaf()
+        else [accessor.codify(root) for accessor in structure.accessors()]
+    )
 
 
 def children(tree: Any) -> dict[Any, Any] | None:

@@ -14,11 +14,13 @@ from bench.zoo.kind import answer
 from tests.closeness import close
 from tests.samples import all_samples
 from unspool import _core
-from unspool._autodiff import functional, repeated_sweeps
+from unspool._autodiff import gradient, repeated_sweeps
 from unspool._autodiff.reverse import pullback
 from unspool._engine.default import default_engine
+from unspool._graph import ancestors
 from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import unit_seed
+from unspool._ops.op import PART
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         return found
 
     monkeypatch.setattr(repeated_sweeps, "pullback", counting)
-    monkeypatch.setattr(functional, "pull_one", both)
+    monkeypatch.setattr(gradient, "pull_one", both)
     default_engine().sweeps = None
     yield swept
     default_engine().sweeps = None
@@ -177,6 +179,83 @@ def test_no_op_is_taken_for_another_one(as_constants: bool, compared: list[bool]
     assert not all(compared)
 
 
+def product(a: us.Tensor, b: us.Tensor) -> us.Tensor:
+    return us.sum(a * b)
+
+
+def test_two_tensors_say_nothing_of_one_that_stands_for_both(compared: list[bool]) -> None:
+    for _ in range(4):
+        product(us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])).grad(us.tensor([1.0, 2.0]), unconnected="zeros")
+        a, b = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+        product(a, b).grad(a)
+    a = us.tensor([1.0, 2.0])
+    assert product(a, a).grad(a).eval().tolist() == [2.0, 4.0]
+
+
+def test_a_variable_that_was_asked_for_twice_says_nothing_of_two(compared: list[bool]) -> None:
+    for _ in range(4):
+        a = us.tensor([1.0, 2.0])
+        product(a, a).grad([a, a])
+    b = us.tensor([5.0, 6.0])
+    found = product(b, b).grad([a, b])
+    assert [x.eval().tolist() for x in found] == [[0.0, 0.0], [10.0, 12.0]]
+
+
+def test_constants_may_come_to_be_equal(compared: list[bool]) -> None:
+    w = us.tensor([0.5, -1.0])
+    for k in range(12):
+        us.sum(w * (0.1 * k) + 0.5 * us.sin(w)).grad(w)
+    assert not compared[5]
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def power_step(A: us.Tensor, x: us.Tensor, steps: int) -> us.Tensor:
+    y, _ = us.iterate(lambda s: (A @ s) / us.linalg.norm(A @ s), x, max_steps=steps)
+    return us.sum(y * y * np.arange(1.0, 4.0))
+
+
+def test_a_loop_that_is_one_node_is_swept_a_few_times(compared: list[bool]) -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(8):
+        A, x = us.tensor(np.eye(3) + 0.1 * generator.normal(size=(3, 3))), us.tensor(generator.normal(size=3))
+        power_step(A, x, 5).grad([A, x])
+    assert not any(compared[3:])
+
+
+def test_rows_of_a_loop_that_has_run_have_their_values(compared: list[bool]) -> None:
+    A, x = us.tensor([[2.0, 1.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.25, 1.0]]), us.tensor([1.0, 1.0, 1.0])
+    for _ in range(4):
+        again = us.tensor(A.eval())
+        gradient = power_step(again, x, 5).grad(again)
+    assert not compared[-1]
+    rows = [node for node in ancestors([gradient]) if node.op is PART and node.inputs[0].value is not None]
+    assert rows
+    assert all(row.value is not None for row in rows)
+
+
+def test_lengths_of_loops_that_change_are_swept_each(compared: list[bool]) -> None:
+    A, x = us.tensor([[2.0, 1.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.25, 1.0]]), us.tensor([1.0, 1.0, 1.0])
+    for steps in (1, 2, 3, 1, 2, 3, 1, 2, 3):
+        power_step(A, x, steps).grad(A)
+    assert not any(compared[-3:])
+
+
+def test_no_records_are_made_of_a_line_that_always_looks_different(
+    compared: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_sweeps, "_MOST_MADE", 3)
+    A, x = us.tensor([[2.0, 1.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.25, 1.0]]), us.tensor([1.0, 1.0, 1.0])
+    for steps in range(1, 8):
+        power_step(A, x, steps).grad(A)
+    compared.clear()
+    for steps in (3, 7, 7):
+        again = us.tensor(A.eval())
+        power_step(again, x, steps).grad(again)
+    assert compared == [False, True, True]
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -187,10 +266,10 @@ def table(**changed: Any) -> Any:
         "slots": 2,
         "outputs": (0,),
         "variables": (1,),
-        "compared": [(0, y.op, y.attributes, y.shape, y.dtype, (1,))],
+        "compared": [(0, y.op, type(y), y.attributes, y.shape, y.dtype, (1,))],
         "boundary": [(1, x.op, type(x), x.shape, x.dtype, True, False, None)],
         "constants": (),
-        "recorded": [(y.op, y.attributes, y.shape, y.dtype, y.key, (1,), 0, True)],
+        "recorded": [(y.op, type(y), y.attributes, y.shape, y.dtype, y.key, (1,), 0, True, -1)],
         "results": (2,),
         "alias": ALIAS,
     } | changed
@@ -220,7 +299,7 @@ def test_a_record_of_nodes_that_look_different_gives_nothing() -> None:
         ({"compared": [(0,)]}, TypeError),
         ({"boundary": [(9, None, None, None, None, True, False, None)]}, ValueError),
         ({"constants": (1,)}, TypeError),
-        ({"recorded": [(None, None, None, None, None, (), 0, True)]}, TypeError),
+        ({"recorded": [(None, None, None, None, None, None, (), 0, True, -1)]}, TypeError),
         ({"results": (3,)}, ValueError),
     ],
 )
@@ -231,7 +310,8 @@ def test_tables_that_make_no_sense_are_refused(changed: Any, error: type[Excepti
 
 def test_a_table_that_reads_what_it_does_not_have_is_refused_when_it_runs() -> None:
     y = us.sin(us.tensor(2.0))
-    made, given = table(slots=3, recorded=[(y.op, y.attributes, y.shape, y.dtype, y.key, (2,), 0, True)], results=(3,))
+    entry = (y.op, type(y), y.attributes, y.shape, y.dtype, y.key, (2,), 0, True, -1)
+    made, given = table(slots=3, recorded=[entry], results=(3,))
     with pytest.raises(ValueError, match="no part of the table"):
         made.repeat(given, 10, 0, int)
     with pytest.raises(TypeError, match="2 nodes"):

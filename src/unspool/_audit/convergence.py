@@ -15,7 +15,7 @@ import numpy as np
 from unspool._audit.loops import States, Steps
 from unspool._audit.report import LoopAudit
 from unspool._autodiff.forward import pushforward
-from unspool._autodiff.functional import gradient_of
+from unspool._autodiff.gradient import gradient_of
 from unspool._autodiff.implicit import Implicit, Route, place
 from unspool._autodiff.iterate import Unrolled, run_traced
 from unspool._autodiff.loop_trace import Trace

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool._autodiff.chain import Pending, as_tensor, picked_sum, stack_of, stacked_tensors, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
 from unspool._ops.indexing import RowSum, selection_of
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._ops.indexing import Selection

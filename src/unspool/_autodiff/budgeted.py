@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from unspool import _trees as trees
-from unspool._autodiff.functional import gradient_of
+from unspool._autodiff.gradient import gradient_of
 from unspool._engine.budget import memory as memory_scope
 from unspool._engine.default import default_engine
 from unspool._engine.held import TINY

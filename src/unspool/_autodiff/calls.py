@@ -12,7 +12,7 @@ keep, and leaves as two. What is better gathered than added up leaves as its fac
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import Factored, Sum, as_factored, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
@@ -25,6 +25,7 @@ from unspool._fragments.fragment import capture
 from unspool._graph import Node
 from unspool._ops.elementwise import MASK, mask
 from unspool._ops.leaf import placeholder
+from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -278,4 +279,4 @@ def _derive_tangent(
     return stand_ins.describe([next(found) if asked else None for asked in wanted])
 
 
-late.provide(passing_inputs=passing_inputs)
+late.provide(passing_inputs=passing_inputs, pull_call=pull_call)

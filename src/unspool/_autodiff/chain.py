@@ -12,7 +12,6 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,9 @@ import numpy as np
 from unspool import _core, _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
-from unspool._autodiff.substitution import substitute
 from unspool._core import PendingBase, StepBase
 from unspool._engine.default import default_engine
-from unspool._engine.generated import compile_function
 from unspool._engine.planning import nbytes
-from unspool._engine.running_sums import RunningSum, settled
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
 from unspool._ops.batching import rule_above
@@ -36,6 +32,7 @@ from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
 from unspool._ops.reduction import sum as reduce_sum
+from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -270,8 +267,7 @@ def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tup
 # --- the node --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(NamedTuple):
     """What a chain does: which plan, how often, and how its inputs and outputs are wired.
 
     The inputs of the node are the first values of what is carried, the constants, and then for each step what varies.
@@ -332,6 +328,8 @@ class ChainRun:
         summed = [i for i, (position, source) in enumerate(chain.carried) if sums.get(position) == source]
         self._run = plan.run
         if summed and len(summed) == len(sums) and not set(sums.values()) & set(chain.stacked):
+            from unspool._engine.running_sums import RunningSum
+
             # What is only added to is added to in place, once the first value is the chain's own.
             for i in summed:
                 self._carry[i] = RunningSum(np.array(self._carry[i]))
@@ -355,6 +353,8 @@ class ChainRun:
 
     def results(self) -> tuple[Any, ...]:
         """Return the outputs of the chain, once all steps have run."""
+        from unspool._engine.running_sums import settled
+
         return (*map(settled, self._last), *self._stacks)
 
     @property
@@ -389,6 +389,8 @@ def _loop(
     lines += [f"    s{i}[j] = o{source}" for i, source in enumerate(stacked)]
     carry = ", ".join(f"c{i}" for i in range(len(carried)))
     lines += [f"return [{carry}], ({''.join(f'o{i}, ' for i in last)})"]
+    from unspool._engine.generated import compile_function
+
     stacks = "".join(f", s{i}" for i in range(len(stacked)))
     body = "\n".join(f"    {line}" for line in lines)
     return compile_function("chain", f"def chain(run, indices, arrays{stacks}):\n{body}\n", {})
@@ -429,7 +431,7 @@ def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Cha
     reached = [(o, c) for o, c in zip(outputs, ct, strict=True) if c is not None]
     variables = [i for i, need in zip(own, needed, strict=True) if need]
     pulled = late.pullback([o for o, _ in reached], [c for _, c in reached], variables)
-    found = iter(substitute(pulled, own, inputs))
+    found = iter(late.substitute(pulled, own, inputs))
     return [next(found) if need else None for need in needed]
 
 
@@ -437,7 +439,7 @@ def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> t
     own = [i if t is None else alias(i) for i, t in zip(inputs, tangents, strict=True)]
     moving = [(i, t) for i, t in zip(own, tangents, strict=True) if t is not None]
     pushed = late.pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving])
-    return tuple(substitute(pushed, own, inputs))
+    return tuple(late.substitute(pushed, own, inputs))
 
 
 def _passes(params: Any) -> list[bool]:

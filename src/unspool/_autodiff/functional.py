@@ -17,25 +17,17 @@ from unspool._autodiff.connected import (
     OrZeros,
     Unconnected,
     check_unconnected,
-    depends,
-    not_connected,
     require_connection,
 )
 from unspool._autodiff.forward import pushforward
+from unspool._autodiff.gradient import check_loss, gradient_parts
 from unspool._autodiff.repeated_sweeps import pull_one
 from unspool._autodiff.reverse import pullback
-from unspool._dtypes import COMPLEX, INEXACT
+from unspool._dtypes import INEXACT
 from unspool._fragments.asking import check_callable
-from unspool._graph import Node, describe, source_of
 from unspool._leaving import note_derivatives
-from unspool._ops.elementwise import conj
 from unspool._ops.identity import zeros_like
-from unspool._ops.leaf import CONSTANT
 from unspool.errors import (
-    ComplexLossError,
-    DTypeError,
-    NonScalarLossError,
-    NotConnectedError,
     StructureError,
 )
 
@@ -44,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "grad",
-    "gradient_of",
     "hvp",
     "jvp",
     "linearize",
@@ -54,18 +45,6 @@ __all__ = [
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
-
-
-def gradient_of(output: Tensor, wrt: Any, *, holomorphic: bool = False, unconnected: Unconnected = "auto") -> Any:
-    """Return the gradient of a scalar tensor with respect to tensors of its graph; see `Tensor.grad`."""
-    if isinstance(wrt, Node):
-        _check_variable(wrt, "wrt")
-        return _gradient_of(output, [wrt], ["wrt"], holomorphic, unconnected)[0]  # type: ignore[list-item]
-    variables, structure = trees.flatten(wrt)
-    names = trees.names(structure, "wrt")
-    for variable, name in zip(variables, names, strict=True):
-        _check_variable(variable, name)
-    return trees.unflatten(structure, _gradient_of(output, variables, names, holomorphic, unconnected))
 
 
 def grad(
@@ -156,83 +135,13 @@ def value_and_grad(
         if outputs.plain and unconnected == "auto":
             require()
         loss = outputs.tensors[0]
-        gradient = _gradient(loss, variables.tensors, variables.names, holomorphic, unconnected, require)
+        gradient = gradient_parts(loss, variables.tensors, variables.names, holomorphic, unconnected, require)
         (loss, *gradient), aux = variables.substitute([loss, *gradient], aux)
         note_derivatives(gradient)
         found = variables.restore(gradient)
         return ((loss, aux) if has_aux else loss), (found[0] if single else found)
 
     return value_and_gradient
-
-
-def _gradient_of(
-    output: Tensor, variables: Sequence[Tensor], names: Sequence[str], holomorphic: bool, unconnected: Unconnected
-) -> list[Tensor | None]:
-    def require() -> None:
-        if not depends([output], variables):
-            raise not_connected(output, variables, names)
-
-    found = _gradient(output, variables, lambda: names, holomorphic, unconnected, require)
-    note_derivatives(found)
-    return found
-
-
-def _gradient(
-    loss: Tensor,
-    variables: Sequence[Tensor],
-    names: Callable[[], Sequence[str]],
-    holomorphic: bool,
-    unconnected: Unconnected,
-    require: Callable[[], None],
-) -> list[Tensor | None]:
-    """Return the gradient; ``require`` raises if the loss depends on no variable and should."""
-    check_unconnected(unconnected, ("auto", "zeros", "none", "raise"))
-    _check_loss(loss, holomorphic)
-    found = pull_one(loss, variables)
-    if unconnected == "auto" and found and all(ct is None for ct in found):
-        require()
-    for i, (variable, ct) in enumerate(zip(variables, found, strict=True)):
-        if holomorphic and variable.dtype not in COMPLEX:
-            raise DTypeError(f"holomorphic=True needs complex variables, but {names()[i]} has dtype {variable.dtype}")
-        if ct is not None:
-            found[i] = conj(ct) if holomorphic else ct
-        elif unconnected == "raise":
-            raise NotConnectedError(f"{describe(loss)}, made at {source_of(loss)}, does not depend on {names()[i]}")
-        elif unconnected != "none":
-            found[i] = zeros_like(variable)
-    return found
-
-
-def _check_loss(loss: Tensor, holomorphic: bool) -> None:
-    if loss.shape != ():
-        raise NonScalarLossError(
-            f"a gradient needs a scalar, got {describe(loss)}, made at {source_of(loss)}; "
-            "sum it, or use us.vjp with a cotangent, or us.jacobian for all of it"
-        )
-    if holomorphic and loss.dtype not in COMPLEX:
-        raise DTypeError(f"holomorphic=True is for complex results, got {loss.dtype}; leave it out")
-    if loss.dtype in COMPLEX and not holomorphic:
-        raise ComplexLossError(
-            f"the gradient of a complex scalar ({describe(loss)}, made at {source_of(loss)}) is not defined; take its "
-            ".real or abs() first, or pass holomorphic=True if it is a holomorphic function of complex tensors"
-        )
-    if loss.dtype not in INEXACT:
-        raise DTypeError(
-            f"a result of dtype {loss.dtype} has no gradient ({describe(loss)}, made at {source_of(loss)})"
-        )
-
-
-def _check_variable(variable: Any, name: str) -> None:
-    if not isinstance(variable, Node):
-        raise StructureError(f"{name} must be a tensor of the graph, got {type(variable).__name__}; see us.tensor")
-    if variable.op is CONSTANT:
-        raise StructureError(
-            f"{name} is a constant, which is shared by all equal constants; make it a variable with us.tensor"
-        )
-    if variable.dtype not in INEXACT:
-        raise DTypeError(
-            f"{name} has dtype {variable.dtype}; gradients are taken with respect to floating-point or complex tensors"
-        )
 
 
 # --- products with the Jacobian --------------------------------------------------------------------------------------
@@ -407,7 +316,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
         raise StructureError(f"a Hessian needs one scalar, but {name_of(f)} returned {trees.show(outputs.structure)}")
     require = _requirement(f, outputs, variables, unconnected)
     loss = outputs.tensors[0]
-    _check_loss(loss, holomorphic=False)
+    check_loss(loss, holomorphic=False)
     slopes = _or_zeros(pull_one(loss, variables.tensors), variables.tensors, require)
     found = pushforward(slopes, variables.tensors, variables.tangents(tangents))
     placed, _ = variables.substitute(_or_zeros(found, variables.tensors))

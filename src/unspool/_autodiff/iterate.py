@@ -17,9 +17,9 @@ import numpy as np
 import unspool._autodiff.loop_rules  # noqa: F401 - enters the rules of the loops that are made here
 from unspool import _trees as trees
 from unspool._above import above
-from unspool._autodiff.loop import Loop, loop_output, one_body, place_loop, take_values
+from unspool._autodiff.loop import Loop, facts_of, loop_output, one_body, place_loop, take_values
 from unspool._autodiff.loop_record import joined, recorded
-from unspool._autodiff.loop_run import can_be_evaluated, run_steps, run_until
+from unspool._autodiff.loop_run import can_be_evaluated, run_loop, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
 from unspool._autodiff.recording import recorded as recording
 from unspool._autodiff.tangent_step import StandsStill, random_direction, require_variables, with_tangent
@@ -179,8 +179,7 @@ def _iterate(
         # The number of steps is known then, and steps without a tangent are what the strategy differentiates.
         most = _steps_until_still(traced, strategy, most, derivative_tol)
         traced = traced._replace(step=step._replace(condition=None))
-    run = strategy.run(traced, most)
-    return run.steps, strategy.attach(step, constants, initial, run)
+    return strategy.iterate(traced, most)
 
 
 def _steps_until_still(traced: Trace, strategy: Adjoint, most: int | None, tol: float) -> int:
@@ -263,8 +262,14 @@ class Run:
 
 def loop_of(step: TracedStep, steps: int, inputs: Sequence[Tensor], *, keep: bool) -> Loop:
     """Return the loop that makes a number of steps on inputs, with a record if it is to be kept."""
-    loop = one_body(step.fragment, constants=step.constants, carries=step.carries, stacked=step.outputs, steps=steps)
-    return recorded(loop, inputs) if keep else loop
+    facts, key = facts_of(step), (steps, keep, *[x.shape for x in inputs])
+    found: Loop | None = facts.get(key)
+    if found is None:
+        found = one_body(
+            step.fragment, constants=step.constants, carries=step.carries, stacked=step.outputs, steps=steps
+        )
+        found = facts[key] = recorded(found, inputs) if keep else found
+    return found
 
 
 def run_traced(traced: Trace, most: int | None, *, keep: bool) -> Run:
@@ -306,6 +311,11 @@ class Adjoint:
     keeps_history: bool = False
     passes_initial: bool = True
 
+    def iterate(self, traced: Trace, most: int | None) -> tuple[int, list[Tensor]]:
+        """Make the steps and return how many these were, and the final state and the stacked outputs as tensors."""
+        run = self.run(traced, most)
+        return run.steps, self.attach(traced.step, traced.constants, traced.initial, run)
+
     def run(self, traced: Trace, most: int | None) -> Run:
         """Make the steps, at least one and at most a number of them."""
         return run_traced(traced, most, keep=self.keeps_history)
@@ -338,6 +348,25 @@ class Unrolled(Adjoint):
     """
 
     keeps_history = True
+
+    def iterate(self, traced: Trace, most: int | None) -> tuple[int, list[Tensor]]:
+        """Place a loop of known length and run it there, unless it is there and has run."""
+        step, constants, initial = traced.step, traced.constants, traced.initial
+        if step.condition is not None or most is None or current_observer() is not None:
+            return super().iterate(traced, most)
+        inputs = [*constants, *initial]
+        loop = loop_of(step, most, inputs, keep=True)
+        node = place_loop(loop, inputs)
+        values = node.value
+        if values is None:
+            values = node.value = run_quietly(run_loop, loop, default_engine().evaluate(inputs))
+        found = []
+        for i in range(step.carries + step.outputs):
+            output = loop_output(node, i)
+            if output.value is None:
+                output.value = values[i]
+            found.append(output)
+        return most, found
 
     def attach(self, step: TracedStep, constants: list[Tensor], initial: list[Tensor], run: Run) -> list[Tensor]:
         """Place the loop that ran as one node with known values."""

@@ -196,7 +196,15 @@ def one_body(
 
 def place_loop(loop: Loop, inputs: Sequence[Node]) -> Bundle:
     """Return the node of a loop on inputs."""
-    return _graph.apply_multi(LOOP, *inputs, loop=loop)
+    facts, kinds = facts_of(loop), tuple([(x.shape, x.dtype) for x in inputs])
+    kept = facts.get(kinds)
+    if kept is None:
+        made = _graph.apply_multi(LOOP, *inputs, loop=loop)
+        facts[kinds] = made.attributes, made.shape, made.dtype, made.key
+        return made
+    given = tuple(inputs)
+    found: Any = _graph.find(LOOP, given, kept[-1])
+    return found or _graph.intern_bundle(LOOP, given, *kept)
 
 
 def loop_output(node: Bundle, index: int) -> Tensor:
@@ -268,6 +276,26 @@ def signature_of(loop: Loop, shapes: Sequence[Any]) -> Signature:
     """Return the shapes in a loop from those of its inputs."""
     found: Signature = found_once(loop, shapes, "signature", lambda: _found_signature(loop, shapes))
     return found
+
+
+# Objects of which something is known without their being compared with others.
+_MOST_OBJECTS = 1 << 10
+
+
+def facts_of(thing: Any) -> dict[Any, Any]:
+    """Return what is known of this very object, which may be added to.
+
+    Programs that are run again come by the same objects, and to compare loops takes longer than to make a step.
+    """
+    known = default_engine().plans.known_of("objects")
+    found = known.get(id(thing))
+    if found is None:
+        if len(known) >= _MOST_OBJECTS:
+            known.clear()
+        # It is held, so no other object comes to have its address.
+        found = known[id(thing)] = thing, {}
+    facts: dict[Any, Any] = found[1]
+    return facts
 
 
 def known_of(loop: Loop, shapes: Sequence[Any]) -> dict[Any, Any]:
@@ -379,5 +407,6 @@ LOOP = Op(
     params={"loop": STRUCTURE},
     needs=(INPUTS, OUTPUT),
     multi=True,
+    loop=True,
     batch=rule_above("loop"),
 )

@@ -7,20 +7,20 @@ The plans of the bodies are found once. Then the steps of a run of one body foll
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from unspool._activity import ACTIVITY, BACKWARD, FORWARD, CountedRange, Work
 from unspool._autodiff.late import late
-from unspool._autodiff.loop import Body, Extent, Loop, Signature, found_once, signature_of
-from unspool._autodiff.loop_drive import compiled_drive, show_steps, simple_drive
-from unspool._autodiff.loop_kept import Kept, kept_of
-from unspool._engine.backend import Backend, Drive, Layout
+from unspool._autodiff.loop import Extent, Loop
+from unspool._autodiff.loop_drive import show_steps, simple_drive
+from unspool._autodiff.loop_prepared import Stepper, prepared
+from unspool._autodiff.loop_whole import run_whole
+from unspool._engine.backend import Backend
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
 from unspool._engine.observe import current_watchers
-from unspool._engine.plan import Plan
 from unspool._engine.planning import nbytes
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
@@ -42,13 +42,16 @@ def can_be_evaluated(nodes: Sequence[Node]) -> bool:
 
 def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the outputs of a loop: the kernel of the op ``loop``."""
+    found = run_whole(loop, arrays)
+    if found is not None:
+        return found
     runner = run_steps(loop, arrays)
     return (*runner.leaving(), *runner.stacked(), *runner.totals())
 
 
 def loop_source(loop: Loop, shapes: tuple[Any, ...]) -> str:
     """Return the code that makes the steps of a loop on inputs of some shapes: a function for each of its bodies."""
-    steppers, backend = _prepared(loop, shapes, None).steppers, default_engine().plans.backend
+    steppers, backend = prepared(loop, shapes).steppers, default_engine().plans.backend
     return "\n\n\n".join([backend.source(stepper.plan.lowered, stepper.layout) for stepper in steppers])
 
 
@@ -100,7 +103,7 @@ class Runner:
         first, last = loop.constants, loop.constants + len(loop.entering)
         self.loop = loop
         shapes = tuple([array.shape if type(array) is np.ndarray else np.shape(array) for array in arrays])
-        self._ready = ready = _prepared(loop, shapes, watched)
+        self._ready = ready = prepared(loop, shapes, watched)
         self._backend: Backend = default_engine().plans.backend
         self._constants = [self._backend.invariant(array) for array in arrays[:first]]
         self._rows: Sequence[Any] = arrays[last:]
@@ -113,7 +116,7 @@ class Runner:
         self._histories: dict[int, Any] = {}
         self._written: dict[int, Any] = {}
         self._whole: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-        self._arrays: dict[_Stepper, Any] = {}
+        self._arrays: dict[Stepper, Any] = {}
         self._first = self._reserved = self._room = 0
         self._sums = [self._backend.new_sum(shape, self._dtype(dtype)) for shape, dtype in ready.signature.sums]
         self.done = 0
@@ -235,7 +238,7 @@ class Runner:
         self.state = self._copied(self.state)
         return stopped
 
-    def _run(self, stepper: _Stepper, start: int, stop: int) -> bool:
+    def _run(self, stepper: Stepper, start: int, stop: int) -> bool:
         """Make steps that have one body; tell whether the condition held."""
         body, state = stepper.body, self.state
         if body.is_idle:
@@ -270,7 +273,7 @@ class Runner:
         default_engine().statistics.kernel_calls += made * stepper.plan.kernels
         return stopped
 
-    def _drive(self, stepper: _Stepper, given: tuple[Any, ...]) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
+    def _drive(self, stepper: Stepper, given: tuple[Any, ...]) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
         """Make steps, so that they can be counted if somebody looks on."""
         drive = stepper.drive(exact=self._exact)
         if not ACTIVITY.lookers:
@@ -281,7 +284,7 @@ class Runner:
         with ACTIVITY.doing(work):
             return drive(steps, *given[1:])
 
-    def _arrays_for(self, stepper: _Stepper) -> tuple[int, list[Any], list[Any], list[Any], list[Any]]:
+    def _arrays_for(self, stepper: Stepper) -> tuple[int, list[Any], list[Any], list[Any], list[Any]]:
         """Return what a body reads and writes in the range, from the first step on that all its stacks have rows for.
 
         That step, constants, rows, histories and stacks that are written.
@@ -329,63 +332,6 @@ class Runner:
             shift = (is_after != self.loop.reverse) - self._first
             found.append(self._histories[r][start + shift : max(start, stop) + shift])
         return found
-
-
-class _Prepared(NamedTuple):
-    """What running a loop takes that does not depend on values."""
-
-    signature: Signature
-    kept: Kept
-    steppers: list[_Stepper]
-
-
-def _prepared(loop: Loop, shapes: tuple[Any, ...], watched: Fragment | None) -> _Prepared:
-    """Return it, found once for given sizes."""
-
-    def prepare() -> _Prepared:
-        signature, kept, plans = signature_of(loop, shapes), kept_of(loop), default_engine().plans
-        steppers = [
-            _Stepper(loop, kept, body, plans.plan_for(watched or body.fragment, given))
-            for body, given in zip(loop.bodies, signature.bodies, strict=True)
-        ]
-        return _Prepared(signature, kept, steppers)
-
-    found: _Prepared = found_once(loop, shapes, ("prepared", watched), prepare)
-    return found
-
-
-class _Stepper:
-    """One body of a loop with what it takes to run it."""
-
-    def __init__(self, loop: Loop, kept: Kept, body: Body, plan: Plan) -> None:
-        self.body, self.plan = body, plan
-        # Registers that have a history, and stacks that are written.
-        self.histories = [r for r in body.assigns if r in kept.histories]
-        self.written = [i for i in body.stacked if kept.places[i] is None]
-        # Whether it reads and assigns all registers in order, and whether its stacks have rows for all steps.
-        self.has_all = body.reads == body.assigns == tuple(range(loop.registers))
-        self.is_even = not any([*[loop.rows[i] for i in body.rows], *[loop.stacked[i] for i in self.written]])
-        first = len(body.assigns)
-        sums = range(first + len(body.stacked), first + len(body.stacked) + len(body.sums))
-        self.layout = Layout(
-            len(body.constants),
-            body.reads,
-            len(body.rows),
-            body.assigns,
-            tuple([body.assigns.index(r) for r in self.histories]),
-            tuple([first + body.stacked.index(i) for i in self.written]),
-            tuple(sums),
-            plan.fragment is not body.fragment,
-            loop.reverse,
-        )
-
-        self._drive: Drive | None = None
-
-    def drive(self, *, exact: bool) -> Drive:
-        if exact:
-            return simple_drive(self.plan, self.layout)
-        self._drive = self._drive or compiled_drive(self.plan, self.layout)
-        return self._drive
 
 
 late.provide(run_loop=run_loop)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _trees as trees
+from unspool._autodiff.known_steps import steps_at
 from unspool._autodiff.loop import apply_fragment, body_plan
 from unspool._autodiff.loop import stand_ins as place_holders
 from unspool._dtypes import BOOL, promote, scalar_dtype
@@ -19,7 +21,7 @@ from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import astype
-from unspool._ops.leaf import as_tensor, constant, placeholder
+from unspool._ops.leaf import as_tensor, constant, stand_in
 from unspool.errors import ArgumentError, DTypeError, ShapeError, StructureError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
@@ -75,11 +77,11 @@ def trace(
     leaves, structure = trees.flatten(state)
     initial = [as_tensor(leaf) for leaf in leaves]
     weak = [isinstance(leaf, _NUMBERS) for leaf in leaves]
-    names = tuple(trees.names(structure, "state"))
+    names = _names(structure)
     while True:
-        stand_ins = [placeholder(x.shape, x.dtype, name) for x, name in zip(initial, names, strict=True)]
+        stand_ins = [stand_in(x, name) for x, name in zip(initial, names, strict=True)]
         called = _Called(step, structure, stand_ins, names, has_outputs, what)
-        wider = _promoted(initial, called.state, weak)
+        wider = _promoted(initial, called.state, weak) if True in weak else None
         if wider is None:
             break
         initial = wider
@@ -88,12 +90,31 @@ def trace(
         for new, old, name, number in zip(called.state, stand_ins, names, called.numbers, strict=True)
     ]
     stop = [] if until is None else [_condition(until, structure, called.state, stand_ins, what)]
-    captured = capture(stand_ins, [*carry, *called.outputs, *stop])
-    constants: Any = captured.inputs[len(stand_ins) :]
+    results = [*carry, *called.outputs, *stop]
+    kind = (structure, len(results), *[(x.shape, x.dtype) for x in stand_ins])
+    steps = steps_at((step,) if until is None else (step, until), kind)
+    found = steps.find(results, stand_ins)
+    if found is None:
+        found = _described(stand_ins, results, len(called.outputs), bool(stop), names)
+        steps.add(results, stand_ins, found[1], found[0])
+    return Trace(found[0], found[1], initial, structure, called.output_structure)
+
+
+@lru_cache(maxsize=256)
+def _names(structure: Any) -> tuple[str, ...]:
+    return tuple(trees.names(structure, "state"))
+
+
+def _described(
+    stand_ins: Sequence[Tensor], results: Sequence[Tensor], outputs: int, has_condition: bool, names: tuple[str, ...]
+) -> tuple[TracedStep, list[Tensor]]:
+    """Return the step that results on stand-ins show, and its constants."""
+    carries = len(stand_ins)
+    captured = capture(stand_ins, results)
+    constants: Any = captured.inputs[carries:]
     shapes = tuple([node.shape for node in captured.inputs])
-    step_body, condition = _taken_apart(captured.fragment, shapes, len(carry), bool(stop))
-    traced = TracedStep(step_body, len(constants), len(carry), len(called.outputs), condition, names)
-    return Trace(traced, constants, initial, structure, called.output_structure)
+    body, condition = _taken_apart(captured.fragment, shapes, carries, has_condition)
+    return TracedStep(body, len(constants), carries, outputs, condition, names), constants
 
 
 def _taken_apart(
@@ -136,7 +157,7 @@ class _Called:
                 )
             returned, outputs = returned
         leaves, found = trees.flatten(returned)
-        if found != structure:
+        if found is not structure and found != structure:
             raise StructureError(
                 f"a step must return a state of the structure it was given: given {trees.show(structure)}, "
                 f"returned {trees.show(found)}"
@@ -144,8 +165,11 @@ class _Called:
         # A number has no dtype of its own.
         self.numbers = [type(leaf) if isinstance(leaf, _NUMBERS) else None for leaf in leaves]
         self.state = [_returned(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-        leaves, self.output_structure = trees.flatten(outputs)
-        self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
+        self.outputs: list[Tensor] = []
+        self.output_structure: Any = None
+        if split:
+            leaves, self.output_structure = trees.flatten(outputs)
+            self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
 
 
 def _call(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -175,6 +199,8 @@ def _promoted(initial: Sequence[Tensor], new: Sequence[Tensor], weak: Sequence[b
 
 def _fit(new: Tensor, old: Tensor, name: str, number: type | None) -> Tensor:
     """Return a leaf of the new state if it has the shape and dtype of the old one, which a number takes."""
+    if new.shape == old.shape and new.dtype == old.dtype:
+        return new
     if not may_be_equal(new.shape, old.shape):
         raise ShapeError(
             f"{name} has shape {old.shape} before a step and {new.shape} after it; the shapes of a state must not "

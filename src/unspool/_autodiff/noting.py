@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from unspool import _core
 from unspool._autodiff.accumulation import Factored, Sum, merge
 from unspool._autodiff.chain import Pending
-from unspool._engine.generated import compile_function
 from unspool._fragments.call import output
 
 if TYPE_CHECKING:
@@ -118,5 +117,7 @@ class _Writer:
         """Return the function."""
         self._bound["made"] = tuple(self._made)
         body = "\n".join(f"    {line}" for line in self._lines)
+        from unspool._engine.generated import compile_function
+
         note: Note = compile_function("note", f"def note(call, inputs, arriving, arrived):\n{body}\n", self._bound)
         return note

@@ -12,7 +12,8 @@ Constants have to be the very same at first. A rule may read the value of one, a
 happen to be one of the program's. If a second sweep over other constants records the same, those that differ do not
 matter from then on; unless the op says that its rules look at values (`by_value`).
 
-No record is made of folded calls, of ops with several outputs, nor of anything that rules of a user had a part in.
+No record is made of folded calls, of ops with several outputs that are no loops, nor of anything that rules of a user
+had a part in.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unspool import _core
+from unspool._autodiff.compared import LARGEST, Compared, has_numbers
 from unspool._autodiff.derived import rules_of_users
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.reverse import pullback
-from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
-from unspool._fragments.call import BOUNDS, Call, Projection, call_of
+from unspool._fragments.call import BOUNDS
 from unspool._graph import Node, in_order, next_id
 from unspool._ops.identity import ALIAS
-from unspool._ops.leaf import CONSTANT, is_seed, unit_seed
+from unspool._ops.leaf import CONSTANT, unit_seed
+from unspool._ops.op import PART
+from unspool._records import NamedTuple
 from unspool._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -43,8 +46,8 @@ _MOST_LINES = 1024
 _MOST_RECORDS = 8
 _MOST_FAILURES = 4
 
-# Nodes between loss and variables, and nodes that a sweep recorded, of which a record is made at most.
-_LARGEST = 512
+# How often a record is made for one line: losses that always look different (a loop of another length) are swept.
+_MOST_MADE = 64
 
 
 class _Table(NamedTuple):
@@ -86,15 +89,16 @@ class _Table(NamedTuple):
 class _Line:
     """What is known of the gradients of losses that one line makes."""
 
-    __slots__ = ("code", "failures", "records", "visits")
+    __slots__ = ("code", "failures", "made", "records", "visits")
 
     def __init__(self, code: Any) -> None:
         self.code = code  # its address must not become that of another one
-        self.visits = self.failures = 0
+        self.visits = self.failures = self.made = 0
         self.records: list[tuple[_Table, SweepRecord]] = []
 
     def add(self, table: _Table) -> None:
         """Add what a sweep recorded; together with one that differs in constants alone, if there is one."""
+        self.made += 1
         others = []
         for known, record in self.records:
             joined = known.joined(table)
@@ -145,7 +149,7 @@ def pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
         results = pullback([loss], [unit_seed(loss.dtype)], variables)
     # The first time it may be the only one. Of what was there before it is not known where levels began.
     is_new = all(node is None or node.id > began for node in results)
-    if line.visits > 1 and is_new and line.failures < _MOST_FAILURES:
+    if line.visits > 1 and is_new and line.failures < _MOST_FAILURES and line.made < _MOST_MADE:
         made = None if read else _make_table(engine, given, results, began)
         if made is None:
             line.failures += 1
@@ -173,7 +177,7 @@ def _make_table(
     """
     marks = [mark for mark in engine.levels.marks if mark > began]
     with engine.queue.nothing_folds():
-        swept = _Swept(given)
+        swept = _swept(given)
         recorded = _Recorded(swept, results) if swept.is_fit else None
         if recorded is None or not recorded.is_fit:
             return None
@@ -197,71 +201,20 @@ def _nothing() -> None:
     pass
 
 
-class _Swept:
-    """The nodes between a loss and variables, with their slots, as a record compares them."""
-
-    def __init__(self, given: tuple[Node, ...]) -> None:
-        loss, variables = given[0], given[1:]
-        first = Inside(variables).first
-        # What a single variable is made from does not depend on it.
-        ends = {variables[0].id} if len(variables) == 1 else set()
-        self.slots: dict[int, int] = {}
-        self.origins: dict[tuple[int, int], int] = {}
-        self.compared: list[tuple[Any, ...]] = []
-        self.boundary: list[tuple[Any, ...]] = []
-        self.is_fit = type(loss) is Tensor and bool(loss.inputs) and all(v is not loss for v in variables)
-        for node in given:
-            self.slots.setdefault(node.id, len(self.slots))
-        wanted = {variable.id for variable in variables}
-        self._by_value: set[int] = set()
-        waiting = list({node.id: node for node in given}.values())
-        for node in waiting:
-            is_end = node.id in ends or _is_older(node, first) or not node.inputs
-            if is_end:
-                self.boundary.append(self._boundary(node, node.id in wanted))
-            elif type(node) is not Tensor or node.op.users_own or len(waiting) > _LARGEST:
-                self.is_fit = False
-            else:
-                self._compare(node, waiting)
-            self.is_fit &= is_concrete(node.shape)
-            if not self.is_fit:
-                return
-
-    def _boundary(self, node: Node, is_variable: bool) -> tuple[Any, ...]:
-        # Where values matter the contents are part of what has to be the same, whatever other sweeps show.
-        matters = node.key if node.id in self._by_value else None
-        exact = node if node.op is CONSTANT else None
-        kind = (node.op, type(node), node.shape, node.dtype, is_variable, is_seed(node))
-        return (self.slots[node.id], *kind, matters, exact)
-
-    def _compare(self, node: Node, waiting: list[Node]) -> None:
-        if node.op.by_value:
-            self._by_value |= {operand.id for operand in node.inputs if operand.op is CONSTANT}
-        sources = []
-        for operand in node.inputs:
-            slot = self.slots.get(operand.id)
-            if slot is None:
-                slot = ~len(self.slots)
-                self.slots[operand.id] = ~slot
-                waiting.append(operand)
-            sources.append(slot)
-        slot = self.slots[node.id]
-        self.origins.setdefault((id(node.code), node.lasti), slot)
-        self.compared.append((slot, node.op, node.attributes, node.shape, node.dtype, tuple(sources)))
-
-
-def _is_older(node: Node, first: int) -> bool:
-    """Whether a node, or the call that it is an output of, is older than all that depends on a variable."""
-    if type(node) is Projection:
-        call: Any = call_of(node)
-        return type(call) is Call and call.id < first
-    return node.id < first
+def _swept(given: tuple[Node, ...]) -> Compared:
+    """Return the nodes between a loss and variables."""
+    loss, variables = given[0], given[1:]
+    # What a single variable is made from does not depend on it.
+    ends = {variables[0].id} if len(variables) == 1 else set()
+    swept = Compared(given[:1], variables, Inside(variables).first, ends)
+    swept.is_fit &= type(loss) is Tensor and bool(loss.inputs) and all(v is not loss for v in variables)
+    return swept
 
 
 class _Recorded:
     """The nodes that a sweep recorded, in order, with their slots and the constants that they read."""
 
-    def __init__(self, swept: _Swept, results: Sequence[Node | None]) -> None:
+    def __init__(self, swept: Compared, results: Sequence[Node | None]) -> None:
         self.constants: dict[int, Node] = {}
         self._swept = swept
         found: dict[int, Node] = {}
@@ -277,11 +230,11 @@ class _Recorded:
             found[node.id] = node
             stack += node.inputs
             self.is_fit = (
-                type(node) is Tensor
+                (type(node) is Tensor or node.op.loop)
                 and bool(node.inputs)
-                and is_concrete(node.shape)
+                and has_numbers(node)
                 and (id(node.code), node.lasti) in swept.origins
-                and len(found) <= _LARGEST
+                and len(found) <= LARGEST
             )
         self._order = in_order(list(found.values()), lambda node: node.inputs) if self.is_fit else []
         first = len(swept.slots)
@@ -296,5 +249,12 @@ class _Recorded:
             origin = self._swept.origins[id(node.code), node.lasti]
             begins = bool(marks) and marks[0] < node.id
             marks = [mark for mark in marks if mark > node.id]
-            entries.append((node.op, node.attributes, node.shape, node.dtype, node.key, sources, origin, begins))
+            kind = (node.op, type(node), node.attributes, node.shape, node.dtype, node.key)
+            entries.append((*kind, sources, origin, begins, _part_of_loop(node)))
         return entries
+
+
+def _part_of_loop(node: Node) -> int:
+    """Return which output of a loop a node is, -1 if it is none."""
+    is_part = node.op is PART and node.inputs[0].op.loop
+    return node.attributes["index"] if is_part else -1

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, total
-from unspool._autodiff.calls import passing_inputs, pull_call
 from unspool._autodiff.chain import Pending, as_tensor, youngest
 from unspool._autodiff.late import late
 from unspool._autodiff.walk import Walk, walking
@@ -86,11 +85,11 @@ def _sweep(
                 floor = levels.floor(node)
                 _begin_level(arrived)
             if type(node) is Call:
-                taken = arrive(node, shown[key], arrived, wanted, found, active, passing_inputs(node.plan))
+                taken = arrive(node, shown[key], arrived, wanted, found, active, late.passing_inputs(node.plan))
                 if taken:
                     if recurs and (positions := recurs[node.plan]):
                         _keep_apart(positions, *taken)
-                    pull_call(node, taken[0], taken[1], arrived)
+                    late.pull_call(node, taken[0], taken[1], arrived)
                 elif taken is None:
                     arriving = _at_outputs(node, shown[key], arrived, wanted, found)
                     if arriving is not None:
@@ -193,13 +192,13 @@ def _distribute_call(call: Call, arriving: list[Any], active: set[int], arrived:
     inputs, first = call.inputs, len(arriving)
     needed = [False] * len(inputs)
     arriving += [None] * len(inputs)
-    for position in passing_inputs(call.plan):
+    for position in late.passing_inputs(call.plan):
         key = inputs[position].id
         if key in active:
             needed[position] = True
             # A node can stand at two inputs; what arrived at it is passed on once.
             arriving[first + position] = arrived.pop(key, None)
-    pull_call(call, arriving, tuple(needed), arrived)
+    late.pull_call(call, arriving, tuple(needed), arrived)
 
 
 def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:

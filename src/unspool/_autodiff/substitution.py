@@ -17,6 +17,7 @@ from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from unspool._autodiff.late import late
 from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.held import TINY, Loose
@@ -171,3 +172,6 @@ def image_of(node: Node, operands: tuple[Any, ...]) -> Node:
     make: Any = intern_bundle if kind is Bundle else intern
     made: Node = make(op, operands, params, node.shape, node.dtype, key)
     return made
+
+
+late.provide(substitute=substitute)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.calls import passing_inputs
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.late import late
 from unspool._core import has_pending
@@ -129,7 +128,7 @@ class Walk:
                     shown[key] += met
                     continue
                 shown[key] = met
-                node, inputs, passing = call, call.inputs, passing_inputs(call.plan)
+                node, inputs, passing = call, call.inputs, late.passing_inputs(call.plan)
                 operands = inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
             else:
                 op = node.op

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._engine.planning import Bound, Step

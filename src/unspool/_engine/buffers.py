@@ -13,13 +13,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unspool import _native
 from unspool._engine.planning import Step, nbytes
 from unspool._engine.references import AS_AN_ARGUMENT, AS_ONE_OF_SEVERAL, count_references
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._engine.planning import Bound

@@ -12,7 +12,6 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 import contextvars
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -26,9 +25,6 @@ from unspool import _core
 from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
-from unspool._engine.binding import bind_placeholders
-from unspool._engine.buffers import pooled_bytes
-from unspool._engine.frames import kernels_of
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -36,15 +32,13 @@ from unspool._engine.ledger import Ledger
 from unspool._engine.levels import Levels
 from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
-from unspool._engine.numpy_backend import clear_caches, owned
+from unspool._engine.numpy_values import owned
 from unspool._engine.observe import current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
-from unspool._engine.replay import Replay
+from unspool._engine.planning import kernels_of
 from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
-from unspool._engine.unread import cut_into_pieces
-from unspool._engine.work import pass_as_work, replay_as_work
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams
 from unspool._ops.leaf import PLACEHOLDER
@@ -55,6 +49,7 @@ from unspool.errors import BudgetError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
+    from unspool._engine.replay import Replay
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 LARGEST_PIECE = 512
@@ -97,7 +92,8 @@ class Evaluator:
 
     def beside(self) -> Evaluator:
         """Return one that knows the same programs, and counts and evicts what it holds by itself."""
-        other = copy.copy(self)
+        other = object.__new__(Evaluator)
+        vars(other).update(vars(self))
         other._hold_nothing(self.queue)
         return other
 
@@ -276,6 +272,8 @@ class Evaluator:
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
         nodes, read = self._loose_step(work, missing)
         if ACTIVITY.lookers and count > 1:
+            from unspool._engine.work import pass_as_work
+
             values: dict[int, Any] = {}
             with ACTIVITY.doing(pass_as_work(work.order, values, is_backward=is_swept(missing[0].id))):
                 run(work, targets | work.bundles, observer, values)
@@ -337,6 +335,8 @@ class Evaluator:
         self.queue.fold_found(lambda: self._find_unread(targets, derivatives))
 
     def _find_unread(self, targets: Sequence[Node], derivatives: bool) -> list[Piece]:
+        from unspool._engine.unread import cut_into_pieces
+
         missing = [target for target in targets if target.value is None]
         work = collect(missing)
         work.give_back()
@@ -377,6 +377,8 @@ class Evaluator:
         return visits <= MOST_OF_A_LINE
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:
+        from unspool._engine.binding import bind_placeholders
+
         values, sizes = bind_placeholders(bindings)
         bound: dict[int, Any] = dict(values)
         work = collect([t for t in targets if t.value is None and t.id not in values], values)
@@ -390,6 +392,8 @@ class Evaluator:
 
         ``read`` are the ids of what the nodes that were never evaluated before refer to.
         """
+        from unspool._engine.replay import Replay
+
         ledger = self.ledger
         limit = None if unlimited else ledger.ceiling
         with ledger.busy():
@@ -414,6 +418,8 @@ class Evaluator:
         if not ACTIVITY.lookers:
             run_quietly(work.run)
             return
+        from unspool._engine.work import replay_as_work
+
         with ACTIVITY.doing(replay_as_work(work, is_backward=is_swept(targets[0].id))):
             run_quietly(work.run)
 
@@ -508,10 +514,14 @@ class Evaluator:
 
     def pooled_bytes(self) -> int:
         """Return the bytes of arrays that are kept to be used again."""
+        from unspool._engine.buffers import pooled_bytes
+
         return pooled_bytes()
 
     def clear(self) -> None:
         """Forget plans, sites and structures; values and what they mean stay as they are."""
+        from unspool._engine.numpy_backend import clear_caches
+
         clear_caches()
         self.plans.clear()
         self.sites.clear()

@@ -44,6 +44,8 @@ def evaluate_with(engine: Evaluator, trees: tuple[Any, ...], bindings: Mapping[T
     if all(isinstance(tree, Node) for tree in trees):  # nothing is nested
         values: Any = engine.evaluate(trees, bindings)
         return values[0] if len(values) == 1 else tuple(values)
+    if len(trees) == 1 and type(trees[0]) is list and all(isinstance(leaf, Node) for leaf in trees[0]):
+        return engine.evaluate(trees[0], bindings)
     import optree
 
     leaves: list[Any]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from unspool._engine.step_number import step_of
 from unspool._fragments.call import Call
 from unspool._graph import Node, describe, source_of
@@ -22,6 +20,8 @@ def failure(node: Node, error: Exception, call: Call | None = None) -> UnspoolEr
     step = step_of(call or node, node)
     loop = "" if step is None else f", in step {step} of a loop"
     if isinstance(error, UnspoolError):
+        import copy
+
         located = copy.copy(error)
         located.args = (f"{error}, in {place}{loop}",)
         return located

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from unspool._engine.planning import nbytes, runs_kernel
+from unspool._engine.planning import nbytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
 
@@ -154,13 +154,6 @@ def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
             if not left[operand.id] and operand.id not in wanted:
                 current -= live.pop(operand.id, 0)
     return waiting, busiest
-
-
-def kernels_of(unit: Node) -> int:
-    """Return how many kernels running a unit takes."""
-    if type(unit) is Call:
-        return unit.plan.kernels
-    return int(runs_kernel(unit.op))
 
 
 def waited_for(frame: Frame) -> Sequence[Node]:

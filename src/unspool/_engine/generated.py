@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import BuiltinMethodType, CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from unspool._graph import place_at
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._fragments.fragment import Origin

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._engine.plan import Plan, make_plan
 from unspool._fragments.fragment import Instruction, fragment_of
 
 if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
     from unspool._fragments.call import Call
 
 
@@ -65,4 +65,6 @@ def _make(plan: Plan, given: tuple[int, ...]) -> Plan:
         tuple(origins),
     )
     shorter.swept = frozenset(swept)
+    from unspool._engine.plan import make_plan
+
     return make_plan(shorter, (*plan.input_shapes, *[plan.shapes[slot] for slot in given]), plan.backend)

@@ -17,7 +17,7 @@ from unspool._activity import ACTIVITY
 from unspool._engine.binding import bind_params
 from unspool._engine.failure import failure
 from unspool._engine.given import run_with_given
-from unspool._engine.numpy_backend import owned
+from unspool._engine.numpy_values import owned
 from unspool._engine.observe import Observer, shown
 from unspool._engine.planning import nbytes
 from unspool._engine.references import AS_AN_OPERAND, IN_A_LIST_AND_A_VARIABLE, IN_A_VARIABLE, count_references

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -23,6 +23,7 @@ from unspool._engine.held import TINY, Held, Loose, freed_of, is_alive, watch
 from unspool._fragments.call import LOST, Call
 from unspool._graph import Node
 from unspool._ops.hints import is_kept
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._engine.guard import Guard

@@ -16,7 +16,6 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
-from unspool._engine.generated import FunctionWriter
 from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import IN_A_VARIABLE, count_references
 from unspool._engine.structure import Apart
@@ -257,6 +256,8 @@ _LEAVES = (TENSOR, PLACEHOLDER)
 
 def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Callable[..., int]:
     """Generate the function that counts the references to each node behind some outputs of a piece, except some."""
+    from unspool._engine.generated import FunctionWriter
+
     first = len(fragment.dtypes)
     shown = [fragment.outputs[index] for index in indices]
     behind = set(shown)

@@ -159,7 +159,7 @@ def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fa
         indices: range, constants: Any, carry: Any, rows: Any, histories: Any, written: Any, sums: Any
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
         given = constants, carry, rows, histories, written
-        totals = [total.array if type(total) is RunningSum else total for total in sums]
+        totals = [total.array if type(total) is RunningSum else total for total in sums] if sums else sums
         found: tuple[int, bool, list[Any], list[Any], list[Any]] | None = program.drive(
             described, indices.start, indices.step, len(indices), *given, totals, getattr(indices, "counter", None)
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._engine.backend import Lowered
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import Op
+
+if TYPE_CHECKING:
+    from unspool._engine.backend import Lowered
 
 
 def owned(value: Any) -> Any:

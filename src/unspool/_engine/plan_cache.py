@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-from unspool._engine.native_backend import NATIVE
-from unspool._engine.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from unspool._engine.backend import Backend
+    from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
     from unspool._statistics import Statistics
 
@@ -26,9 +25,10 @@ CAPACITY = 2048
 class PlanCache:
     """Keeps at most ``capacity`` plans, which run on one backend."""
 
-    def __init__(self, statistics: Statistics, capacity: int = CAPACITY, backend: Backend = NATIVE) -> None:
+    def __init__(self, statistics: Statistics, capacity: int = CAPACITY, backend: Backend | None = None) -> None:
         self.capacity = capacity
-        self.backend = backend
+        if backend is not None:
+            self.backend = backend
         self._statistics = statistics
         self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self._loops: dict[Any, dict[Any, Any]] = {}
@@ -36,6 +36,13 @@ class PlanCache:
 
     def __len__(self) -> int:
         return len(self._plans)
+
+    @cached_property
+    def backend(self) -> Backend:
+        """What its plans run on: the native one, if no other was given."""
+        from unspool._engine.native_backend import NATIVE
+
+        return NATIVE
 
     def plan_for(self, fragment: Fragment, shapes: tuple[Any, ...]) -> Plan:
         """Return the plan of a fragment for inputs of the given shapes."""
@@ -47,6 +54,8 @@ class PlanCache:
                 self._statistics.plan_hits += 1
                 return plan
             self._statistics.plan_misses += 1
+        from unspool._engine.plan import make_plan
+
         made = make_plan(fragment, shapes, self.backend)
         with self._lock:
             plan = self._plans.setdefault(key, made)

@@ -10,13 +10,13 @@ says which values nobody reads after it. None of this changes a bit of a result.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from unspool import _core
 from unspool._engine.binding import bind_params, check_rank, solve_sizes
+from unspool._fragments.call import Call
 from unspool._fragments.fragment import Fragment, Instruction, Origin
 from unspool._graph import NO_PARAMS, Bundle, Node, Params, source_at
 from unspool._ops.broadcasting import ENSURE_SHAPE, broadcast_shapes
@@ -24,6 +24,7 @@ from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
 from unspool._ops.op import PART, Op
+from unspool._records import NamedTuple
 from unspool._tensor import Tensor
 from unspool.errors import KernelError, ShapeMismatchError, SizeContradictionError, UnspoolError
 
@@ -124,6 +125,8 @@ def _located(error: Exception, instruction: Instruction, operands: Sequence[Node
     shapes = ", ".join(str(operand.shape) for operand in operands)
     place = f"in {instruction.op.name} of inputs of shapes {shapes}, made at {source_at(*origin)}"
     if isinstance(error, UnspoolError):
+        import copy
+
         located = copy.copy(error)
         located.args = (f"{error}, {place}",)
         return located
@@ -165,6 +168,13 @@ class Step(NamedTuple):
 def runs_kernel(op: Op) -> bool:
     """Whether an op is a kernel call: it does more than to name a value again or to pick one of several."""
     return not (op.renames or op.passes or op is PART or op is CONSTANT)
+
+
+def kernels_of(unit: Node) -> int:
+    """Return how many kernels running a unit takes."""
+    if type(unit) is Call:
+        return unit.plan.kernels
+    return int(runs_kernel(unit.op))
 
 
 # Results that depend on no input are held if they are not larger than this, else computed in every run.

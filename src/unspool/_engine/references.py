@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
+
+from unspool._records import NamedTuple
 
 # The references that the code which counts has itself, in each form.
 IN_A_VARIABLE = 2  # the variable and the argument of the counter

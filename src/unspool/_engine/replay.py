@@ -26,7 +26,6 @@ from unspool._engine.frames import (
     Saved,
     as_possible,
     as_recorded,
-    kernels_of,
     outputs_of,
     unit_of,
     waited_for,
@@ -37,8 +36,8 @@ from unspool._engine.guard import located
 from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.need import Need
-from unspool._engine.numpy_backend import owned
-from unspool._engine.planning import nbytes
+from unspool._engine.numpy_values import owned
+from unspool._engine.planning import kernels_of, nbytes
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from unspool._engine.sizes import format_bytes
 from unspool.errors import BudgetError
 
 # The part of the budget that is left for what is not seen until it is counted: the rest of an array of which a view is
@@ -22,6 +21,8 @@ def budget_for(nbytes: int) -> int:
 
 def no_room(budget: int, nbytes: int) -> BudgetError:
     """Return the error for a budget below the bytes that have to be there at once."""
+    from unspool._engine.sizes import format_bytes
+
     least = max(budget_for(nbytes), budget + 1)
     error = BudgetError(
         f"what the program holds at this point and what the next step takes are {format_bytes(nbytes)}, which is more "

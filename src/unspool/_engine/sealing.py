@@ -241,7 +241,9 @@ class FoldQueue:
 
     def settle(self) -> None:
         """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
-        for queue in tuple(self._gate.queues):
+        queues = self._gate.queues
+        # To go through a set of weak references takes longer than there is to do, mostly.
+        for queue in (self,) if len(queues) == 1 else tuple(queues):
             queue._fold_all(queue.will_fold)
 
     def flush(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unspool._fragments.call import Projection
 from unspool._graph import Node
 from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._fragments.fragment import Captured

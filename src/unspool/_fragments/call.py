@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
+from unspool import _trees as trees
 from unspool._core import Call, output
 from unspool._graph import (
     Node,
@@ -89,6 +90,7 @@ class _Lost:
 LOST = _Lost()
 
 _core.bind(call=CALL, projection=Projection, lost=LOST)
+trees.LEAVES.add(Projection)
 
 
 def was_evaluated(node: Node) -> bool:

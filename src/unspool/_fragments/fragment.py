@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,6 +24,7 @@ from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node, Params, SizedParams, ancestors
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, constant, identify, is_seed, unit_seed
 from unspool._ops.op import Op
+from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 from unspool._sweeps import is_swept
 

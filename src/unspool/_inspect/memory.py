@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _trees as trees
-from unspool._autodiff.functional import gradient_of
+from unspool._autodiff.gradient import gradient_of
 from unspool._engine.default import default_engine
 from unspool._engine.replay import survey
 from unspool._engine.report import MemoryPlan

@@ -11,7 +11,6 @@ Most ops need no more than one of these: `elementwise`, where operands are broad
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 BatchRule = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
 class Members:
     """The members of a batch, as a rule sees them.
 
@@ -38,8 +36,17 @@ class Members:
         For each input, whether it has them along its first axis; others are the same for all.
     """
 
-    count: Size
-    batched: tuple[bool, ...]
+    __slots__ = ("batched", "count")
+    __match_args__ = ("count", "batched")
+
+    def __init__(self, count: Size, batched: tuple[bool, ...]) -> None:
+        self.count, self.batched = count, batched
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Members and (self.count, self.batched) == (other.count, other.batched)
+
+    def __hash__(self) -> int:
+        return hash((self.count, self.batched))
 
     def rank(self, position: int, x: Node) -> int:
         """Return how many axes an input has for one member."""

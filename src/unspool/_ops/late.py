@@ -8,6 +8,7 @@ here, and the module that defines it enters it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from unspool._dims import Shape
@@ -47,6 +48,16 @@ class Operations:
         if unknown:
             raise AttributeError(f"operations that are not declared: {sorted(unknown)}")
         vars(self).update(operations)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an operation of a module that was not loaded before."""
+        if name not in _HOMES:
+            raise AttributeError(f"nobody has entered {name!r}")
+        import_module(f"unspool._ops.{_HOMES[name]}")
+        return vars(self)[name]
+
+
+_HOMES = {"cumsum": "reduction.scan"}
 
 
 ops = Operations()

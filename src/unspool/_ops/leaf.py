@@ -132,6 +132,13 @@ def placeholder(shape: Size | tuple[Size, ...], dtype: DTypeLike = "float64", na
     return node
 
 
+def stand_in(x: Node, name: str) -> Tensor:
+    """Return a placeholder with the shape and dtype of a tensor."""
+    node = _graph.intern(PLACEHOLDER, (), NO_PARAMS, x.shape, x.dtype, None)
+    node._name = name
+    return node
+
+
 def as_shape(shape: Size | tuple[Size, ...] | list[Size]) -> Shape:
     """Return a shape as a tuple of ints and dims, or raise `ShapeError`."""
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)

@@ -135,6 +135,9 @@ class Op(OpBase):
         Whether its kernel is a user's, which may not give the same value each time.
     by_value : bool
         Whether its derivative rules look at the value of an operand that is a constant.
+    loop : bool
+        Whether it is a whole loop. What its rules record follows from its parameters, shapes and dtypes alone, and its
+        outputs take their values from it as soon as it has run.
     batch : callable, optional
         As described above. An op with a parameter ``axis`` and none of its own has that parameter counted from the
         second axis on.
@@ -152,6 +155,7 @@ class Op(OpBase):
         "fresh",
         "jvp",
         "kernel",
+        "loop",
         "multi",
         "name",
         "needs",
@@ -189,6 +193,7 @@ class Op(OpBase):
         stepwise: bool = False,
         users_own: bool = False,
         by_value: bool = False,
+        loop: bool = False,
         batch: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
@@ -215,6 +220,7 @@ class Op(OpBase):
         self.draws = draws
         self.stepwise = stepwise
         self.by_value = by_value
+        self.loop = loop
         self.users_own = users_own
         self.batch = batch
         # What it inferred before, by shapes, dtypes and parameters.

@@ -6,7 +6,6 @@ changes; one whose parameter is not here cannot be saved, and says so.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -128,7 +127,7 @@ def _named_tuple(kind: Any, name: str = "") -> Word:
 
 
 def _data_class(kind: Any) -> Word:
-    names = [field.name for field in dataclasses.fields(kind)]
+    names = kind.__match_args__
 
     def join(*parts: Any) -> Any:
         if len(parts) != len(names):
@@ -331,8 +330,8 @@ def words() -> list[Word]:
         ("Sized", SizedParams, lambda params: (dict(params),), lambda params: params_of(params, True), False),
     ]
     found = [Word(*entry) for entry in special]
-    found += [_named_tuple(kind) for kind in (AdjointLoop, Apart, Bodies, Body, Equation, Guard, Loop, Outer)]
-    found += [_named_tuple(kind) for kind in (Reversal, Search, TracedStep, Wanted)]
+    found += [_named_tuple(kind) for kind in (AdjointLoop, Apart, Bodies, Body, Chain, Equation, Guard, Loop)]
+    found += [_named_tuple(kind) for kind in (Outer, Reversal, Search, TracedStep, Wanted)]
     found += [_named_tuple(kind)._replace(is_entry=True) for kind in (Recipe, CallKind)]
-    found += [_data_class(kind) for kind in (Chain, Division, Implicit, Members, Tolerances)]
+    found += [_data_class(kind) for kind in (Division, Implicit, Members, Tolerances)]
     return [word._replace(**_MORE.get(word.type, {})) for word in found]

@@ -4,7 +4,8 @@
 with `parsing` and `path`) say which axes go together; `norms` are sums of squares and their kin.
 """
 
-from unspool._ops.contraction.nary import einsum
+from typing import TYPE_CHECKING
+
 from unspool._ops.contraction.products import (
     dot,
     inner,
@@ -16,6 +17,10 @@ from unspool._ops.contraction.products import (
     vecdot,
     vecmat,
 )
+from unspool._ops.later import later
+
+if TYPE_CHECKING:
+    from unspool._ops.contraction.nary import einsum
 
 __all__ = [
     "dot",
@@ -29,3 +34,10 @@ __all__ = [
     "vecdot",
     "vecmat",
 ]
+
+# Where to find what is loaded when it is first asked for.
+_LATER = {
+    "einsum": "nary",
+}
+
+__getattr__ = later(__name__, _LATER)

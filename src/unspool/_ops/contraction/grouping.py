@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from unspool._records import NamedTuple
 
 Sizes = tuple[int, ...]
 

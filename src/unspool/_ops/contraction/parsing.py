@@ -8,7 +8,6 @@ on the text and the numbers of axes alone, so it is done once and remembered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -22,14 +21,15 @@ Token: TypeAlias = str | int | EllipsisType
 Tokens: TypeAlias = tuple[Token, ...]
 
 
-@dataclass(frozen=True)
 class Subscripts:
     """The labels of every operand and of the result; ``form`` if this is a plain contraction of two operands."""
 
-    text: str
-    inputs: tuple[tuple[Label, ...], ...]
-    output: tuple[Label, ...]
-    form: Form | None
+    __slots__ = ("form", "inputs", "output", "text")
+
+    def __init__(
+        self, text: str, inputs: tuple[tuple[Label, ...], ...], output: tuple[Label, ...], form: Form | None
+    ) -> None:
+        self.text, self.inputs, self.output, self.form = text, inputs, output, form
 
 
 @lru_cache(maxsize=2048)

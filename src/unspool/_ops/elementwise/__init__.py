@@ -4,6 +4,8 @@ Derivatives are declared next to each op (`declare`), nodes are built by `build`
 kept apart from those with a zero one (`absence`). The other modules are the ops, by kind.
 """
 
+from typing import TYPE_CHECKING
+
 from unspool._ops.elementwise.absence import (
     MASK,
     absent,
@@ -68,7 +70,6 @@ from unspool._ops.elementwise.choosing import (
     relu,
     where,
 )
-from unspool._ops.elementwise.closeness import isclose
 from unspool._ops.elementwise.comparison import (
     BITWISE_AND,
     BITWISE_INVERT,
@@ -172,32 +173,6 @@ from unspool._ops.elementwise.exponential import (
     softplus,
     sqrt,
 )
-from unspool._ops.elementwise.rounding import (
-    CEIL,
-    COPYSIGN,
-    FLOOR,
-    ROUND,
-    TRUNC,
-    ceil,
-    copysign,
-    floor,
-    round,
-    trunc,
-)
-from unspool._ops.elementwise.special import (
-    DIGAMMA,
-    ERF,
-    ERFC,
-    GAMMALN,
-    POLYGAMMA,
-    XLOGY,
-    digamma,
-    erf,
-    erfc,
-    gammaln,
-    polygamma,
-    xlogy,
-)
 from unspool._ops.elementwise.trigonometric import (
     ARCCOS,
     ARCCOSH,
@@ -242,6 +217,36 @@ from unspool._ops.elementwise.trigonometric import (
     tan,
     tanh,
 )
+from unspool._ops.later import later
+
+if TYPE_CHECKING:
+    from unspool._ops.elementwise.closeness import isclose
+    from unspool._ops.elementwise.rounding import (
+        CEIL,
+        COPYSIGN,
+        FLOOR,
+        ROUND,
+        TRUNC,
+        ceil,
+        copysign,
+        floor,
+        round,
+        trunc,
+    )
+    from unspool._ops.elementwise.special import (
+        DIGAMMA,
+        ERF,
+        ERFC,
+        GAMMALN,
+        POLYGAMMA,
+        XLOGY,
+        digamma,
+        erf,
+        erfc,
+        gammaln,
+        polygamma,
+        xlogy,
+    )
 
 __all__ = [
     "ABS",
@@ -459,3 +464,32 @@ __all__ = [
     "where",
     "xlogy",
 ]
+
+# Where to find what is loaded when it is first asked for.
+_LATER = {
+    "isclose": "closeness",
+    "CEIL": "rounding",
+    "COPYSIGN": "rounding",
+    "FLOOR": "rounding",
+    "ROUND": "rounding",
+    "TRUNC": "rounding",
+    "ceil": "rounding",
+    "copysign": "rounding",
+    "floor": "rounding",
+    "round": "rounding",
+    "trunc": "rounding",
+    "DIGAMMA": "special",
+    "ERF": "special",
+    "ERFC": "special",
+    "GAMMALN": "special",
+    "POLYGAMMA": "special",
+    "XLOGY": "special",
+    "digamma": "special",
+    "erf": "special",
+    "erfc": "special",
+    "gammaln": "special",
+    "polygamma": "special",
+    "xlogy": "special",
+}
+
+__getattr__ = later(__name__, _LATER)

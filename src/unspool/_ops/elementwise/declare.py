@@ -8,7 +8,6 @@ undone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,11 +26,13 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-@dataclass(frozen=True)
 class Over:
     """A partial derivative that is 1 over what the function returns: cotangents are divided by it."""
 
-    denominator: Callable[..., Any]
+    __slots__ = ("denominator",)
+
+    def __init__(self, denominator: Callable[..., Any]) -> None:
+        self.denominator = denominator
 
 
 Partial: TypeAlias = Callable[..., Any] | Over

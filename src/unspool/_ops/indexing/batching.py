@@ -25,10 +25,10 @@ from unspool._ops.elementwise import (
     not_equal,
 )
 from unspool._ops.indexing.template import Flat, Lengths, decode
+from unspool._ops.late import ops
 from unspool._ops.layout import broadcast_to, concat, reshape
 from unspool._ops.leaf import constant
 from unspool._ops.op import Op, lookup
-from unspool._ops.reduction import cumsum
 from unspool._ops.reduction import sum as sum_
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def recurrence(op: Op, members: Members, b: Tensor, c: Tensor, groups: Tensor, *
     )
     row = (product(b.shape),)
     begins = reshape(edges(op, members, groups, last=False), row)
-    numbers = cumsum(begins.astype(INT64), axis=0)
+    numbers = ops.cumsum(begins.astype(INT64), axis=0)
     found = _graph.apply(op, reshape(b, row), reshape(c, row), numbers, reverse=reverse)
     return reshape(found, b.shape)
 

@@ -9,7 +9,7 @@ true. What can be out of range is checked here where position and size are numbe
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from unspool._ops.indexing.template import (
     sliced_shape,
 )
 from unspool._ops.leaf import CONSTANT, constant, scalar
+from unspool._records import NamedTuple
 from unspool.errors import DTypeError, IndexRangeError, MaskShapeError, ShapeError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ what of it is the same for all: then the elements and the operands of the index 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
 from unspool._dims import Shape, product
@@ -19,6 +19,7 @@ from unspool._ops.indexing.repeated import POSITIONS
 from unspool._ops.indexing.template import Flat, Lengths
 from unspool._ops.indexing.update_ops import SCATTER_ADD
 from unspool._ops.layout import reshape
+from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor

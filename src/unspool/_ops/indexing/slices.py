@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import operator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from unspool._dims import Dim, Size, maximum, minimum
+from unspool._records import NamedTuple
 from unspool.errors import DTypeError, ShapeError
 
 Bound = Size | None

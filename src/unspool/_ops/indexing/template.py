@@ -27,7 +27,6 @@ This module knows nothing of tensors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -45,7 +44,6 @@ _WIDTH = {"int": 1, "whole": 1, "slice": 2, "from": 2, "new": 1, "array": 1, "al
 _OPERANDS = frozenset({"int", "from", "array"})
 
 
-@dataclass(frozen=True)
 class Template:
     """A decoded template.
 
@@ -54,10 +52,12 @@ class Template:
     the broadcast axes of the index arrays.
     """
 
-    entries: tuple[Flat, ...]
-    items: tuple[Any, ...]
-    slots: tuple[tuple[int, int, Flat], ...]
-    lead: int
+    __slots__ = ("entries", "items", "lead", "slots")
+
+    def __init__(
+        self, entries: tuple[Flat, ...], items: tuple[Any, ...], slots: tuple[tuple[int, int, Flat], ...], lead: int
+    ) -> None:
+        self.entries, self.items, self.slots, self.lead = entries, items, slots, lead
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,9 @@ triangles). They import from one another and never from here.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from unspool._ops.later import later
 from unspool._ops.layout.axes import (
     atleast_1d,
     atleast_2d,
@@ -23,18 +26,6 @@ from unspool._ops.layout.axes import (
     transpose,
 )
 from unspool._ops.layout.cropping import CROP, ZERO_PAD, crop, crop_axis, zero_pad
-from unspool._ops.layout.diagonals import (
-    DIAGONAL,
-    EMBED_DIAGONAL,
-    TRI_MASK,
-    diag,
-    diagflat,
-    diagonal,
-    embed_diagonal,
-    trace,
-    tril,
-    triu,
-)
 from unspool._ops.layout.joining import (
     CONCAT,
     SPLIT,
@@ -49,7 +40,6 @@ from unspool._ops.layout.joining import (
     unstack,
     vstack,
 )
-from unspool._ops.layout.repeating import COPY_ALONG, SUM_COPIES, copy_along, kron, repeat, sum_copies, tile
 from unspool._ops.layout.reshaping import (
     BROADCAST_TO,
     PERMUTE,
@@ -64,7 +54,22 @@ from unspool._ops.layout.reshaping import (
     reshape,
     reverse_axes,
 )
-from unspool._ops.layout.shifting import FLIP, ROLL, flip, fliplr, flipud, roll, rot90
+
+if TYPE_CHECKING:
+    from unspool._ops.layout.diagonals import (
+        DIAGONAL,
+        EMBED_DIAGONAL,
+        TRI_MASK,
+        diag,
+        diagflat,
+        diagonal,
+        embed_diagonal,
+        trace,
+        tril,
+        triu,
+    )
+    from unspool._ops.layout.repeating import COPY_ALONG, SUM_COPIES, copy_along, kron, repeat, sum_copies, tile
+    from unspool._ops.layout.shifting import FLIP, ROLL, flip, fliplr, flipud, roll, rot90
 
 __all__ = [
     "BROADCAST_TO",
@@ -134,3 +139,33 @@ __all__ = [
     "vstack",
     "zero_pad",
 ]
+
+# Where to find what is loaded when it is first asked for.
+_LATER = {
+    "DIAGONAL": "diagonals",
+    "EMBED_DIAGONAL": "diagonals",
+    "TRI_MASK": "diagonals",
+    "diag": "diagonals",
+    "diagflat": "diagonals",
+    "diagonal": "diagonals",
+    "embed_diagonal": "diagonals",
+    "trace": "diagonals",
+    "tril": "diagonals",
+    "triu": "diagonals",
+    "COPY_ALONG": "repeating",
+    "SUM_COPIES": "repeating",
+    "copy_along": "repeating",
+    "kron": "repeating",
+    "repeat": "repeating",
+    "sum_copies": "repeating",
+    "tile": "repeating",
+    "FLIP": "shifting",
+    "ROLL": "shifting",
+    "flip": "shifting",
+    "fliplr": "shifting",
+    "flipud": "shifting",
+    "roll": "shifting",
+    "rot90": "shifting",
+}
+
+__getattr__ = later(__name__, _LATER)
