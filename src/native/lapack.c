@@ -174,6 +174,13 @@ run_check(const Instruction *it, char **at)
             }
         }
         return 1;
+    case 'u': /* no product with a number is zero, but for those of zeros */
+        for (npy_intp i = 0; i < sizes[0]; i++) {
+            if (x[i] == 0 && *(const double *)(at[1] + i * sizes[1]) != 0) {
+                return 0;
+            }
+        }
+        return *(const double *)at[2] != 0;
     case 'p': /* the product of two norms is not large */
         return norm(x, sizes[0]) * norm(y, sizes[1]) <= limit;
     default:

@@ -50,6 +50,8 @@ enum {
     OP_SHIFT,    /* add a number to small integers */
     OP_PARITY,   /* the sign of the row exchanges of a factorisation */
     OP_FUSE,     /* run some of the instructions after it block by block of rows */
+    OP_POSITIONS, /* the numbers of the elements that an index selects */
+    OP_PUT,      /* values into elements by number, or added to them */
 };
 
 /* Converts elements: how many, from where, with which stride, to where. */
@@ -67,7 +69,7 @@ typedef struct {
     int ndim;
     npy_intp *shape;     /* followed by the strides */
     npy_intp *strides;
-    int order;           /* of the axes in memory: 'C', 'F', or 0 for neither */
+    int order;           /* of the axes in memory: 'C', 'F', 'K' for another one without gaps, or 0 */
 } Slot;
 
 typedef struct Instruction Instruction;
@@ -148,12 +150,39 @@ void run_triangle(const Instruction *it, char *at);
 void run_shift(const Instruction *it, char **at);
 void run_parity(const Instruction *it, char **at);
 
+/* --- elements by number (indexing.c) --- */
+
+int run_positions(const Instruction *it, char **at);
+int run_put(const Instruction *it, char **at);
+int has_its_numbers(const Instruction *it);
+
 /* --- running (run.c) --- */
 
 /* Without success: an error is set; the program is not made for what it met, this time or ever. */
 enum { DONE = 0, FAILED = -1, NOT_NOW = 1, GIVEN_UP = 2 };
 
 int run_program(Program *program, char **pointer);
+
+/* Move the pointers of the operands to the next place on the outer axes; tell whether there is one. */
+static inline int
+move_on(const Instruction *it, npy_intp *index, char **at)
+{
+    for (int axis = it->ndim - 1; axis >= 0; axis--) {
+        const npy_intp *steps = it->outer + axis;
+        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
+            at[i] += *steps;
+        }
+        if (++index[axis] < it->shape[axis]) {
+            return 1;
+        }
+        steps = it->outer + axis;
+        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
+            at[i] -= it->shape[axis] * *steps;
+        }
+        index[axis] = 0;
+    }
+    return 0;
+}
 
 /* Copy bytes; most often there are a few, and then a call costs more than the copy. */
 static inline void

@@ -174,6 +174,9 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
         it->few = it->given == 1 ? find_few(it, (int)it->numbers[0]) : NULL;
         return it->few == NULL ? (PyErr_SetString(PyExc_ValueError, "there is no such arithmetic"), -1) : 0;
     }
+    if (it->opcode == OP_POSITIONS || it->opcode == OP_PUT) {
+        return has_its_numbers(it) ? 0 : -1;
+    }
     if (it->opcode == OP_FORTRAN) {
         return find_routine(it, object, program->slots);
     }
@@ -249,7 +252,8 @@ PyObject *
 new_array(const Slot *slot)
 {
     Py_INCREF(slot->descr);
-    return PyArray_NewFromDescr(&PyArray_Type, slot->descr, slot->ndim, slot->shape, NULL, NULL,
+    npy_intp *strides = slot->order == 'K' ? slot->strides : NULL;
+    return PyArray_NewFromDescr(&PyArray_Type, slot->descr, slot->ndim, slot->shape, strides, NULL,
                                 slot->order == 'F' ? NPY_ARRAY_F_CONTIGUOUS : 0, NULL);
 }
 

@@ -2,27 +2,6 @@
 
 #include "native.h"
 
-/* Move the pointers of the operands to the next place on the outer axes; tell whether there is one. */
-static inline int
-move_on(const Instruction *it, npy_intp *index, char **at)
-{
-    for (int axis = it->ndim - 1; axis >= 0; axis--) {
-        const npy_intp *steps = it->outer + axis;
-        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
-            at[i] += *steps;
-        }
-        if (++index[axis] < it->shape[axis]) {
-            return 1;
-        }
-        steps = it->outer + axis;
-        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
-            at[i] -= it->shape[axis] * *steps;
-        }
-        index[axis] = 0;
-    }
-    return 0;
-}
-
 static void
 run_loop(const Instruction *it, char **at)
 {
@@ -291,7 +270,9 @@ take_result(const Slot *slot, char *pointer, PyObject *value)
     int fits = PyArray_TYPE(array) == slot->descr->type_num && PyArray_ISNOTSWAPPED(array) &&
                PyArray_NDIM(array) == slot->ndim &&
                PyArray_CompareLists(PyArray_DIMS(array), slot->shape, slot->ndim) &&
-               (slot->order == 'F' ? PyArray_IS_F_CONTIGUOUS(array) : PyArray_IS_C_CONTIGUOUS(array));
+               (slot->order == 'F'   ? PyArray_IS_F_CONTIGUOUS(array)
+                : slot->order == 'K' ? PyArray_CompareLists(PyArray_STRIDES(array), slot->strides, slot->ndim)
+                                     : PyArray_IS_C_CONTIGUOUS(array));
     if (fits) {
         memcpy(pointer, PyArray_DATA(array), slot->nbytes);
     }
@@ -438,6 +419,16 @@ run_all(Program *program, char **pointer, Timer *timer)
             break;
         case OP_PARITY:
             run_parity(it, at);
+            break;
+        case OP_POSITIONS:
+            if (!run_positions(it, at)) {
+                return NOT_NOW;
+            }
+            break;
+        case OP_PUT:
+            if (!run_put(it, at)) {
+                return NOT_NOW;
+            }
             break;
         default:
             it += it->numbers[0];

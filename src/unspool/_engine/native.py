@@ -18,10 +18,11 @@ from unspool._engine.buffers import LARGE
 from unspool._engine.native_contract import contract
 from unspool._engine.native_frame import place_temporaries
 from unspool._engine.native_fusing import fuse
+from unspool._engine.native_indexing import INDEXING_RULES
 from unspool._engine.native_layout import Unsupported
 from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import Builder, loop_of
-from unspool._engine.native_rules import RULES, Writing
+from unspool._engine.native_rules import RULES, Writing, or_call
 from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import RunningSum
@@ -29,7 +30,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
 
-ALL_RULES = {**RULES, **LINALG_RULES, "contract": contract}
+ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, "contract": or_call(contract)}
 
 
 def compile_program(
@@ -127,7 +128,7 @@ def _output(builder: Builder, slot: int) -> int:
     is_whole = (dtype, shape, strides) == (value.dtype, value.shape, value.strides)
     if is_whole and home in (0, 1, 3):
         return int(value.slot)
-    order = value.order
+    order = value.layout
     if order is None:
         raise Unsupported("an output with gaps")
     made = builder.copied(slot, value, order)

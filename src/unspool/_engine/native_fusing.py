@@ -24,6 +24,8 @@ from unspool._engine.native_program import (
     LOOP,
     MOST_OPERANDS,
     PICK,
+    POSITIONS,
+    PUT,
     REDUCE,
     SELECT,
     VIEW,
@@ -84,7 +86,7 @@ def fuse(builder: Builder) -> dict[int, int]:
 
 
 # Instructions after which the next one always comes: programs that jump are left as they are.
-_KNOWN = frozenset({*range(13)})
+_KNOWN = frozenset({*range(13), POSITIONS, PUT})
 
 
 def _bases(instructions: Sequence[Instruction]) -> dict[int, int]:

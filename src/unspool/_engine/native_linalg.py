@@ -239,7 +239,7 @@ def _loop_of_types(ufunc: Any, types: str) -> tuple[Any, int]:
 
 def _svd(to: Writing, x: Value) -> Any:
     if not _is_one(x) or x.dtype.kind == "c":
-        return to.call_all(x, orders=("F", "C", "F"))
+        return to.call_all(x, orders=("F", "C", "F") if len(x.shape) == 2 else None)
     builder, (m, n), full = to.builder, x.shape, to.step.params["full"]
     k = min(m, n)
     u, s, vh = [builder.new(None, *t) for t in zip(to.shape, to.dtype, ("F", "C", "F"), strict=True)]
