@@ -52,6 +52,7 @@ enum {
     OP_FUSE,     /* run some of the instructions after it block by block of rows */
     OP_POSITIONS, /* the numbers of the elements that an index selects */
     OP_PUT,      /* values into elements by number, or added to them */
+    OP_DRAW,     /* random numbers */
 };
 
 /* Converts elements: how many, from where, with which stride, to where. */
@@ -155,6 +156,10 @@ void run_parity(const Instruction *it, char **at);
 int run_positions(const Instruction *it, char **at);
 int run_put(const Instruction *it, char **at);
 int has_its_numbers(const Instruction *it);
+
+/* --- random numbers (random.c) --- */
+
+void run_draw(const Instruction *it, char **at);
 
 /* --- running (run.c) --- */
 

@@ -174,6 +174,10 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
         it->few = it->given == 1 ? find_few(it, (int)it->numbers[0]) : NULL;
         return it->few == NULL ? (PyErr_SetString(PyExc_ValueError, "there is no such arithmetic"), -1) : 0;
     }
+    if (it->opcode == OP_DRAW && (it->operands != 2 || it->given != 5)) {
+        PyErr_SetString(PyExc_ValueError, "a draw has a key");
+        return -1;
+    }
     if (it->opcode == OP_POSITIONS || it->opcode == OP_PUT) {
         return has_its_numbers(it) ? 0 : -1;
     }

@@ -425,6 +425,9 @@ run_all(Program *program, char **pointer, Timer *timer)
                 return NOT_NOW;
             }
             break;
+        case OP_DRAW:
+            run_draw(it, at);
+            break;
         case OP_PUT:
             if (!run_put(it, at)) {
                 return NOT_NOW;

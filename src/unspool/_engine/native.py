@@ -22,6 +22,7 @@ from unspool._engine.native_indexing import INDEXING_RULES
 from unspool._engine.native_layout import Unsupported
 from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import Builder, loop_of
+from unspool._engine.native_random import RANDOM_RULES
 from unspool._engine.native_rules import RULES, Writing, or_call
 from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
@@ -30,7 +31,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
 
-ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, "contract": or_call(contract)}
+ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, **RANDOM_RULES, "contract": or_call(contract)}
 
 
 def compile_program(

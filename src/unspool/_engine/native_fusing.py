@@ -16,6 +16,7 @@ from unspool._engine.native_program import (
     CALL,
     CAST,
     COPY,
+    DRAW,
     FEW_DOUBLES,
     FILL,
     FORTRAN,
@@ -86,7 +87,7 @@ def fuse(builder: Builder) -> dict[int, int]:
 
 
 # Instructions after which the next one always comes: programs that jump are left as they are.
-_KNOWN = frozenset({*range(13), POSITIONS, PUT})
+_KNOWN = frozenset({*range(13), POSITIONS, PUT, DRAW})
 
 
 def _bases(instructions: Sequence[Instruction]) -> dict[int, int]:

@@ -32,7 +32,7 @@ from unspool._engine.native_layout import (
 
 # As `native.h` has them.
 (LOOP, FEW_DOUBLES, REDUCE, GUFUNC, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL) = range(13)
-(IF_ZERO, IF_OUTSIDE, SKIP, FORTRAN, CHECK, TRIANGLE, SHIFT, PARITY, FUSE, POSITIONS, PUT) = range(13, 24)
+(IF_ZERO, IF_OUTSIDE, SKIP, FORTRAN, CHECK, TRIANGLE, SHIFT, PARITY, FUSE, POSITIONS, PUT, DRAW) = range(13, 25)
 (IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW) = range(5)
 
 # Slots that an instruction reads and fills, at most.
