@@ -63,7 +63,7 @@ enum { IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW };
 
 typedef struct {
     int home;
-    Py_ssize_t at;       /* which input or output; the offset in the frame */
+    Py_ssize_t at;       /* which input or output; the offset in the frame; what an output is a view of */
     npy_intp nbytes;     /* of the elements, without gaps */
     PyObject *array;     /* of a constant */
     PyArray_Descr *descr;
@@ -107,6 +107,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     Py_ssize_t slots, instructions, inputs, outputs;
+    Py_ssize_t arrays;        /* that are made for outputs, and for what outputs are views of */
     Slot *slot;
     Instruction *instruction;
     int *input, *output;      /* the slots of inputs and outputs */

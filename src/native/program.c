@@ -261,6 +261,25 @@ new_array(const Slot *slot)
                                 slot->order == 'F' ? NPY_ARRAY_F_CONTIGUOUS : 0, NULL);
 }
 
+/* A view of an array, with the shape and the strides of a slot; a copy if it would hold much more memory than its own
+   alive, as `numpy_values.owned` has it. */
+static PyObject *
+new_view(const Slot *slot, char *data, PyObject *base)
+{
+    Py_INCREF(slot->descr);
+    PyObject *view = PyArray_NewFromDescr(&PyArray_Type, slot->descr, slot->ndim, slot->shape, slot->strides, data,
+                                          PyArray_FLAGS((PyArrayObject *)base) & NPY_ARRAY_WRITEABLE, NULL);
+    if (view == NULL || PyArray_SetBaseObject((PyArrayObject *)view, Py_NewRef(base)) < 0) {
+        Py_XDECREF(view);
+        return NULL;
+    }
+    PyObject *owner = PyArray_BASE((PyArrayObject *)view);
+    if (PyArray_CheckExact(owner) && PyArray_NBYTES((PyArrayObject *)owner) > 2 * slot->nbytes) {
+        Py_SETREF(view, PyArray_NewCopy((PyArrayObject *)view, NPY_KEEPORDER));
+    }
+    return view;
+}
+
 static PyObject *
 call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *names)
 {
@@ -281,7 +300,7 @@ call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *name
         done = accept_array(program, program->input[i], args[i], pointer, numbers + 16 * i) ? DONE : NOT_NOW;
     }
     if (done == DONE) {
-        results = PyTuple_New(program->outputs);
+        results = PyTuple_New(program->arrays);
         done = results == NULL ? FAILED : DONE;
     }
     for (Py_ssize_t i = 0; i < program->slots && done == DONE; i++) {
@@ -314,7 +333,19 @@ call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *name
     }
     for (Py_ssize_t i = 0; i < program->outputs && done == DONE; i++) {
         const Slot *slot = &program->slot[program->output[i]];
-        if (PyTuple_GET_ITEM(results, i) == NULL) {
+        if (PyTuple_GET_ITEM(results, i) == NULL && slot->home == IN_VIEW) {
+            const Slot *of = &program->slot[slot->at];
+            PyObject *base = of->home == IN_INPUT      ? args[of->at]
+                             : of->home == IN_CONSTANT ? of->array
+                                                       : PyTuple_GET_ITEM(results, of->at);
+            PyObject *view = PyArray_Check(base) ? new_view(slot, pointer[program->output[i]], base) : NULL;
+            if (view == NULL) {
+                done = PyErr_Occurred() ? FAILED : NOT_NOW; /* a number has no views */
+                break;
+            }
+            PyTuple_SET_ITEM(results, i, view);
+        }
+        else if (PyTuple_GET_ITEM(results, i) == NULL) {
             PyObject *same = slot->home == IN_INPUT     ? args[slot->at]
                              : slot->home == IN_CONSTANT ? slot->array
                                                          : PyTuple_GET_ITEM(results, slot->at);
@@ -322,8 +353,13 @@ call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *name
         }
     }
     frame_leave(&frame);
-    if (done == DONE) {
+    if (done == DONE && program->arrays == program->outputs) {
         return results;
+    }
+    if (done == DONE) {
+        PyObject *shown = PyTuple_GetSlice(results, 0, program->outputs);
+        Py_DECREF(results);
+        return shown;
     }
     Py_XDECREF(results);
     if (done == FAILED) {
@@ -399,6 +435,28 @@ read_places(Program *self, PyObject *tuple, Py_ssize_t *count)
     return places;
 }
 
+/* Find out how many arrays a run makes; outputs that are views need one, or an input, that they are views of. */
+static int
+count_arrays(Program *self)
+{
+    self->arrays = self->outputs;
+    for (Py_ssize_t i = 0; i < self->slots; i++) {
+        if (self->slot[i].home == IN_OUTPUT && self->slot[i].at >= self->arrays) {
+            self->arrays = self->slot[i].at + 1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < self->outputs; i++) {
+        const Slot *slot = &self->slot[self->output[i]];
+        int has_base = slot->at >= 0 && slot->at < self->slots;
+        int home = has_base ? self->slot[slot->at].home : IN_VIEW;
+        if (slot->home == IN_VIEW && (home == IN_VIEW || home == IN_FRAME)) {
+            PyErr_SetString(PyExc_ValueError, "an output is a view of an array");
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -437,7 +495,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->input = read_places(self, inputs, &self->inputs);
     self->output = self->input == NULL ? NULL : read_places(self, outputs, &self->outputs);
-    if (self->output == NULL) {
+    if (self->output == NULL || count_arrays(self) < 0) {
         Py_DECREF(self);
         return NULL;
     }

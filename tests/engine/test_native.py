@@ -347,6 +347,21 @@ def test_an_output_that_is_an_input_is_that_array() -> None:
     assert any(result is x for result in program(x))
 
 
+@pytest.mark.parametrize("of", ["an input", "a temporary"])
+def test_an_output_with_gaps_is_a_view_as_in_python(of: str) -> None:
+    for kept in (3, 5):  # less than half of the memory behind it, which is copied, and more
+        x = us.tensor(np.arange(36.0).reshape(6, 6))
+        y = x if of == "an input" else us.sin(x)
+        fragment = capture([x], [y[:, :kept], y[::2, 1:]]).fragment
+        made = both_ways(fragment, [np.asarray(x.eval())])
+        assert made is not None
+        (ours, _), (theirs, _) = made[0](x.eval()), made[1](x.eval())
+        assert ours.strides == theirs.strides
+        assert (ours.base is None, ours.flags.writeable) == (theirs.base is None, theirs.flags.writeable)
+        assert_same([ours], [theirs])
+        assert made[2].count == 0
+
+
 def test_a_position_outside_of_its_axis_is_the_error_it_always_was() -> None:
     table = us.tensor(np.arange(4.0))
     for k in range(8):

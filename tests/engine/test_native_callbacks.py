@@ -58,12 +58,12 @@ CALLED_BACK = {
     "convolve_nd", "copy_along", "cosine_integral", "cumprod", "cumsum", "det", "divide_cotangent", "divide_or_zero",
     "eig", "erfcx", "expn", "exponent", "fft", "flip", "fresnel_cosine", "fresnel_sine", "from_parts", "full_rank",
     "full_rank_pinv", "gamma_ratio", "hyp1f1", "hyp2f1", "irfft", "is_edge", "iv", "ive", "jv", "kv", "kve",
-    "largest_of_column", "leading_space", "linear_recurrence", "log_gamma_quantile", "logm", "logm_frechet",
-    "lower_half", "lstsq", "lu", "lyapunov", "matrix_exp", "matrix_exp_frechet", "matrix_rank", "order_of_pivots",
-    "pinv", "pivot_rows", "pivots_of_order", "polar", "polar_harmonic", "polygamma", "positions", "random_binomial",
-    "random_poisson", "recurrence", "relative_size", "rfft", "roll", "round", "scatter_max", "scatter_min",
-    "searchsorted", "shift", "shift_rows", "sinc", "sine_integral", "solve_banded", "sort", "space_factors",
-    "space_motion", "sqrtm", "stdtrit", "sum_copies", "sylvester", "yv", "zeta",
+    "largest_of_column", "linear_recurrence", "log_gamma_quantile", "logm", "logm_frechet", "lower_half", "lstsq",
+    "lu", "lyapunov", "matrix_exp", "matrix_exp_frechet", "matrix_rank", "order_of_pivots", "pinv", "pivot_rows",
+    "pivots_of_order", "polar", "polar_harmonic", "polygamma", "positions", "random_binomial", "random_poisson",
+    "recurrence", "relative_size", "rfft", "roll", "round", "scatter_max", "scatter_min", "searchsorted", "shift",
+    "shift_rows", "sinc", "sine_integral", "solve_banded", "sort", "sqrtm", "stdtrit", "sum_copies", "sylvester",
+    "yv", "zeta",
 }
 # fmt: on
 

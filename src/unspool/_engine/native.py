@@ -24,6 +24,7 @@ from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import Builder, loop_of
 from unspool._engine.native_random import RANDOM_RULES
 from unspool._engine.native_rules import RULES, Writing, or_call
+from unspool._engine.native_spaces import SPACE_RULES
 from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import RunningSum
@@ -31,7 +32,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
 
-ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, **RANDOM_RULES, "contract": or_call(contract)}
+ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, **RANDOM_RULES, **SPACE_RULES, "contract": or_call(contract)}
 
 
 def compile_program(
@@ -131,7 +132,7 @@ def _output(builder: Builder, slot: int) -> int:
         return int(value.slot)
     order = value.layout
     if order is None:
-        raise Unsupported("an output with gaps")
+        return builder.shown(value)
     made = builder.copied(slot, value, order)
     builder.values[slot] = made
     return made.slot

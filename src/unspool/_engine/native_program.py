@@ -103,6 +103,7 @@ class Builder:
         self.values: dict[int, Any] = {}
         self.frame = 0
         self._most = most
+        self._arrays = len(outputs)
         self._first_output = {slot: position for position, slot in reversed(list(enumerate(outputs)))}
 
     # -- slots --
@@ -154,6 +155,21 @@ class Builder:
         slots = (value.slot, *[p.slot for p, _, _ in positions], made.slot)
         self.emit(PICK, slots, numbers=(offset, *numbers))
         return made
+
+    def shown(self, value: Value) -> int:
+        """Return the slot of an output with gaps: a view of an array, if need be one that is made for it."""
+        if any(n > 1 and s <= 0 for n, s in zip(value.shape, value.strides, strict=True)):
+            raise Unsupported("elements that repeat")
+        slot = self._described(value).slot
+        base = bases_of(self.instructions).get(slot, slot)
+        home, _, array, dtype, shape, strides, order = self.slots[base]
+        if home == IN_FRAME:
+            self.slots[base] = (IN_OUTPUT, self._arrays, array, dtype, shape, strides, order)
+            self._arrays += 1
+        if base == slot:
+            raise Unsupported("an array with gaps of its own")
+        self.slots[slot] = (IN_VIEW, base, *self.slots[slot][2:])
+        return slot
 
     # -- instructions --
 
@@ -360,6 +376,15 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
+
+
+def bases_of(instructions: Sequence[tuple[Any, ...]]) -> dict[int, int]:
+    """Return of each slot that is a view which slot it is a view of."""
+    base: dict[int, int] = {}
+    for opcode, slots, *_ in instructions:
+        if opcode in (VIEW, PICK):
+            base[slots[-1]] = base.get(slots[0], slots[0])
+    return base
 
 
 def _letter(value: Value) -> str:

@@ -214,10 +214,13 @@ _SAFE_SQUARES = (1e-290, math.inf)
 
 def _norm2(to: Writing, x: Value) -> Value:
     params, builder = to.step.params, to.builder
-    if len(x.shape) != 1 or x.dtype != np.float64 or params["keepdims"] or params["axis"] != (0,):
+    is_whole = x.shape and len(params["axis"]) == len(x.shape) and (len(x.shape) == 1 or x.layout is not None)
+    if not is_whole or x.dtype != np.float64 or params["keepdims"]:
         return to.call(x)
     result = to.new()
-    square = builder.dot(None, x, x)
+    # Elements as they lie in memory.
+    flat = x if len(x.shape) == 1 else x.viewed((x.size,), (x.dtype.itemsize,))
+    square = builder.dot(None, flat, flat)
     test = builder.test(IF_OUTSIDE, [square.slot], what=_SAFE_SQUARES)
     builder.loop(loop_of(np.sqrt, to.dtype, to.dtype), [square, result])
     to.call_unless([test], result, x)
