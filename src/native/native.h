@@ -115,6 +115,7 @@ typedef struct {
     int calls_back;           /* always; not only if something is rare */
     int is_given_up;          /* a call-back gave what the program was not made for */
     PyObject *fallback;       /* does the same in Python */
+    PyObject *others;         /* a list of programs that do the same on arrays of other layouts */
     PyObject *about;          /* what it was made from, for reports */
     Timer *timer;             /* of each instruction, if it ran while a profile was taken */
     int session;              /* of which profile */
@@ -220,8 +221,9 @@ PyObject *profile_counted(PyObject *module, PyObject *nothing);
 PyObject *profile_count(PyObject *module, PyObject *amount);
 PyObject *profile_look(PyObject *module, PyObject *nothing);
 
-/* --- programs (program.c) --- */
+/* --- calling (call.c) --- */
 
+PyObject *call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *names);
 int accept_array(Program *program, int slot, PyObject *value, char **pointer, char *number);
 PyObject *new_array(const Slot *slot);
 

@@ -1,4 +1,4 @@
-/* Programs: made from tables that Python writes, and called with arrays. */
+/* Programs: made from tables that Python writes. */
 
 #include "native.h"
 
@@ -206,169 +206,6 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
     return 0;
 }
 
-/* --- calling --- */
-
-/* Whether an array lies in memory as a slot says. */
-static int
-lies_like(PyArrayObject *array, const Slot *slot)
-{
-    if (PyArray_TYPE(array) != slot->descr->type_num || PyArray_NDIM(array) != slot->ndim ||
-        !PyArray_ISBEHAVED_RO(array) || (npy_uintp)PyArray_DATA(array) % 16) {
-        return 0;
-    }
-    for (int axis = 0; axis < slot->ndim; axis++) {
-        npy_intp size = PyArray_DIM(array, axis);
-        if (size != slot->shape[axis] || (size > 1 && PyArray_STRIDE(array, axis) != slot->strides[axis])) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Set the pointer of an input; a number is copied. False, without an error, for what the program was not made for. */
-int
-accept_array(Program *program, int slot, PyObject *value, char **pointer, char *number)
-{
-    const Slot *expected = &program->slot[slot];
-    if (PyArray_CheckExact(value)) {
-        PyArrayObject *array = (PyArrayObject *)value;
-        if (!lies_like(array, expected)) {
-            return 0;
-        }
-        pointer[slot] = PyArray_DATA(array);
-        return 1;
-    }
-    if (expected->ndim == 0 && PyArray_CheckScalar(value)) {
-        PyArray_Descr *descr = PyArray_DescrFromScalar(value);
-        int fits = descr != NULL && descr->type_num == expected->descr->type_num;
-        Py_XDECREF(descr);
-        PyErr_Clear();
-        if (fits) {
-            PyArray_ScalarAsCtype(value, number);
-            pointer[slot] = number;
-        }
-        return fits;
-    }
-    return 0;
-}
-
-PyObject *
-new_array(const Slot *slot)
-{
-    Py_INCREF(slot->descr);
-    npy_intp *strides = slot->order == 'K' ? slot->strides : NULL;
-    return PyArray_NewFromDescr(&PyArray_Type, slot->descr, slot->ndim, slot->shape, strides, NULL,
-                                slot->order == 'F' ? NPY_ARRAY_F_CONTIGUOUS : 0, NULL);
-}
-
-/* A view of an array, with the shape and the strides of a slot; a copy if it would hold much more memory than its own
-   alive, as `numpy_values.owned` has it. */
-static PyObject *
-new_view(const Slot *slot, char *data, PyObject *base)
-{
-    Py_INCREF(slot->descr);
-    PyObject *view = PyArray_NewFromDescr(&PyArray_Type, slot->descr, slot->ndim, slot->shape, slot->strides, data,
-                                          PyArray_FLAGS((PyArrayObject *)base) & NPY_ARRAY_WRITEABLE, NULL);
-    if (view == NULL || PyArray_SetBaseObject((PyArrayObject *)view, Py_NewRef(base)) < 0) {
-        Py_XDECREF(view);
-        return NULL;
-    }
-    PyObject *owner = PyArray_BASE((PyArrayObject *)view);
-    if (PyArray_CheckExact(owner) && PyArray_NBYTES((PyArrayObject *)owner) > 2 * slot->nbytes) {
-        Py_SETREF(view, PyArray_NewCopy((PyArrayObject *)view, NPY_KEEPORDER));
-    }
-    return view;
-}
-
-static PyObject *
-call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *names)
-{
-    Program *program = (Program *)self;
-    Py_ssize_t given = PyVectorcall_NARGS(flags);
-    Frame frame;
-    PyObject *results = NULL;
-    if (program->is_given_up || given != program->inputs || names != NULL) {
-        return PyObject_Vectorcall(program->fallback, args, flags, names);
-    }
-    /* After the temporaries there is room for the numbers among the inputs. */
-    if (frame_enter(&frame, program->slots, program->frame + 16 * given) < 0) {
-        return NULL;
-    }
-    int done = DONE;
-    char **pointer = frame.pointer, *numbers = frame.memory + program->frame;
-    for (Py_ssize_t i = 0; i < given && done == DONE; i++) {
-        done = accept_array(program, program->input[i], args[i], pointer, numbers + 16 * i) ? DONE : NOT_NOW;
-    }
-    if (done == DONE) {
-        results = PyTuple_New(program->arrays);
-        done = results == NULL ? FAILED : DONE;
-    }
-    for (Py_ssize_t i = 0; i < program->slots && done == DONE; i++) {
-        const Slot *slot = &program->slot[i];
-        if (slot->home == IN_CONSTANT) {
-            pointer[i] = PyArray_DATA((PyArrayObject *)slot->array);
-        }
-        else if (slot->home == IN_FRAME) {
-            pointer[i] = frame.memory + slot->at;
-        }
-        else if (slot->home == IN_OUTPUT) {
-            PyObject *array = new_array(slot);
-            if (array == NULL) {
-                done = FAILED;
-                break;
-            }
-            PyTuple_SET_ITEM(results, slot->at, array);
-            pointer[i] = PyArray_DATA((PyArrayObject *)array);
-        }
-    }
-    if (done == DONE && profile_session && profile_enter(program) < 0) {
-        done = FAILED;
-    }
-    if (done == DONE) {
-        long long begin = profile_session ? nanoseconds() : 0;
-        done = run_program(program, pointer);
-        if (profile_session && begin) {
-            profile_leave(program, begin, 1);
-        }
-    }
-    for (Py_ssize_t i = 0; i < program->outputs && done == DONE; i++) {
-        const Slot *slot = &program->slot[program->output[i]];
-        if (PyTuple_GET_ITEM(results, i) == NULL && slot->home == IN_VIEW) {
-            const Slot *of = &program->slot[slot->at];
-            PyObject *base = of->home == IN_INPUT      ? args[of->at]
-                             : of->home == IN_CONSTANT ? of->array
-                                                       : PyTuple_GET_ITEM(results, of->at);
-            PyObject *view = PyArray_Check(base) ? new_view(slot, pointer[program->output[i]], base) : NULL;
-            if (view == NULL) {
-                done = PyErr_Occurred() ? FAILED : NOT_NOW; /* a number has no views */
-                break;
-            }
-            PyTuple_SET_ITEM(results, i, view);
-        }
-        else if (PyTuple_GET_ITEM(results, i) == NULL) {
-            PyObject *same = slot->home == IN_INPUT     ? args[slot->at]
-                             : slot->home == IN_CONSTANT ? slot->array
-                                                         : PyTuple_GET_ITEM(results, slot->at);
-            PyTuple_SET_ITEM(results, i, Py_NewRef(same));
-        }
-    }
-    frame_leave(&frame);
-    if (done == DONE && program->arrays == program->outputs) {
-        return results;
-    }
-    if (done == DONE) {
-        PyObject *shown = PyTuple_GetSlice(results, 0, program->outputs);
-        Py_DECREF(results);
-        return shown;
-    }
-    Py_XDECREF(results);
-    if (done == FAILED) {
-        return NULL;
-    }
-    program->is_given_up |= done == GIVEN_UP;
-    return PyObject_Vectorcall(program->fallback, args, flags, names);
-}
-
 /* --- the type --- */
 
 static void
@@ -395,6 +232,7 @@ program_dealloc(Program *self)
     PyMem_Free(self->timer);
     Py_XDECREF(self->about);
     Py_XDECREF(self->fallback);
+    Py_XDECREF(self->others);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -406,6 +244,7 @@ program_traverse(Program *self, visitproc visit, void *arg)
     }
     Py_VISIT(self->about);
     Py_VISIT(self->fallback);
+    Py_VISIT(self->others);
     return 0;
 }
 
@@ -414,6 +253,7 @@ program_clear(Program *self)
 {
     Py_CLEAR(self->about);
     Py_CLEAR(self->fallback);
+    Py_CLEAR(self->others);
     return 0;
 }
 
@@ -505,6 +345,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyMemberDef program_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Program, call), READONLY, NULL},
     {"about", T_OBJECT, offsetof(Program, about), 0, "What it was made from, for reports."},
+    {"others", T_OBJECT, offsetof(Program, others), 0, "A list of programs that do the same on arrays of other layouts."},
     {"fallback", T_OBJECT, offsetof(Program, fallback), READONLY, "Does the same in Python."},
     {"calls_back", T_INT, offsetof(Program, calls_back), READONLY, "Whether an instruction calls Python."},
     {"is_given_up", T_INT, offsetof(Program, is_given_up), READONLY, "Whether it always runs in Python."},

@@ -15,6 +15,7 @@ from tests.samples import Sample, all_samples
 from unspool._engine import native
 from unspool._engine.backend import Lowered
 from unspool._engine.native import compile_program
+from unspool._engine.native_backend import NATIVE, _OtherLayouts
 from unspool._engine.numpy_backend import NUMPY
 from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Fragment, capture
@@ -329,6 +330,21 @@ def test_arrays_of_another_layout_or_dtype_run_in_python() -> None:
     assert calls.count == 1
     program(x)
     assert calls.count == 1
+
+
+def test_arrays_of_a_layout_met_before_find_their_program_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    fragment, (x, y) = fragment_of(lambda x, y: us.sum(x @ y, 0), [np.ones((3, 4)), np.ones((4, 5))], adjoint=False)
+    bound = bind(fragment, [x.shape, y.shape])
+    run = NATIVE.compile(Lowered(fragment, bound, *lower(fragment, bound)))
+    layouts = [(x, y), (np.asfortranarray(x), y), (strided(x), np.asfortranarray(y)), (strided(x), strided(y))]
+    expected = [run(*given) for given in layouts]
+    asked: list[Any] = []
+    monkeypatch.setattr(_OtherLayouts, "__call__", lambda self, *arrays: asked.append(arrays))
+    for given, theirs in zip(layouts, expected, strict=True):
+        assert_same(run(*given), theirs)
+    assert not asked
+    run(x, y[::-1])
+    assert len(asked) == 1
 
 
 def test_what_a_program_returned_is_never_written_to_and_neither_are_its_arguments() -> None:
