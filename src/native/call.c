@@ -13,6 +13,10 @@ lies_like(PyArrayObject *array, const Slot *slot)
         !PyArray_ISBEHAVED_RO(array) || (npy_uintp)PyArray_DATA(array) % 16) {
         return 0;
     }
+    PyObject *owner = slot->is_whole ? PyArray_BASE(array) : NULL;
+    if (owner != NULL && PyArray_CheckExact(owner) && PyArray_NBYTES((PyArrayObject *)owner) > PyArray_NBYTES(array)) {
+        return 0;
+    }
     for (int axis = 0; axis < slot->ndim; axis++) {
         npy_intp size = PyArray_DIM(array, axis);
         if (size != slot->shape[axis] || (size > 1 && PyArray_STRIDE(array, axis) != slot->strides[axis])) {

@@ -66,6 +66,7 @@ typedef struct {
     Py_ssize_t at;       /* which input or output; the offset in the frame; what an output is a view of */
     npy_intp nbytes;     /* of the elements, without gaps */
     PyObject *array;     /* of a constant */
+    int is_whole;        /* an input has to be all of the array that its memory belongs to */
     PyArray_Descr *descr;
     int ndim;
     npy_intp *shape;     /* followed by the strides */

@@ -29,7 +29,7 @@ read_numbers(PyObject *tuple, Py_ssize_t *count)
     return numbers;
 }
 
-/* A slot: home, at, array or None, dtype, shape, strides, order. */
+/* A slot: home, at, array (of an input: whether it is whole) or None, dtype, shape, strides, order. */
 static int
 read_slot(Slot *slot, PyObject *entry)
 {
@@ -56,6 +56,7 @@ read_slot(Slot *slot, PyObject *entry)
     for (Py_ssize_t i = 0; i < axes; i++) {
         slot->nbytes *= sizes[i];
     }
+    slot->is_whole = slot->home == IN_INPUT && array == Py_True;
     if (slot->home == IN_CONSTANT) {
         if (!PyArray_Check(array)) {
             PyErr_SetString(PyExc_TypeError, "a constant is an array");

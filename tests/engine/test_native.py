@@ -378,6 +378,22 @@ def test_an_output_with_gaps_is_a_view_as_in_python(of: str) -> None:
         assert made[2].count == 0
 
 
+@pytest.mark.parametrize("of", ["an input", "a temporary"])
+@pytest.mark.parametrize("kept", [11, 30])
+def test_an_output_with_gaps_is_read_as_it_leaves(kept: int, of: str) -> None:
+    # Vectors without gaps are multiplied in another way than those with gaps.
+    def function(x: Any) -> list[Any]:
+        part = (x if of == "an input" else us.sin(x))[:kept, 0]
+        return [part, us.sum(part * 1.0), us.vecdot(part, part), us.outer(part, part) @ part]
+
+    random = np.random.default_rng(2).normal(size=(40, 4))
+    fragment, given = fragment_of(function, [random], adjoint=False)
+    assert compare(fragment, given)
+    # An input that is a view of a larger array.
+    wide = np.random.default_rng(3).normal(size=(900, 4))
+    compare(fragment, [wide[:40]])
+
+
 def test_a_position_outside_of_its_axis_is_the_error_it_always_was() -> None:
     table = us.tensor(np.arange(4.0))
     for k in range(8):

@@ -19,7 +19,7 @@ from unspool._engine.native_contract import contract
 from unspool._engine.native_frame import place_temporaries
 from unspool._engine.native_fusing import fuse
 from unspool._engine.native_indexing import INDEXING_RULES
-from unspool._engine.native_layout import Unsupported
+from unspool._engine.native_layout import Unsupported, Value
 from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import Builder, loop_of
 from unspool._engine.native_random import RANDOM_RULES
@@ -53,7 +53,8 @@ def compile_program(
         return None
     builder = Builder(outputs, most)
     try:
-        owners = _write(builder, fragment, bound, steps, held_values(Lowered(fragment, bound, steps, outputs)), strides)
+        held = held_values(Lowered(fragment, bound, steps, outputs))
+        owners = _write(builder, fragment, bound, steps, held, strides, frozenset(outputs))
         places = [_output(builder, slot) for slot in outputs]
     except Unsupported:
         return None
@@ -74,6 +75,7 @@ def _write(
     steps: Sequence[Step],
     held: Mapping[int, Any],
     strides: Sequence[Any] | None,
+    kept: frozenset[int],
 ) -> list[int]:
     """Write the steps; return for each instruction the slot whose value it helps to make."""
     owners: list[int] = []
@@ -89,7 +91,10 @@ def _write(
         )
     for step in steps:
         if not step.once:
-            builder.values[step.slot] = _step(builder, step, bound)
+            value = _step(builder, step, bound)
+            if step.slot in kept and type(value) is Value and value.layout is None:
+                value = builder.owned(step.slot, value)
+            builder.values[step.slot] = value
             owners += [step.slot] * (len(builder.instructions) - len(owners))
     return owners
 

@@ -156,9 +156,22 @@ class Builder:
         self.emit(PICK, slots, numbers=(offset, *numbers))
         return made
 
+    def owned(self, plan_slot: int, value: Value) -> Value:
+        """Return an output with gaps as other steps read it: a copy, if much less than what it is a view of."""
+        base = bases_of(self.instructions).get(value.slot, value.slot)
+        home, at, _, dtype, shape, *rest = self.slots[base]
+        if _repeats(value.shape, value.strides) or _repeats(shape, rest[0]):
+            raise Unsupported("elements that repeat")
+        if home == IN_INPUT:
+            # An input that is itself a view of more may have to be copied where this one is not.
+            self.slots[base] = (home, at, True, dtype, shape, *rest)
+        if prod(shape) * dtype.itemsize > 2 * value.size * value.dtype.itemsize:
+            return self.copied(plan_slot, value, result_order([value], value.shape))
+        return value
+
     def shown(self, value: Value) -> int:
         """Return the slot of an output with gaps: a view of an array, if need be one that is made for it."""
-        if any(n > 1 and s <= 0 for n, s in zip(value.shape, value.strides, strict=True)):
+        if _repeats(value.shape, value.strides):
             raise Unsupported("elements that repeat")
         slot = self._described(value).slot
         base = bases_of(self.instructions).get(slot, slot)
@@ -376,6 +389,11 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
+
+
+def _repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an axis goes through one element again and again, or backwards."""
+    return any(n > 1 and s <= 0 for n, s in zip(shape, strides, strict=True))
 
 
 def bases_of(instructions: Sequence[tuple[Any, ...]]) -> dict[int, int]:
