@@ -133,3 +133,12 @@ def test_norms_of_whole_arrays_go_by_memory(size: float, lay: Callable[[Any], An
     assert made is not None and not made[0].calls_back
     with np.errstate(all="ignore"):
         assert bits_of(made[0](array)[0]) == bits_of(made[1](array)[0])
+
+
+@pytest.mark.parametrize("size", [1.0, 0.0])
+@pytest.mark.parametrize("lay", [np.ascontiguousarray, np.asfortranarray, lambda x: x.transpose(1, 2, 0)])
+def test_their_derivatives_lie_as_in_python(lay: Callable[[Any], Any], size: float) -> None:
+    array = lay(size * np.random.default_rng(6).normal(size=(3, 4, 5)))
+    x = us.tensor(array)
+    fragment = capture([x], [us.linalg.vector_norm(x).grad(x)]).fragment
+    assert compare(fragment, [array])
