@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.native_layout import Unsupported, Value, c_strides
-from unspool._engine.native_program import CHECK, FORTRAN, GUFUNC, PARITY, SHIFT, TRIANGLE, Builder
+from unspool._engine.native_layout import Unsupported, Value, c_strides, result_order
+from unspool._engine.native_program import CHECK, FORTRAN, GUFUNC, PARITY, SELECT, SHIFT, TRIANGLE, Builder
 from unspool._engine.native_rules import Rule, Writing
 
 # The argument by which a routine says whether it failed, as `lapack.c` has it.
@@ -282,6 +282,20 @@ def _keep_triangle(builder: Builder, x: Value, *, upper: bool) -> None:
     builder.emit(TRIANGLE, [x.slot], numbers=(*x.shape, *x.strides, x.dtype.itemsize, upper))
 
 
+def _lower_half(to: Writing, x: Value) -> Value:
+    if x.dtype.kind not in "fc" or not x.size:
+        return to.call(x)
+    rows, columns = x.shape[-2:]
+    i, j = np.arange(rows)[:, None], np.arange(columns)
+    below, diagonal = to.builder.constant(i > j), to.builder.constant(i == j)
+    half = to.temporary(np.divide, x, to.constant(2))
+    on_diagonal = to.builder.new(None, to.shape, to.dtype, result_order((diagonal, half), to.shape))
+    to.builder.over_elements(SELECT, [diagonal, half, to.constant(0), on_diagonal], (to.dtype.itemsize,))
+    result = to.new(result_order((below, x, on_diagonal), to.shape))
+    to.builder.over_elements(SELECT, [below, x, on_diagonal, result], (to.dtype.itemsize,))
+    return result
+
+
 def _qr(to: Writing, x: Value) -> Any:
     params = to.step.params
     if not is_one(x) or params["complete"] or params["positive"] or x.dtype.kind == "c":
@@ -407,6 +421,7 @@ LINALG_RULES: dict[str, Rule] = {
     "gap_quotient": _gap_quotient,
     "gauge_check": _gauge_check,
     "inv": _inv,
+    "lower_half": _lower_half,
     "lu_factors": _lu_factors,
     "qr": _qr,
     "scale": _scale,
