@@ -6,6 +6,7 @@
 
 #include "native.h"
 
+#include <float.h>
 #include <math.h>
 
 /* --- routines --- */
@@ -174,6 +175,18 @@ run_check(const Instruction *it, char **at)
             }
         }
         return 1;
+    case 'c': { /* of numbers that fall, the last ones of which are dropped, none of both kinds are equal */
+        npy_intp count = sizes[0], kept = sizes[1];
+        double last = x[kept - 1], gap = kept < count ? last - x[kept] : last;
+        return !(gap <= fmax(limit * last, (double)count * DBL_EPSILON * x[0]));
+    }
+    case 'u': /* no product with a number is zero, but for those of zeros */
+        for (npy_intp i = 0; i < sizes[0]; i++) {
+            if (x[i] == 0 && *(const double *)(at[1] + i * sizes[1]) != 0) {
+                return 0;
+            }
+        }
+        return *(const double *)at[2] != 0;
     case 'p': /* the product of two norms is not large */
         return norm(x, sizes[0]) * norm(y, sizes[1]) <= limit;
     default:

@@ -50,6 +50,9 @@ enum {
     OP_SHIFT,    /* add a number to small integers */
     OP_PARITY,   /* the sign of the row exchanges of a factorisation */
     OP_FUSE,     /* run some of the instructions after it block by block of rows */
+    OP_POSITIONS, /* the numbers of the elements that an index selects */
+    OP_PUT,      /* values into elements by number, or added to them */
+    OP_DRAW,     /* random numbers */
 };
 
 /* Converts elements: how many, from where, with which stride, to where. */
@@ -60,14 +63,15 @@ enum { IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW };
 
 typedef struct {
     int home;
-    Py_ssize_t at;       /* which input or output; the offset in the frame */
+    Py_ssize_t at;       /* which input or output; the offset in the frame; what an output is a view of */
     npy_intp nbytes;     /* of the elements, without gaps */
     PyObject *array;     /* of a constant */
+    int is_whole;        /* an input has to be all of the array that its memory belongs to */
     PyArray_Descr *descr;
     int ndim;
     npy_intp *shape;     /* followed by the strides */
     npy_intp *strides;
-    int order;           /* of the axes in memory: 'C', 'F', or 0 for neither */
+    int order;           /* of the axes in memory: 'C', 'F', 'K' for another one without gaps, or 0 */
 } Slot;
 
 typedef struct Instruction Instruction;
@@ -105,6 +109,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     Py_ssize_t slots, instructions, inputs, outputs;
+    Py_ssize_t arrays;        /* that are made for outputs, and for what outputs are views of */
     Slot *slot;
     Instruction *instruction;
     int *input, *output;      /* the slots of inputs and outputs */
@@ -112,6 +117,7 @@ typedef struct {
     int calls_back;           /* always; not only if something is rare */
     int is_given_up;          /* a call-back gave what the program was not made for */
     PyObject *fallback;       /* does the same in Python */
+    PyObject *others;         /* a list of programs that do the same on arrays of other layouts */
     PyObject *about;          /* what it was made from, for reports */
     Timer *timer;             /* of each instruction, if it ran while a profile was taken */
     int session;              /* of which profile */
@@ -157,12 +163,50 @@ void run_triangle(const Instruction *it, char *at);
 void run_shift(const Instruction *it, char **at);
 void run_parity(const Instruction *it, char **at);
 
+/* --- elements by number (indexing.c) --- */
+
+int run_positions(const Instruction *it, char **at);
+int run_put(const Instruction *it, char **at);
+int has_its_numbers(const Instruction *it);
+
+/* --- random numbers (random.c) --- */
+
+void run_draw(const Instruction *it, char **at);
+
 /* --- running (run.c) --- */
 
 /* Without success: an error is set; the program is not made for what it met, this time or ever. */
 enum { DONE = 0, FAILED = -1, NOT_NOW = 1, GIVEN_UP = 2 };
 
 int run_program(Program *program, char **pointer);
+
+/* Move the pointers of the operands to the next place on the first of the outer axes; tell whether there is one. */
+static inline int
+move_on_over(const Instruction *it, int axes, npy_intp *index, char **at)
+{
+    for (int axis = axes - 1; axis >= 0; axis--) {
+        const npy_intp *steps = it->outer + axis;
+        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
+            at[i] += *steps;
+        }
+        if (++index[axis] < it->shape[axis]) {
+            return 1;
+        }
+        steps = it->outer + axis;
+        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
+            at[i] -= it->shape[axis] * *steps;
+        }
+        index[axis] = 0;
+    }
+    return 0;
+}
+
+/* The same on all outer axes. */
+static inline int
+move_on(const Instruction *it, npy_intp *index, char **at)
+{
+    return move_on_over(it, it->ndim, index, at);
+}
 
 /* Copy bytes; most often there are a few, and then a call costs more than the copy. */
 static inline void
@@ -194,8 +238,9 @@ PyObject *profile_counted(PyObject *module, PyObject *nothing);
 PyObject *profile_count(PyObject *module, PyObject *amount);
 PyObject *profile_look(PyObject *module, PyObject *nothing);
 
-/* --- programs (program.c) --- */
+/* --- calling (call.c) --- */
 
+PyObject *call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *names);
 int accept_array(Program *program, int slot, PyObject *value, char **pointer, char *number);
 PyObject *new_array(const Slot *slot);
 

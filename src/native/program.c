@@ -1,4 +1,4 @@
-/* Programs: made from tables that Python writes, and called with arrays. */
+/* Programs: made from tables that Python writes. */
 
 #include "native.h"
 
@@ -29,7 +29,7 @@ read_numbers(PyObject *tuple, Py_ssize_t *count)
     return numbers;
 }
 
-/* A slot: home, at, array or None, dtype, shape, strides, order. */
+/* A slot: home, at, array (of an input: whether it is whole) or None, dtype, shape, strides, order. */
 static int
 read_slot(Slot *slot, PyObject *entry)
 {
@@ -56,6 +56,7 @@ read_slot(Slot *slot, PyObject *entry)
     for (Py_ssize_t i = 0; i < axes; i++) {
         slot->nbytes *= sizes[i];
     }
+    slot->is_whole = slot->home == IN_INPUT && array == Py_True;
     if (slot->home == IN_CONSTANT) {
         if (!PyArray_Check(array)) {
             PyErr_SetString(PyExc_TypeError, "a constant is an array");
@@ -174,6 +175,13 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
         it->few = it->given == 1 ? find_few(it, (int)it->numbers[0]) : NULL;
         return it->few == NULL ? (PyErr_SetString(PyExc_ValueError, "there is no such arithmetic"), -1) : 0;
     }
+    if (it->opcode == OP_DRAW && (it->operands != 2 || it->given != 5)) {
+        PyErr_SetString(PyExc_ValueError, "a draw has a key");
+        return -1;
+    }
+    if (it->opcode == OP_POSITIONS || it->opcode == OP_PUT) {
+        return has_its_numbers(it) ? 0 : -1;
+    }
     if (it->opcode == OP_FORTRAN) {
         return find_routine(it, object, program->slots);
     }
@@ -197,132 +205,6 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
         return find_loop(it, object);
     }
     return 0;
-}
-
-/* --- calling --- */
-
-/* Whether an array lies in memory as a slot says. */
-static int
-lies_like(PyArrayObject *array, const Slot *slot)
-{
-    if (PyArray_TYPE(array) != slot->descr->type_num || PyArray_NDIM(array) != slot->ndim ||
-        !PyArray_ISBEHAVED_RO(array)) {
-        return 0;
-    }
-    for (int axis = 0; axis < slot->ndim; axis++) {
-        npy_intp size = PyArray_DIM(array, axis);
-        if (size != slot->shape[axis] || (size > 1 && PyArray_STRIDE(array, axis) != slot->strides[axis])) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Set the pointer of an input; a number is copied. False, without an error, for what the program was not made for. */
-int
-accept_array(Program *program, int slot, PyObject *value, char **pointer, char *number)
-{
-    const Slot *expected = &program->slot[slot];
-    if (PyArray_CheckExact(value)) {
-        PyArrayObject *array = (PyArrayObject *)value;
-        if (!lies_like(array, expected)) {
-            return 0;
-        }
-        pointer[slot] = PyArray_DATA(array);
-        return 1;
-    }
-    if (expected->ndim == 0 && PyArray_CheckScalar(value)) {
-        PyArray_Descr *descr = PyArray_DescrFromScalar(value);
-        int fits = descr != NULL && descr->type_num == expected->descr->type_num;
-        Py_XDECREF(descr);
-        PyErr_Clear();
-        if (fits) {
-            PyArray_ScalarAsCtype(value, number);
-            pointer[slot] = number;
-        }
-        return fits;
-    }
-    return 0;
-}
-
-PyObject *
-new_array(const Slot *slot)
-{
-    Py_INCREF(slot->descr);
-    return PyArray_NewFromDescr(&PyArray_Type, slot->descr, slot->ndim, slot->shape, NULL, NULL,
-                                slot->order == 'F' ? NPY_ARRAY_F_CONTIGUOUS : 0, NULL);
-}
-
-static PyObject *
-call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *names)
-{
-    Program *program = (Program *)self;
-    Py_ssize_t given = PyVectorcall_NARGS(flags);
-    Frame frame;
-    PyObject *results = NULL;
-    if (program->is_given_up || given != program->inputs || names != NULL) {
-        return PyObject_Vectorcall(program->fallback, args, flags, names);
-    }
-    /* After the temporaries there is room for the numbers among the inputs. */
-    if (frame_enter(&frame, program->slots, program->frame + 16 * given) < 0) {
-        return NULL;
-    }
-    int done = DONE;
-    char **pointer = frame.pointer, *numbers = frame.memory + program->frame;
-    for (Py_ssize_t i = 0; i < given && done == DONE; i++) {
-        done = accept_array(program, program->input[i], args[i], pointer, numbers + 16 * i) ? DONE : NOT_NOW;
-    }
-    if (done == DONE) {
-        results = PyTuple_New(program->outputs);
-        done = results == NULL ? FAILED : DONE;
-    }
-    for (Py_ssize_t i = 0; i < program->slots && done == DONE; i++) {
-        const Slot *slot = &program->slot[i];
-        if (slot->home == IN_CONSTANT) {
-            pointer[i] = PyArray_DATA((PyArrayObject *)slot->array);
-        }
-        else if (slot->home == IN_FRAME) {
-            pointer[i] = frame.memory + slot->at;
-        }
-        else if (slot->home == IN_OUTPUT) {
-            PyObject *array = new_array(slot);
-            if (array == NULL) {
-                done = FAILED;
-                break;
-            }
-            PyTuple_SET_ITEM(results, slot->at, array);
-            pointer[i] = PyArray_DATA((PyArrayObject *)array);
-        }
-    }
-    if (done == DONE && profile_session && profile_enter(program) < 0) {
-        done = FAILED;
-    }
-    if (done == DONE) {
-        long long begin = profile_session ? nanoseconds() : 0;
-        done = run_program(program, pointer);
-        if (profile_session && begin) {
-            profile_leave(program, begin, 1);
-        }
-    }
-    for (Py_ssize_t i = 0; i < program->outputs && done == DONE; i++) {
-        const Slot *slot = &program->slot[program->output[i]];
-        if (PyTuple_GET_ITEM(results, i) == NULL) {
-            PyObject *same = slot->home == IN_INPUT     ? args[slot->at]
-                             : slot->home == IN_CONSTANT ? slot->array
-                                                         : PyTuple_GET_ITEM(results, slot->at);
-            PyTuple_SET_ITEM(results, i, Py_NewRef(same));
-        }
-    }
-    frame_leave(&frame);
-    if (done == DONE) {
-        return results;
-    }
-    Py_XDECREF(results);
-    if (done == FAILED) {
-        return NULL;
-    }
-    program->is_given_up |= done == GIVEN_UP;
-    return PyObject_Vectorcall(program->fallback, args, flags, names);
 }
 
 /* --- the type --- */
@@ -351,6 +233,7 @@ program_dealloc(Program *self)
     PyMem_Free(self->timer);
     Py_XDECREF(self->about);
     Py_XDECREF(self->fallback);
+    Py_XDECREF(self->others);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -362,6 +245,7 @@ program_traverse(Program *self, visitproc visit, void *arg)
     }
     Py_VISIT(self->about);
     Py_VISIT(self->fallback);
+    Py_VISIT(self->others);
     return 0;
 }
 
@@ -370,6 +254,7 @@ program_clear(Program *self)
 {
     Py_CLEAR(self->about);
     Py_CLEAR(self->fallback);
+    Py_CLEAR(self->others);
     return 0;
 }
 
@@ -389,6 +274,28 @@ read_places(Program *self, PyObject *tuple, Py_ssize_t *count)
     }
     PyMem_Free(found);
     return places;
+}
+
+/* Find out how many arrays a run makes; outputs that are views need one, or an input, that they are views of. */
+static int
+count_arrays(Program *self)
+{
+    self->arrays = self->outputs;
+    for (Py_ssize_t i = 0; i < self->slots; i++) {
+        if (self->slot[i].home == IN_OUTPUT && self->slot[i].at >= self->arrays) {
+            self->arrays = self->slot[i].at + 1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < self->outputs; i++) {
+        const Slot *slot = &self->slot[self->output[i]];
+        int has_base = slot->at >= 0 && slot->at < self->slots;
+        int home = has_base ? self->slot[slot->at].home : IN_VIEW;
+        if (slot->home == IN_VIEW && (home == IN_VIEW || home == IN_FRAME)) {
+            PyErr_SetString(PyExc_ValueError, "an output is a view of an array");
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static PyObject *
@@ -429,7 +336,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->input = read_places(self, inputs, &self->inputs);
     self->output = self->input == NULL ? NULL : read_places(self, outputs, &self->outputs);
-    if (self->output == NULL) {
+    if (self->output == NULL || count_arrays(self) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -439,6 +346,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyMemberDef program_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Program, call), READONLY, NULL},
     {"about", T_OBJECT, offsetof(Program, about), 0, "What it was made from, for reports."},
+    {"others", T_OBJECT, offsetof(Program, others), 0, "A list of programs that do the same on arrays of other layouts."},
     {"fallback", T_OBJECT, offsetof(Program, fallback), READONLY, "Does the same in Python."},
     {"calls_back", T_INT, offsetof(Program, calls_back), READONLY, "Whether an instruction calls Python."},
     {"is_given_up", T_INT, offsetof(Program, is_given_up), READONLY, "Whether it always runs in Python."},

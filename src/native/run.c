@@ -5,33 +5,6 @@
 /* Rows of so many doubles are added up column by column: the sums are in registers, and rows stay in the cache. */
 enum { SHORT = 64 };
 
-/* Move the pointers of the operands to the next place on the first of the outer axes; tell whether there is one. */
-static inline int
-move_on_over(const Instruction *it, int axes, npy_intp *index, char **at)
-{
-    for (int axis = axes - 1; axis >= 0; axis--) {
-        const npy_intp *steps = it->outer + axis;
-        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
-            at[i] += *steps;
-        }
-        if (++index[axis] < it->shape[axis]) {
-            return 1;
-        }
-        steps = it->outer + axis;
-        for (int i = 0; i < it->operands; i++, steps += it->ndim) {
-            at[i] -= it->shape[axis] * *steps;
-        }
-        index[axis] = 0;
-    }
-    return 0;
-}
-
-static inline int
-move_on(const Instruction *it, npy_intp *index, char **at)
-{
-    return move_on_over(it, it->ndim, index, at);
-}
-
 static void
 run_loop(const Instruction *it, char **at)
 {
@@ -320,7 +293,9 @@ take_result(const Slot *slot, char *pointer, PyObject *value)
     int fits = PyArray_TYPE(array) == slot->descr->type_num && PyArray_ISNOTSWAPPED(array) &&
                PyArray_NDIM(array) == slot->ndim &&
                PyArray_CompareLists(PyArray_DIMS(array), slot->shape, slot->ndim) &&
-               (slot->order == 'F' ? PyArray_IS_F_CONTIGUOUS(array) : PyArray_IS_C_CONTIGUOUS(array));
+               (slot->order == 'F'   ? PyArray_IS_F_CONTIGUOUS(array)
+                : slot->order == 'K' ? PyArray_CompareLists(PyArray_STRIDES(array), slot->strides, slot->ndim)
+                                     : PyArray_IS_C_CONTIGUOUS(array));
     if (fits) {
         memcpy(pointer, PyArray_DATA(array), slot->nbytes);
     }
@@ -467,6 +442,19 @@ run_all(Program *program, char **pointer, Timer *timer)
             break;
         case OP_PARITY:
             run_parity(it, at);
+            break;
+        case OP_POSITIONS:
+            if (!run_positions(it, at)) {
+                return NOT_NOW;
+            }
+            break;
+        case OP_DRAW:
+            run_draw(it, at);
+            break;
+        case OP_PUT:
+            if (!run_put(it, at)) {
+                return NOT_NOW;
+            }
             break;
         default:
             it += it->numbers[0];

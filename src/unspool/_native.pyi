@@ -7,6 +7,7 @@ class Program:
     """A plan as a table of instructions; called with arrays, it returns a tuple of arrays."""
 
     about: Any
+    others: list[Program]
     fallback: Callable[..., Any]
     calls_back: int
     is_given_up: int

@@ -15,6 +15,7 @@ from tests.samples import Sample, all_samples
 from unspool._engine import native
 from unspool._engine.backend import Lowered
 from unspool._engine.native import compile_program
+from unspool._engine.native_backend import NATIVE, _OtherLayouts
 from unspool._engine.numpy_backend import NUMPY, NumpyBackend
 from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Fragment, capture
@@ -452,6 +453,21 @@ def test_arrays_of_another_layout_or_dtype_run_in_python() -> None:
     assert calls.count == 1
 
 
+def test_arrays_of_a_layout_met_before_find_their_program_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    fragment, (x, y) = fragment_of(lambda x, y: us.sum(x @ y, 0), [np.ones((3, 4)), np.ones((4, 5))], adjoint=False)
+    bound = bind(fragment, [x.shape, y.shape])
+    run = NATIVE.compile(Lowered(fragment, bound, *lower(fragment, bound)))
+    layouts = [(x, y), (np.asfortranarray(x), y), (strided(x), np.asfortranarray(y)), (strided(x), strided(y))]
+    expected = [run(*given) for given in layouts]
+    asked: list[Any] = []
+    monkeypatch.setattr(_OtherLayouts, "__call__", lambda self, *arrays: asked.append(arrays))
+    for given, theirs in zip(layouts, expected, strict=True):
+        assert_same(run(*given), theirs)
+    assert not asked
+    run(x, y[::-1])
+    assert len(asked) == 1
+
+
 def test_what_a_program_returned_is_never_written_to_and_neither_are_its_arguments() -> None:
     x = np.arange(6.0)
     x.setflags(write=False)
@@ -466,6 +482,37 @@ def test_an_output_that_is_an_input_is_that_array() -> None:
     x = np.arange(3.0)
     program, _ = program_of(lambda t: [us.sin(t), t], x)
     assert any(result is x for result in program(x))
+
+
+@pytest.mark.parametrize("of", ["an input", "a temporary"])
+def test_an_output_with_gaps_is_a_view_as_in_python(of: str) -> None:
+    for kept in (3, 5):  # less than half of the memory behind it, which is copied, and more
+        x = us.tensor(np.arange(36.0).reshape(6, 6))
+        y = x if of == "an input" else us.sin(x)
+        fragment = capture([x], [y[:, :kept], y[::2, 1:]]).fragment
+        made = both_ways(fragment, [np.asarray(x.eval())])
+        assert made is not None
+        (ours, _), (theirs, _) = made[0](x.eval()), made[1](x.eval())
+        assert ours.strides == theirs.strides
+        assert (ours.base is None, ours.flags.writeable) == (theirs.base is None, theirs.flags.writeable)
+        assert_same([ours], [theirs])
+        assert made[2].count == 0
+
+
+@pytest.mark.parametrize("of", ["an input", "a temporary"])
+@pytest.mark.parametrize("kept", [11, 30])
+def test_an_output_with_gaps_is_read_as_it_leaves(kept: int, of: str) -> None:
+    # Vectors without gaps are multiplied in another way than those with gaps.
+    def function(x: Any) -> list[Any]:
+        part = (x if of == "an input" else us.sin(x))[:kept, 0]
+        return [part, us.sum(part * 1.0), us.vecdot(part, part), us.outer(part, part) @ part]
+
+    random = np.random.default_rng(2).normal(size=(40, 4))
+    fragment, given = fragment_of(function, [random], adjoint=False)
+    assert compare(fragment, given)
+    # An input that is a view of a larger array.
+    wide = np.random.default_rng(3).normal(size=(900, 4))
+    compare(fragment, [wide[:40]])
 
 
 def test_a_position_outside_of_its_axis_is_the_error_it_always_was() -> None:

@@ -54,19 +54,16 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
 # one yet. An op that is new is either native or here.
 # fmt: off
 CALLED_BACK = {
-    "adjugate", "adjugate_slope", "all", "argmax", "argmin", "argpartition", "argsort", "beta_ratio",
-    "check_basis", "chosen", "convolve_nd", "copy_along", "cosine_integral", "cumprod", "cumsum", "det",
-    "divide_cotangent", "divide_or_zero", "eig", "erfcx", "expn", "exponent", "fft", "flip", "fresnel_cosine",
-    "fresnel_sine", "from_parts", "full_rank", "full_rank_pinv", "gamma_ratio", "hyp1f1", "hyp2f1", "irfft",
-    "is_edge", "is_last", "iv", "ive", "jv", "kv", "kve", "largest_of_column", "leading_space",
-    "linear_recurrence", "log_gamma_quantile", "logm", "logm_frechet", "lower_half", "lstsq", "lu", "lyapunov",
-    "matrix_exp", "matrix_exp_frechet", "matrix_rank", "order_of_pivots", "pinv", "pivot_rows", "pivots_of_order",
-    "polar", "polar_harmonic", "polygamma", "positions", "random_binomial", "random_integers", "random_normal",
-    "random_permutation",
-    "random_poisson", "random_uniform", "recurrence", "relative_size", "rfft", "roll", "round", "scatter",
-    "scatter_add", "scatter_max", "scatter_min", "scatter_set", "searchsorted", "shift", "shift_rows", "sinc",
-    "sine_integral", "solve_banded", "sort", "space_factors", "space_motion", "sqrtm", "stdtrit", "sum_copies",
-    "sylvester", "yv", "zeta",
+    "adjugate", "adjugate_slope", "all", "argmax", "argmin", "argpartition", "argsort", "beta_ratio", "check_basis",
+    "convolve_nd", "copy_along", "cosine_integral", "cumprod", "cumsum", "det", "divide_cotangent", "divide_or_zero",
+    "eig", "erfcx", "expn", "exponent", "fft", "flip", "fresnel_cosine", "fresnel_sine", "from_parts", "full_rank",
+    "full_rank_pinv", "gamma_ratio", "hyp1f1", "hyp2f1", "irfft", "is_edge", "iv", "ive", "jv", "kv", "kve",
+    "largest_of_column", "linear_recurrence", "log_gamma_quantile", "logm", "logm_frechet", "lstsq", "lu",
+    "lyapunov", "matrix_exp", "matrix_exp_frechet", "matrix_rank", "order_of_pivots", "pinv", "pivot_rows",
+    "pivots_of_order", "polar", "polar_harmonic", "polygamma", "positions", "random_binomial", "random_poisson",
+    "recurrence", "relative_size", "rfft", "roll", "round", "scatter_max", "scatter_min", "searchsorted", "shift",
+    "shift_rows", "sinc", "sine_integral", "solve_banded", "sort", "sqrtm", "stdtrit", "sum_copies", "sylvester",
+    "yv", "zeta",
 }
 # fmt: on
 
@@ -92,17 +89,9 @@ def test_ops_that_need_a_call_back_are_listed(seen: Seen) -> None:
     assert seen.called - seen.native == CALLED_BACK
 
 
-# Random bits are drawn by a generator of our own, in Python; SciPy's exponential of a matrix is Python too. Histories
-# and ranks that grow begin with axes of one element, which NumPy multiplies in a way of its own. Results of ufuncs on
-# tensors whose axes are in another order are laid out in that order, which a program has no name for. What steps read
-# of a table is put back once for many steps, by `ufunc.at`.
-ROWS = {"chosen", "positions", "scatter_add"}
+# SciPy's exponential of a matrix is Python.
 IN_KINDS = {
-    "hmc": {"random_normal", "random_uniform"},
-    "changing_ranks": {"add", "contract", "divide", "matrix_exp", "matrix_exp_frechet", "multiply", "subtract"},
-    "history": {"contract", "concat", "reshape"},
-    "row_of_variable": ROWS,
-    "window": ROWS,
+    "changing_ranks": {"matrix_exp", "matrix_exp_frechet"},
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.engine.test_native import both_ways, compare, fragment_of, strided
+from tests.engine.test_native import bits_of, both_ways, compare, fragment_of, strided
 from unspool._engine import native
 from unspool._engine.native_layout import Value, c_strides, reshaped_strides
 
@@ -67,9 +67,47 @@ def test_contractions_have_the_bits_of_their_kernel(subscripts: str, dtype: Any)
             compare(fragment, [lay(v) if v.shape else v for v in values])
 
 
-@pytest.mark.parametrize("subscripts", ["ijr,jr->ri", "abcd,cdef->abef", "abc,cd->abd", "xab,xbc->xac", "abc,dbc->ad"])
-def test_contractions_need_no_call_back(subscripts: str) -> None:
-    given = operands(subscripts, (3, 4), float)
+PLAIN = ["ab,b->a", "ab,a->b", "a,ab->b", "b,ab->a", "a,a->", "ab,bc->ac", "ba,cb->ca"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, float, complex])
+@pytest.mark.parametrize("subscripts", [*PLAIN, *SUBSCRIPTS])
+def test_axes_of_one_element_have_the_bits_of_their_kernel(subscripts: str, dtype: Any) -> None:
+    first, second = subscripts.split("->", maxsplit=1)[0].split(",")
+    labels = list(dict.fromkeys(first + second))
+    generator = np.random.default_rng(11)
+    for alone in product((False, True), repeat=min(len(labels), 4)):
+        size = {label: 1 if i < 4 and alone[i] else 3 + i for i, label in enumerate(labels)}
+        arrays = [generator.normal(size=[size[label] for label in one]) for one in (first, second)]
+        arrays[0].flat[::3] *= 0.0
+        given = [(a + 1j * a[::-1] if dtype is complex else a).astype(dtype) for a in arrays]
+        fragment, values = fragment_of(lambda x, y: us.einsum(subscripts, x, y) * 1.0, given, adjoint=False)
+        for lay in (np.ascontiguousarray, np.asfortranarray, strided):
+            compare(fragment, [lay(v) if v.shape else v for v in values])
+
+
+# Products that are zero because they are too small, of which BLAS keeps the sign or not; zero times infinity, which it
+# does not compute; NaN.
+@pytest.mark.parametrize("number", [0.0, -0.0, 1e-300, -1e-300, np.inf, np.nan, -3.5])
+@pytest.mark.parametrize("subscripts", ["ab,b->a", "b,ba->a"])
+def test_a_number_times_a_vector_is_as_blas_has_it(subscripts: str, number: float) -> None:
+    vector = np.array([1.0, -1.0, 0.0, -0.0, 1e-30, -1e-30, np.inf, -np.inf, np.nan, 5e-324, -5e-324] * 3)
+    matrix = vector[:, None] if subscripts == "ab,b->a" else vector[None]
+    given = [matrix, np.array([number])][:: 1 if subscripts == "ab,b->a" else -1]
+    fragment, values = fragment_of(lambda x, y: us.einsum(subscripts, x, y), given, adjoint=False)
+    made = both_ways(fragment, values)
+    assert made is not None and not made[0].calls_back
+    with np.errstate(all="ignore"):
+        assert bits_of(made[0](*values)[0]) == bits_of(np.dot(*given))
+
+
+@pytest.mark.parametrize(
+    "subscripts",
+    ["ijr,jr->ri", "abcd,cdef->abef", "abc,cd->abd", "xab,xbc->xac", "abc,dbc->ad", "abc,abc->", "ab,cab->c"],
+)
+@pytest.mark.parametrize("sizes", [(3, 4), (1, 4), (3, 1)])
+def test_contractions_need_no_call_back(subscripts: str, sizes: tuple[int, int]) -> None:
+    given = operands(subscripts, sizes, float)
     fragment, values = fragment_of(lambda x, y: us.einsum(subscripts, x, y), given, adjoint=False)
     made = both_ways(fragment, values)
     assert made is not None and not made[0].calls_back

@@ -18,10 +18,13 @@ from unspool._engine.buffers import LARGE, repeats
 from unspool._engine.native_contract import contract
 from unspool._engine.native_frame import place_temporaries
 from unspool._engine.native_fusing import fuse
-from unspool._engine.native_layout import Unsupported
+from unspool._engine.native_indexing import INDEXING_RULES
+from unspool._engine.native_layout import Unsupported, Value
 from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import Builder, loop_of
-from unspool._engine.native_rules import RULES, Writing
+from unspool._engine.native_random import RANDOM_RULES
+from unspool._engine.native_rules import RULES, Writing, or_call
+from unspool._engine.native_spaces import SPACE_RULES
 from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import RunningSum
@@ -29,7 +32,7 @@ from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
 
-ALL_RULES = {**RULES, **LINALG_RULES, "contract": contract}
+ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, **RANDOM_RULES, **SPACE_RULES, "contract": or_call(contract)}
 
 
 def compile_program(
@@ -53,7 +56,8 @@ def compile_program(
         return None
     builder = Builder(outputs, most)
     try:
-        owners = _write(builder, fragment, bound, steps, held_values(Lowered(fragment, bound, steps, outputs)), strides)
+        held = held_values(Lowered(fragment, bound, steps, outputs))
+        owners = _write(builder, fragment, bound, steps, held, strides, frozenset(outputs), is_body=is_body)
         places = [_output(builder, slot, is_body=is_body) for slot in outputs]
     except Unsupported:
         return None
@@ -74,6 +78,9 @@ def _write(
     steps: Sequence[Step],
     held: Mapping[int, Any],
     strides: Sequence[Any] | None,
+    kept: frozenset[int],
+    *,
+    is_body: bool,
 ) -> list[int]:
     """Write the steps; return for each instruction the slot whose value it helps to make."""
     owners: list[int] = []
@@ -89,7 +96,12 @@ def _write(
         )
     for step in steps:
         if not step.once:
-            builder.values[step.slot] = _step(builder, step, bound)
+            value = _step(builder, step, bound)
+            if step.slot in kept and type(value) is Value and value.layout is None:
+                # What repeats elements is copied when it leaves the step of a loop, and not before.
+                if not (is_body and repeats(value.shape, value.strides)):
+                    value = builder.owned(step.slot, value)
+            builder.values[step.slot] = value
             owners += [step.slot] * (len(builder.instructions) - len(owners))
     return owners
 
@@ -131,9 +143,9 @@ def _output(builder: Builder, slot: int, *, is_body: bool) -> int:
     if is_whole and home in (0, 1, 3):
         return int(value.slot)
     # As `buffers.copied` lays it out.
-    order = "C" if is_body and repeats(value.shape, value.strides) else value.order
+    order = "C" if is_body and repeats(value.shape, value.strides) else value.layout
     if order is None:
-        raise Unsupported("an output with gaps")
+        return builder.shown(value)
     made = builder.copied(slot, value, order)
     builder.values[slot] = made
     return made.slot

@@ -31,7 +31,11 @@ class NativeBackend(NumpyBackend):
         from unspool._engine.native import compile_program
 
         others = _OtherLayouts(program)
-        return compile_program(*program, others) or others.generated()
+        made = compile_program(*program, others)
+        if made is None:
+            return others.generated()
+        made.others = others.programs
+        return made
 
     def compile_loop(self, program: Lowered, layout: Layout) -> Drive:
         """Return steps of a loop over a native program, or generated code where there is none."""
@@ -57,14 +61,18 @@ def _native_steps(
 
 
 class _OtherLayouts:
-    """What runs a program on arrays that its native form was not made for: one for their strides, or generated code."""
+    """What runs a program on arrays that its native form was not made for: one for their strides, or generated code.
 
-    __slots__ = ("_native", "_program", "_run")
+    Native ones are in a list, which the first of them looks through by itself the next time.
+    """
+
+    __slots__ = ("_native", "_program", "_run", "programs")
 
     def __init__(self, program: Lowered) -> None:
         self._program = program
         self._run: Run | None = None
         self._native: dict[Any, Run] = {}
+        self.programs: list[Any] = []
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         if any(type(array) is not np.ndarray for array in arrays):
@@ -76,7 +84,11 @@ class _OtherLayouts:
         if run is None:
             run = self.generated()
             if len(self._native) < MOST_LAYOUTS:
-                run = self._native[strides] = compile_program(*self._program, run, strides) or run
+                made = compile_program(*self._program, run, strides)
+                if made is not None:
+                    self.programs.append(made)
+                    run = made
+                self._native[strides] = run
         return run(*arrays)
 
     def generated(self) -> Run:

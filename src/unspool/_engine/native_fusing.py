@@ -16,6 +16,7 @@ from unspool._engine.native_program import (
     CALL,
     CAST,
     COPY,
+    DRAW,
     FEW_DOUBLES,
     FILL,
     FORTRAN,
@@ -24,10 +25,13 @@ from unspool._engine.native_program import (
     LOOP,
     MOST_OPERANDS,
     PICK,
+    POSITIONS,
+    PUT,
     REDUCE,
     SELECT,
     VIEW,
     Builder,
+    bases_of,
 )
 
 # What a block of the widest operand has, about, and how many bytes make a chain worth it.
@@ -63,7 +67,7 @@ def fuse(builder: Builder) -> dict[int, int]:
         return {}
     if any(i[0] not in _KNOWN for i in instructions):
         return {}
-    base = _bases(instructions)
+    base = bases_of(instructions)
     uses: dict[int, int] = {}
     for instruction in instructions:
         for slot in {base.get(s, s) for s in slots_of(instruction)}:
@@ -84,16 +88,7 @@ def fuse(builder: Builder) -> dict[int, int]:
 
 
 # Instructions after which the next one always comes: programs that jump are left as they are.
-_KNOWN = frozenset({*range(13)})
-
-
-def _bases(instructions: Sequence[Instruction]) -> dict[int, int]:
-    """Return of each slot that is a view which slot it is a view of."""
-    base: dict[int, int] = {}
-    for opcode, slots, *_ in instructions:
-        if opcode in (VIEW, PICK):
-            base[slots[-1]] = base.get(slots[0], slots[0])
-    return base
+_KNOWN = frozenset({*range(13), POSITIONS, PUT, DRAW})
 
 
 def _bytes(instruction: Instruction) -> int:

@@ -11,6 +11,9 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
+# How an array lies in memory: rows first ("C"), columns first ("F", matrices alone), or the axes from the outermost on.
+Order = str | tuple[int, ...]
+
 
 class Unsupported(Exception):  # noqa: N818 - nothing went wrong
     """A plan that has no native program."""
@@ -37,6 +40,14 @@ class Value(NamedTuple):
             return "F"
         return None
 
+    @property
+    def layout(self) -> Order | None:
+        """How the elements lie if there are no gaps, whatever the order of the axes; None if there are some."""
+        if self.order is not None:
+            return self.order
+        axes = tuple(sorted(range(len(self.shape)), key=lambda a: (-self.strides[a], a)))
+        return axes if _same_strides(self, ordered_strides(self.shape, self.dtype, axes)) else None
+
     def viewed(self, shape: Sequence[int], strides: Sequence[int]) -> Value:
         """Return another view that begins at the same place."""
         return self._replace(shape=tuple(shape), strides=tuple(strides))
@@ -53,6 +64,16 @@ def c_strides(shape: Sequence[int], dtype: Any) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def ordered_strides(shape: Sequence[int], dtype: Any, order: Order) -> tuple[int, ...]:
+    """Return the strides of an array without gaps whose axes lie in some order."""
+    if order == "C":
+        return c_strides(shape, dtype)
+    axes = tuple(range(len(shape)))[::-1] if order == "F" else order
+    steps = c_strides([shape[int(a)] for a in axes], dtype)
+    found = dict(zip(axes, steps, strict=True))
+    return tuple([found[a] for a in range(len(shape))])
 
 
 def reshaped_strides(value: Value, shape: Sequence[int]) -> tuple[int, ...] | None:
@@ -72,6 +93,15 @@ def reshaped_strides(value: Value, shape: Sequence[int]) -> tuple[int, ...] | No
             step *= size
         strides += reversed(made)
     return tuple(strides)
+
+
+def strides_in_shape(value: Value, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the strides of a value in another shape; ``None`` if NumPy copies. Axes of one element have stride 0."""
+    strides = reshaped_strides(value, [n for n in shape if n != 1])
+    if strides is None:
+        return None
+    left = iter(strides)
+    return tuple([0 if n == 1 else next(left) for n in shape])
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -109,24 +139,34 @@ def is_in_c_order(value: Value) -> bool:
     return steps == sorted(steps, reverse=True) and all(s >= 0 for s in value.strides)
 
 
-def result_order(operands: Sequence[Value], shape: Sequence[int]) -> str:
-    """Return in which order NumPy lays out the result of a ufunc: where operands differ, C order wins."""
-    orders = {_order_of_axes(value, len(shape)) for value in operands} - {None}
-    return "F" if orders == {"F"} else "C"
+def result_order(operands: Sequence[Value], shape: Sequence[int]) -> Order:
+    """Return in which order NumPy lays out the result of a ufunc: that of its operands; where these differ, C wins.
 
-
-def _order_of_axes(value: Value, axes: int) -> str | None:
-    """Return in which order the axes of a value lie, with gaps or without; ``None`` if it has no two that lie apart."""
-    if any(s < 0 for s in value.strides):
+    Axes are sorted as NumPy sorts them, by insertion from the last one on.
+    """
+    strides = [broadcast_strides(value, shape) for value in operands]
+    if any(s < 0 for steps in strides for s in steps):
         raise Unsupported("NumPy turns such axes round")
-    steps = [s for n, s in zip(value.shape, value.strides, strict=True) if n != 1 and s]
-    if len(steps) < 2:
-        return None
-    if steps == sorted(steps, reverse=True):
+    inner_first: list[int] = []
+    for axis in reversed([a for a, n in enumerate(shape) if n != 1]):
+        at = place = len(inner_first)
+        while at:
+            at -= 1
+            is_inside = _lies_inside(strides, axis, inner_first[at])
+            if is_inside is False:
+                break
+            place = at if is_inside else place
+        inner_first.insert(place, axis)
+    axes = inner_first[::-1]
+    if axes == sorted(axes):
         return "C"
-    if axes == 2 and steps == sorted(steps):
-        return "F"
-    raise Unsupported("axes lie in another order")
+    return "F" if len(shape) == 2 else (*[a for a, n in enumerate(shape) if n == 1], *axes)
+
+
+def _lies_inside(strides: Sequence[Sequence[int]], axis: int, other: int) -> bool | None:
+    """Whether operands agree that an axis lies inside of one that follows it; None if none of them tells."""
+    told = [s[axis] < s[other] for s in strides if s[axis] and s[other]]
+    return all(told) if told else None
 
 
 def straight_strides(values: Sequence[Value]) -> list[int] | None:

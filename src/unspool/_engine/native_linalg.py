@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.native_layout import Unsupported, Value, c_strides
-from unspool._engine.native_program import CHECK, FORTRAN, GUFUNC, PARITY, SHIFT, TRIANGLE, Builder
+from unspool._engine.native_layout import Unsupported, Value, c_strides, result_order
+from unspool._engine.native_program import CHECK, FORTRAN, GUFUNC, PARITY, SELECT, SHIFT, TRIANGLE, Builder
 from unspool._engine.native_rules import Rule, Writing
 
 # The argument by which a routine says whether it failed, as `lapack.c` has it.
@@ -51,12 +51,13 @@ def _call(builder: Builder, routine: Any, *arguments: Value | int | str) -> int:
     return builder.test(FORTRAN, (), numbers, (routine, bytes(constants)))
 
 
-def _is_one(*values: Value) -> bool:
+def is_one(*values: Value) -> bool:
     """Whether values are single matrices of doubles, or of complex numbers, with elements."""
     return all(len(v.shape) == 2 and v.size and v.dtype.char in _LETTERS for v in values)
 
 
-def _check(builder: Builder, what: str, values: Sequence[Value], *sizes: int, limit: float = 0.0) -> int:
+def check(builder: Builder, what: str, values: Sequence[Value], *sizes: int, limit: float = 0.0) -> int:
+    """Append a test that numbers are as they most often are, and return its position (see `run_check`)."""
     return builder.test(CHECK, [v.slot for v in values], (ord(what), *sizes), limit)
 
 
@@ -64,13 +65,13 @@ def _finite(builder: Builder, x: Value) -> int:
     """Append a test that no entry of a value without gaps is infinite or NaN."""
     if x.order is None:
         raise Unsupported("there are gaps between its elements")
-    return _check(builder, "f", [x], x.size * x.dtype.itemsize // 8)
+    return check(builder, "f", [x], x.size * x.dtype.itemsize // 8)
 
 
 def _regular(builder: Builder, factors: Value) -> int:
     """Append a test that no pivot is zero."""
     step = sum(factors.strides)
-    return _check(builder, "d", [factors], factors.shape[0], step, factors.dtype.itemsize // 8)
+    return check(builder, "d", [factors], factors.shape[0], step, factors.dtype.itemsize // 8)
 
 
 def _copied(builder: Builder, x: Value, order: str = "C") -> Value:
@@ -81,7 +82,7 @@ def _copied(builder: Builder, x: Value, order: str = "C") -> Value:
 
 
 def _lu_factors(to: Writing, a: Value) -> Any:
-    if not _is_one(a):
+    if not is_one(a):
         return to.call_all(a)
     builder, n = to.builder, a.shape[0]
     tests = [_finite(builder, a)]
@@ -114,7 +115,7 @@ def _loop(ufunc: Any, dtype: Any, operands: int) -> Any:
 
 
 def _solve(to: Writing, factors: Value, pivots: Value, a: Value, b: Value) -> Value:
-    if not _is_one(a, factors) or factors.order != "C" or not b.size or b.dtype != a.dtype:
+    if not is_one(a, factors) or factors.order != "C" or not b.size or b.dtype != a.dtype:
         return to.call(factors, pivots, a, b)
     builder, n = to.builder, a.shape[0]
     result = to.new("C" if len(b.shape) == 1 or b.order == "C" else "F")
@@ -133,7 +134,7 @@ def _solve(to: Writing, factors: Value, pivots: Value, a: Value, b: Value) -> Va
 
 
 def _inv(to: Writing, factors: Value, pivots: Value, a: Value) -> Value:
-    if not _is_one(a, factors) or factors.order != "C":
+    if not is_one(a, factors) or factors.order != "C":
         return to.call(factors, pivots, a)
     builder, n, letter = to.builder, a.shape[0], _LETTERS[a.dtype.char]
     result = to.new()
@@ -160,7 +161,7 @@ def _workspace(name: str, dtype: Any, *sizes: int, **options: Any) -> int:
 
 
 def _slogdet(to: Writing, factors: Value, pivots: Value, a: Value) -> Any:
-    if not _is_one(a, factors) or a.dtype.kind != "f":
+    if not is_one(a, factors) or a.dtype.kind != "f":
         return to.call_all(factors, pivots, a)
     builder, n, dtype = to.builder, a.shape[0], a.dtype
     sign, logarithm = [builder.new(None, (), d) for d in to.dtype]
@@ -180,12 +181,12 @@ def _slogdet(to: Writing, factors: Value, pivots: Value, a: Value) -> Any:
 
 
 def _sound_inverse(to: Writing, inverse: Value, a: Value) -> Value:
-    if not _is_one(inverse, a) or inverse.order is None or a.order is None:
+    if not is_one(inverse, a) or inverse.order is None or a.order is None:
         return to.call(inverse, a)
     # Well below the limit of the kernel.
     limit = 1e-3 / float(np.finfo(a.dtype).eps)
     sizes = [x.size * x.dtype.itemsize // 8 for x in (inverse, a)]
-    test = _check(to.builder, "p", [inverse, a], *sizes, limit=limit)
+    test = check(to.builder, "p", [inverse, a], *sizes, limit=limit)
     to.call_unless([test], None, inverse, a)
     return inverse
 
@@ -205,7 +206,7 @@ def _hermitian(builder: Builder, x: Value) -> Value:
 
 
 def _eigh(to: Writing, x: Value) -> Any:
-    if not _is_one(x) or x.order != "C":
+    if not is_one(x) or x.order != "C":
         return to.call_all(x)
     builder, n = to.builder, x.shape[0]
     values, vectors = [builder.new(None, s, d) for s, d in zip(to.shape, to.dtype, strict=True)]
@@ -217,7 +218,7 @@ def _eigh(to: Writing, x: Value) -> Any:
     loop = _loop_of_types(gufunc, f"{x.dtype.char}->d{x.dtype.char}")
     numbers = (1, n, 0, 0, 0, *matrix.strides, *values.strides, *vectors.strides)
     builder.emit(GUFUNC, (matrix.slot, values.slot, vectors.slot), count=2, numbers=numbers, what=loop)
-    tests.append(_check(builder, "e", [values], n, limit=n * float(np.finfo(np.float64).eps)))
+    tests.append(check(builder, "e", [values], n, limit=n * float(np.finfo(np.float64).eps)))
     builder.unless(tests, to.kernel, [x], [values, vectors])
     return [values, vectors]
 
@@ -237,10 +238,9 @@ def _loop_of_types(ufunc: Any, types: str) -> tuple[Any, int]:
     return ufunc, ufunc.types.index(types)
 
 
-def _svd(to: Writing, x: Value) -> Any:
-    if not _is_one(x) or x.dtype.kind == "c":
-        return to.call_all(x, orders=("F", "C", "F"))
-    builder, (m, n), full = to.builder, x.shape, to.step.params["full"]
+def singular_factors(to: Writing, x: Value, *, full: bool) -> tuple[list[Value], list[int]]:
+    """Write the factors of a matrix of doubles, and return them with tests that LAPACK found them."""
+    builder, (m, n) = to.builder, x.shape
     k = min(m, n)
     u, s, vh = [builder.new(None, *t) for t in zip(to.shape, to.dtype, ("F", "C", "F"), strict=True)]
     tests = [_finite(builder, x)]
@@ -250,13 +250,20 @@ def _svd(to: Writing, x: Value) -> Any:
     rows, routine = vh.shape[0], _routine("dgesdd")
     way = "A" if full else "S"
     tests.append(_call(builder, routine, way, m, n, columns, m, s, u, m, vh, rows, work, size, integers, INFO))
-    tests.append(_check(builder, "s", [s], k, limit=max(m, n) * float(np.finfo(np.float64).eps)))
-    builder.unless(tests, to.kernel, [x], [u, s, vh])
+    return [u, s, vh], tests
+
+
+def _svd(to: Writing, x: Value) -> Any:
+    if not is_one(x) or x.dtype.kind == "c":
+        return to.call_all(x, orders=("F", "C", "F") if len(x.shape) == 2 else None)
+    (u, s, vh), tests = singular_factors(to, x, full=to.step.params["full"])
+    tests.append(check(to.builder, "s", [s], s.size, limit=max(x.shape) * float(np.finfo(np.float64).eps)))
+    to.builder.unless(tests, to.kernel, [x], [u, s, vh])
     return [u, s, vh]
 
 
 def _cholesky(to: Writing, x: Value) -> Value:
-    if not _is_one(x) or x.order != "C":
+    if not is_one(x) or x.order != "C":
         return to.call(x)
     builder, n = to.builder, x.shape[0]
     result = to.new()
@@ -275,9 +282,23 @@ def _keep_triangle(builder: Builder, x: Value, *, upper: bool) -> None:
     builder.emit(TRIANGLE, [x.slot], numbers=(*x.shape, *x.strides, x.dtype.itemsize, upper))
 
 
+def _lower_half(to: Writing, x: Value) -> Value:
+    if x.dtype.kind not in "fc" or not x.size:
+        return to.call(x)
+    rows, columns = x.shape[-2:]
+    i, j = np.arange(rows)[:, None], np.arange(columns)
+    below, diagonal = to.builder.constant(i > j), to.builder.constant(i == j)
+    half = to.temporary(np.divide, x, to.constant(2))
+    on_diagonal = to.builder.new(None, to.shape, to.dtype, result_order((diagonal, half), to.shape))
+    to.builder.over_elements(SELECT, [diagonal, half, to.constant(0), on_diagonal], (to.dtype.itemsize,))
+    result = to.new(result_order((below, x, on_diagonal), to.shape))
+    to.builder.over_elements(SELECT, [below, x, on_diagonal, result], (to.dtype.itemsize,))
+    return result
+
+
 def _qr(to: Writing, x: Value) -> Any:
     params = to.step.params
-    if not _is_one(x) or params["complete"] or params["positive"] or x.dtype.kind == "c":
+    if not is_one(x) or params["complete"] or params["positive"] or x.dtype.kind == "c":
         return to.call_all(x)
     builder, (m, n) = to.builder, x.shape
     k, size = min(m, n), 64 * n
@@ -294,7 +315,7 @@ def _qr(to: Writing, x: Value) -> Any:
 
 def _solve_triangular(to: Writing, a: Value, b: Value) -> Value:
     params = to.step.params
-    if not _is_one(a, b) or a.order is None or b.order is None or a.dtype != b.dtype or a.dtype.kind == "c":
+    if not is_one(a, b) or a.order is None or b.order is None or a.dtype != b.dtype or a.dtype.kind == "c":
         return to.call(a, b)
     builder, n = to.builder, a.shape[0]
     by_rows, from_right = a.order != "F", b.order != "F"
@@ -328,9 +349,9 @@ def _apart(to: Writing, left: Value, right: Value) -> int | None:
     if any(len(v.shape) != 1 or not v.size or v.dtype != np.float64 or v.order != "C" for v in (left, right)):
         return None
     if sign > 0:
-        return _check(to.builder, "+", [left, right], left.size, right.size, limit=limit)
+        return check(to.builder, "+", [left, right], left.size, right.size, limit=limit)
     same = to.step.operands[1] == to.step.operands[2]
-    return _check(to.builder, "-", [left], left.size, limit=limit) if same else None
+    return check(to.builder, "-", [left], left.size, limit=limit) if same else None
 
 
 def _gap_quotient(to: Writing, numerator: Value, left: Value, right: Value) -> Value:
@@ -373,9 +394,9 @@ def _settled_values(to: Writing, ct: Value, values: Value, *others: Value) -> Va
         return ct
     # Twice the limit of the kernel, which divides by the largest value first.
     limit = 2 * params["degeneracy"]
-    tests = [_check(builder, "-", [values], values.size, limit=limit)]
+    tests = [check(builder, "-", [values], values.size, limit=limit)]
     if params["zeros"]:
-        tests.append(_check(builder, "e", [values], values.size, limit=limit))
+        tests.append(check(builder, "e", [values], values.size, limit=limit))
     to.call_unless(tests, None, ct, values, *others)
     return ct
 
@@ -400,6 +421,7 @@ LINALG_RULES: dict[str, Rule] = {
     "gap_quotient": _gap_quotient,
     "gauge_check": _gauge_check,
     "inv": _inv,
+    "lower_half": _lower_half,
     "lu_factors": _lu_factors,
     "qr": _qr,
     "scale": _scale,

@@ -17,6 +17,7 @@ import numpy as np
 
 from unspool._engine.buffers import LARGE
 from unspool._engine.native_layout import (
+    Order,
     Unsupported,
     Value,
     broadcast_strides,
@@ -24,13 +25,14 @@ from unspool._engine.native_layout import (
     in_memory_order,
     is_in_c_order,
     merged_axes,
+    ordered_strides,
     result_order,
     straight_strides,
 )
 
 # As `native.h` has them.
 (LOOP, FEW_DOUBLES, REDUCE, GUFUNC, DOT, COPY, CAST, FILL, SELECT, TAKE, VIEW, PICK, CALL) = range(13)
-(IF_ZERO, IF_OUTSIDE, SKIP, FORTRAN, CHECK, TRIANGLE, SHIFT, PARITY, FUSE) = range(13, 22)
+(IF_ZERO, IF_OUTSIDE, SKIP, FORTRAN, CHECK, TRIANGLE, SHIFT, PARITY, FUSE, POSITIONS, PUT, DRAW) = range(13, 25)
 (IN_INPUT, IN_CONSTANT, IN_FRAME, IN_OUTPUT, IN_VIEW) = range(5)
 
 # Slots that an instruction reads and fills, at most.
@@ -101,6 +103,7 @@ class Builder:
         self.values: dict[int, Any] = {}
         self.frame = 0
         self._most = most
+        self._arrays = len(outputs)
         self._first_output = {slot: position for position, slot in reversed(list(enumerate(outputs)))}
 
     # -- slots --
@@ -111,7 +114,7 @@ class Builder:
         shape = tuple(shape)
         strides = c_strides(shape, dtype) if strides is None else tuple(strides)
         value = Value(len(self.slots), shape, strides, dtype)
-        self.slots.append((home, at, array, dtype, shape, strides, ord(value.order or "\0")))
+        self.slots.append((home, at, array, dtype, shape, strides, ord(_letter(value))))
         return value
 
     def input(self, position: int, shape: Sequence[int], dtype: Any, strides: Any = None) -> Value:
@@ -120,10 +123,10 @@ class Builder:
     def constant(self, array: Any) -> Value:
         return self._slot(IN_CONSTANT, 0, array.shape, array.dtype, array.strides, array)
 
-    def new(self, plan_slot: int | None, shape: Sequence[int], dtype: Any, order: str = "C") -> Value:
+    def new(self, plan_slot: int | None, shape: Sequence[int], dtype: Any, order: Order = "C") -> Value:
         """Return memory for a result: an array of its own if it is an output, else a temporary."""
         shape = tuple(shape)
-        strides = c_strides(shape, dtype) if order == "C" else c_strides(shape[::-1], dtype)[::-1]
+        strides = ordered_strides(shape, dtype, order)
         size = prod(shape) * dtype.itemsize
         if size >= self._most or dtype.hasobject:
             raise Unsupported("arrays that are this large take over the memory of others in Python")
@@ -153,7 +156,44 @@ class Builder:
         self.emit(PICK, slots, numbers=(offset, *numbers))
         return made
 
+    def owned(self, plan_slot: int, value: Value) -> Value:
+        """Return an output with gaps as other steps read it: a copy, if much less than what it is a view of."""
+        base = bases_of(self.instructions).get(value.slot, value.slot)
+        home, at, _, dtype, shape, *rest = self.slots[base]
+        if _repeats(value.shape, value.strides) or _repeats(shape, rest[0]):
+            raise Unsupported("elements that repeat")
+        if home == IN_INPUT:
+            # An input that is itself a view of more may have to be copied where this one is not.
+            self.slots[base] = (home, at, True, dtype, shape, *rest)
+        if prod(shape) * dtype.itemsize > 2 * value.size * value.dtype.itemsize:
+            return self.copied(plan_slot, value, result_order([value], value.shape))
+        return value
+
+    def shown(self, value: Value) -> int:
+        """Return the slot of an output with gaps: a view of an array, if need be one that is made for it."""
+        if _repeats(value.shape, value.strides):
+            raise Unsupported("elements that repeat")
+        slot = self._described(value).slot
+        base = bases_of(self.instructions).get(slot, slot)
+        home, _, array, dtype, shape, strides, order = self.slots[base]
+        if home == IN_FRAME:
+            self.slots[base] = (IN_OUTPUT, self._arrays, array, dtype, shape, strides, order)
+            self._arrays += 1
+        if base == slot:
+            raise Unsupported("an array with gaps of its own")
+        self.slots[slot] = (IN_VIEW, base, *self.slots[slot][2:])
+        return slot
+
     # -- instructions --
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return how far the program is written, for `return_to`."""
+        return len(self.slots), len(self.instructions), self.frame
+
+    def return_to(self, mark: tuple[int, int, int]) -> None:
+        """Take back all that was written since."""
+        slots, instructions, self.frame = mark
+        del self.slots[slots:], self.instructions[instructions:]
 
     def emit(
         self,
@@ -215,14 +255,14 @@ class Builder:
             return value
         if (value.dtype.char, dtype.char) not in CASTS:
             raise Unsupported(f"from {value.dtype} to {dtype}")
-        order = value.order
+        order = value.layout
         if order is None:
             raise Unsupported("NumPy converts such an array in its own order")
         result = self.new(None, value.shape, dtype, order)
         self.over_elements(CAST, [value, result], (value.dtype.num, dtype.num))
         return result
 
-    def copied(self, plan_slot: int | None, value: Value, order: str = "C") -> Value:
+    def copied(self, plan_slot: int | None, value: Value, order: Order = "C") -> Value:
         """Append a copy."""
         result = self.new(plan_slot, value.shape, value.dtype, order)
         self.copy(value, result)
@@ -240,10 +280,14 @@ class Builder:
     def dot(self, plan_slot: int | None, left: Value, right: Value) -> Value:
         """Append the product of two vectors."""
         result = self.new(plan_slot, (), left.dtype)
+        self.dot_into(left, right, result)
+        return result
+
+    def dot_into(self, left: Value, right: Value, result: Value) -> None:
+        """Append the product of two vectors, into the one element of a value."""
         slots = (left.slot, right.slot, result.slot)
         strides = (left.strides[0], right.strides[0], 0)
         self.emit(DOT, slots, (), left.shape[0], ((), (), ()), strides, what=left.dtype)
-        return result
 
     def matmul(self, result: Value, left: Value, right: Value) -> None:
         """Append the product of two matrices."""
@@ -265,6 +309,9 @@ class Builder:
     ) -> Value:
         """Append the sum (or product, ...) over axes of a value whose axes lie in order; ``shape`` is the result's."""
         loop = loop_of(ufunc, value.dtype, value.dtype, value.dtype)
+        if len(axes) == len(value.shape) > 1 and value.layout is not None:
+            # Where nothing is kept, NumPy goes through memory as it lies.
+            value, axes = value.viewed((value.size,), (value.dtype.itemsize,)), [0]
         if 0 in value.shape or not is_in_c_order(value):
             raise Unsupported("NumPy goes through such an array in another order")
         result = self.new(plan_slot, shape, value.dtype)
@@ -355,6 +402,25 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
+
+
+def _repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an axis goes through one element again and again, or backwards."""
+    return any(n > 1 and s <= 0 for n, s in zip(shape, strides, strict=True))
+
+
+def bases_of(instructions: Sequence[tuple[Any, ...]]) -> dict[int, int]:
+    """Return of each slot that is a view which slot it is a view of."""
+    base: dict[int, int] = {}
+    for opcode, slots, *_ in instructions:
+        if opcode in (VIEW, PICK):
+            base[slots[-1]] = base.get(slots[0], slots[0])
+    return base
+
+
+def _letter(value: Value) -> str:
+    """Return how the C part knows the layout of a value: "K" is for axes in another order, without gaps."""
+    return value.order or ("\0" if value.layout is None else "K")
 
 
 def _walk(values: Sequence[Value]) -> tuple[list[int], list[list[int]]]:

@@ -13,11 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.native_layout import Unsupported, Value, c_strides, reshaped_strides, result_order
-from unspool._engine.native_program import IF_OUTSIDE, IF_ZERO, SELECT, TAKE, Builder, loop_of
+from unspool._engine.native_layout import (
+    Order,
+    Unsupported,
+    Value,
+    c_strides,
+    is_in_c_order,
+    result_order,
+    strides_in_shape,
+)
+from unspool._engine.native_program import IF_OUTSIDE, IF_ZERO, SELECT, Builder, loop_of
 from unspool._engine.planning import Step
-from unspool._ops.indexing.slices import extent
-from unspool._ops.indexing.template import decode
 
 Rule = Callable[..., Value]
 
@@ -35,7 +41,7 @@ class Writing:
         """Write a ufunc on operands of the shape and dtype of the result."""
         return self.builder.apply(ufunc, None, operands, self.shape, self.dtype)
 
-    def new(self, order: str = "C") -> Value:
+    def new(self, order: Order = "C") -> Value:
         return self.builder.new(self.step.slot, self.shape, self.dtype, order)
 
     def constant(self, number: Any) -> Value:
@@ -67,6 +73,20 @@ class Writing:
         return partial(kernel, **params) if params else kernel
 
 
+def or_call(rule: Rule) -> Rule:
+    """Return a rule that writes a call-back where it would have to give up."""
+
+    def written(to: Writing, *operands: Value) -> Value:
+        mark = to.builder.mark()
+        try:
+            return rule(to, *operands)
+        except Unsupported:
+            to.builder.return_to(mark)
+            return to.call(*operands)
+
+    return written
+
+
 # --- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -92,8 +112,6 @@ def _divide_or_zero(to: Writing, x1: Value, x2: Value) -> Value:
     # The kernel is for a divisor that is zero.
     builder = to.builder
     result = to.apply(np.divide, x1, x2)
-    if result.order != "C":
-        raise Unsupported("the kernel lays its result out in its own way")
     divide = builder.instructions.pop()
     test = builder.test(IF_ZERO, [x2.slot], (x2.dtype.num,))
     builder.instructions.append(divide)
@@ -102,7 +120,7 @@ def _divide_or_zero(to: Writing, x1: Value, x2: Value) -> Value:
 
 
 def _astype(to: Writing, x: Value) -> Value:
-    if x.order is None or x.dtype == to.dtype:
+    if x.layout is None or x.dtype == to.dtype:
         return to.call(x)
     return to.builder.cast(x, to.dtype)
 
@@ -113,7 +131,7 @@ def _sigmoid(to: Writing, x: Value) -> Value:
     small = to.temporary(np.absolute, x)
     small = to.temporary(np.exp, to.temporary(np.negative, small))
     below = to.builder.apply(np.less, None, [x, to.constant(0)], to.shape, np.dtype(bool))
-    above = to.builder.new(None, to.shape, to.dtype, small.order or "C")
+    above = to.builder.new(None, to.shape, to.dtype, result_order((below, small), to.shape))
     to.builder.over_elements(SELECT, [below, small, one, above], (to.dtype.itemsize,))
     return to.apply(np.divide, above, to.temporary(np.add, one, small))
 
@@ -194,10 +212,13 @@ _SAFE_SQUARES = (1e-290, math.inf)
 
 def _norm2(to: Writing, x: Value) -> Value:
     params, builder = to.step.params, to.builder
-    if len(x.shape) != 1 or x.dtype != np.float64 or params["keepdims"] or params["axis"] != (0,):
+    is_whole = x.shape and len(params["axis"]) == len(x.shape) and (len(x.shape) == 1 or x.layout is not None)
+    if not is_whole or x.dtype != np.float64 or params["keepdims"]:
         return to.call(x)
     result = to.new()
-    square = builder.dot(None, x, x)
+    # Elements as they lie in memory.
+    flat = x if len(x.shape) == 1 else x.viewed((x.size,), (x.dtype.itemsize,))
+    square = builder.dot(None, flat, flat)
     test = builder.test(IF_OUTSIDE, [square.slot], what=_SAFE_SQUARES)
     builder.loop(loop_of(np.sqrt, to.dtype, to.dtype), [square, result])
     to.call_unless([test], result, x)
@@ -210,12 +231,11 @@ def _norm2(to: Writing, x: Value) -> Value:
 def _reshape(to: Writing, x: Value) -> Value:
     if x.order == "C":
         return x.viewed(to.shape, c_strides(to.shape, to.dtype))
-    if 0 in x.shape or any(s <= 0 for n, s in zip(x.shape, x.strides, strict=True) if n != 1):
-        raise Unsupported("elements that repeat, or none at all")
-    strides = reshaped_strides(x, [n for n in to.shape if n != 1])
+    if 0 in x.shape or min(x.strides) < 0:
+        raise Unsupported("axes that are turned round, or no elements at all")
+    strides = strides_in_shape(x, to.shape)
     if strides is not None:
-        left = iter(strides)
-        return x.viewed(to.shape, [0 if n == 1 else next(left) for n in to.shape])
+        return x.viewed(to.shape, strides)
     # NumPy copies it.
     result = to.new()
     to.builder.copy(x, result.viewed(x.shape, c_strides(x.shape, to.dtype)))
@@ -287,7 +307,7 @@ def _split(to: Writing, x: Value) -> Any:
 
 def _concat(to: Writing, *xs: Value) -> Value:
     axis = to.step.params["axis"] % len(to.shape)
-    if any(x.dtype != to.dtype or x.order != "C" for x in xs):
+    if any(x.dtype != to.dtype or not is_in_c_order(x) for x in xs):
         return to.call(*xs)
     result = to.new()
     at = 0
@@ -298,118 +318,18 @@ def _concat(to: Writing, *xs: Value) -> Value:
     return result
 
 
-def _pick(to: Writing, x: Value, *at: Value) -> Value:
-    if "array" in to.step.params["index"]:
-        return _gather(to, x, *at)
-    return _place(to, x, at)
-
-
-def _gather(to: Writing, x: Value, *at: Value) -> Value:
-    template = decode(to.step.params["index"], to.step.params["lengths"])
-    kinds = [entry[0] for entry in template.entries]
-    if kinds[0] != "array" or any(k != "whole" for k in kinds[1:]) or len(at) != 1:
-        return to.call(x, *at)
-    (which,) = at
-    if which.dtype != np.int64 or which.order != "C" or x.order != "C":
-        return to.call(x, *at)
-    result = to.new()
-    row = math.prod(x.shape[1:]) * x.dtype.itemsize
-    slots = (x.slot, which.slot, result.slot)
-    to.builder.emit(TAKE, slots, count=which.size, numbers=(row, x.shape[0]))
-    return result
-
-
-def _place(to: Writing, x: Value, at: Sequence[Value]) -> Value:
-    """Return the part of a value that a template without arrays selects."""
-    template = decode(to.step.params["index"], to.step.params["lengths"])
-    waiting = iter(at)
-    shape: list[int] = []
-    strides: list[int] = []
-    positions: list[tuple[Value, int, int]] = []
-    offset = axis = 0
-    for kind, *rest in template.entries:
-        if kind == "new":
-            shape.append(1)
-            strides.append(0)
-        if kind in ("new", "gap"):
-            continue
-        size, stride = x.shape[axis], x.strides[axis]
-        axis += 1
-        if kind == "int":
-            positions.append((next(waiting), stride, size))
-            continue
-        step, length = (1, size) if kind == "whole" else rest
-        if kind == "along" or step < 0 or length == 0:
-            raise Unsupported("strides below zero, or nothing at all")
-        if kind == "from":
-            positions.append((next(waiting), stride, size - extent(length, step) + 1))
-        shape.append(length)
-        strides.append(stride * step)
-    shape += x.shape[axis:]
-    strides += x.strides[axis:]
-    return to.builder.picked(x.viewed(shape, strides), offset, positions)
-
-
-# --- copies with something written into them -------------------------------------------------------------------------
-
-
-def _unslice(to: Writing, values: Value, *at: Value) -> Value:
-    result = to.new()
-    to.builder.fill(result, 0)
-    _write(to, values, _place(to, result, at))
-    return result
-
-
-def _chosen(to: Writing, *at: Value) -> Value:
-    if "array" in to.step.params["index"]:
-        return to.call(*at)
-    result = to.new()
-    to.builder.fill(result, False)
-    _write(to, to.constant(True), _place(to, result, at))
-    return result
-
-
-def _slice_set(to: Writing, x: Value, values: Value, *at: Value) -> Value:
-    result = _copied(to, x)
-    _write(to, values, _place(to, result, at))
-    return result
-
-
-def _slice_add(to: Writing, x: Value, values: Value, *at: Value) -> Value:
-    result = _copied(to, x)
-    part = _place(to, result, at)
-    if values.dtype != to.dtype:
-        raise Unsupported("dtypes differ")
-    to.builder.loop(loop_of(np.add, to.dtype, to.dtype, to.dtype), [part, values, part])
-    return result
-
-
-def _copied(to: Writing, x: Value) -> Value:
-    if x.order != "C":
-        raise Unsupported("`numpy.array` copies such an array in its own order")
-    return to.builder.copied(to.step.slot, x)
-
-
-def _write(to: Writing, values: Value, part: Value) -> None:
-    if values.dtype != part.dtype or len(values.shape) > len(part.shape):
-        raise Unsupported("dtypes or axes differ")
-    to.builder.copy(values, part)
-
-
 # By name, so that ops which no program uses need not be loaded.
 RULES: dict[str, Rule] = {
     "all": _reduction(np.logical_and),
     "any": _reduction(np.logical_or),
     "astype": _astype,
     "broadcast_to": _broadcast_to,
-    "chosen": _chosen,
     "concat": _concat,
     "crop": _crop,
     "diagonal": _diagonal,
     "divide_or_zero": _divide_or_zero,
     "embed_diagonal": _embed_diagonal,
     "flip": _flip,
-    "gather": _pick,
     "imag": _imag,
     "log_softmax": _exponentials(_log_softmax),
     "logsumexp": _exponentials(_logsumexp),
@@ -426,12 +346,8 @@ RULES: dict[str, Rule] = {
     "softmax": _exponentials(_softmax),
     "softplus": _softplus,
     "reshape": _reshape,
-    "slice": _pick,
-    "slice_add": _slice_add,
-    "slice_set": _slice_set,
     "split": _split,
     "sum": _reduction(np.add),
-    "unslice": _unslice,
     "where": _where,
     "zero_pad": _zero_pad,
 }
