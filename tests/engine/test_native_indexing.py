@@ -103,6 +103,18 @@ def test_the_last_value_stays_where_several_are_set() -> None:
     np.testing.assert_array_equal(found, [5.0, 0.0, 4.0])
 
 
+@pytest.mark.parametrize("update", ["set", "add"])
+def test_nothing_is_selected_by_no_positions(update: str) -> None:
+    none = np.zeros((0,), np.int64)
+    function = selections(update)
+    fragment, values = fragment_of(
+        lambda x, y, i: function(x, y, i, i, lambda i, j: i), [np.ones((3, 2)), np.ones(()), none], adjoint=False
+    )
+    made = both_ways(fragment, values)
+    assert made is not None
+    assert_same(made[0](*values), made[1](*values))
+
+
 @pytest.mark.parametrize("position", [4, -5])
 def test_a_position_that_does_not_exist_is_the_error_it_always_was(position: int) -> None:
     def step(x: Any, i: Any) -> Any:

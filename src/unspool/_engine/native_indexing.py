@@ -215,8 +215,8 @@ class _Selection:
 
 def _numbers(to: Writing, at: Sequence[Value], shape: Sequence[int], stack: int = 0, slot: int | None = None) -> Value:
     """Write the numbers, in C order, of the elements of a shape that the template of a step selects."""
-    if any(x.dtype != _INT64 or x.order != "C" for x in at) or len(at) >= MOST_OPERANDS or 0 in shape:
-        raise Unsupported("positions are integers")
+    if any(x.dtype != _INT64 or x.order != "C" or not x.size for x in at) or len(at) >= MOST_OPERANDS or 0 in shape:
+        raise Unsupported("positions are integers, and there are some")
     found = _Selection(to, at, shape, stack)
     if 0 in found.shape:
         raise Unsupported("nothing is selected")
