@@ -338,7 +338,11 @@ note_in(JournalObject *self, CallObject *call)
         return 0;
     }
     Kind wanted = {{call->plan, call->origins}, PyLong_AsLongLong(call->depth) != 0, 0};
-    if (!lacks_any && journal_kind(self, &wanted) != NULL) {
+    int are_known = lacks_any ? put_constants(self, inputs) : 1;
+    if (are_known < 0) {
+        return -1;
+    }
+    if (are_known && journal_kind(self, &wanted) != NULL) {
         return put_folded(self, call);
     }
     /* Other threads may get their turn meanwhile, and must not write between. */

@@ -4,7 +4,7 @@
 #define UNSPOOL_JOURNAL_H
 
 /* As in `unspool._saving.records`. */
-enum { RECORD_NODE = 2, RECORD_CALL = 3, RECORD_OUTPUT = 4 };
+enum { RECORD_NODE = 2, RECORD_CALL = 3, RECORD_OUTPUT = 4, RECORD_INLINE = 9 };
 enum { WAS_EVALUATED = 1, IS_SEED = 2 };
 
 /* Bytes that are being written; they are handed to Python all at once. */
@@ -61,6 +61,7 @@ Inputs *inputs_of_kind(JournalObject *self, Py_ssize_t kind, Py_ssize_t count);
 Kind *journal_kind(JournalObject *self, const Kind *wanted);
 
 /* Records (records.c). */
+int put_constants(JournalObject *self, PyObject *inputs);
 int put_folded(JournalObject *self, CallObject *call);
 PyObject *journal_collect(JournalObject *self, PyObject *roots);
 PyObject *journal_put_inputs(JournalObject *self, PyObject *args);

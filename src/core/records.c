@@ -196,6 +196,56 @@ put_record(JournalObject *self, Buffer *buffer, NodeObject *node, long long id)
     return is_call(node) ? put_call(self, buffer, (CallObject *)node, id) : put_node(self, buffer, node, id);
 }
 
+/* Values of at most so many bytes stand among the records, as in `unspool._saving.writer`. */
+#define MOST_INLINE 64
+
+/* Write a constant and its value, if its kind is known and the value is small and lies in one row; whether it was
+   written, -1 is an error. */
+static int
+put_constant(JournalObject *self, Buffer *buffer, NodeObject *node)
+{
+    Py_buffer value;
+    if (PyObject_GetBuffer(node->value, &value, PyBUF_C_CONTIGUOUS) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    int written = 0;
+    if (value.ndim <= 1 && value.len <= MOST_INLINE) {
+        long long id = number_of(node);
+        written = reserve(buffer, MOST_INLINE + 2 * LONGEST) < 0 ? -1 : put_record(self, buffer, node, id);
+        if (written > 0 && (journal_enter(self, id, self->next++) < 0 || reserve(buffer, MOST_INLINE + 3) < 0)) {
+            written = -1;
+        }
+        if (written > 0) {
+            put_byte(buffer, RECORD_INLINE);
+            put_count(buffer, 1); /* the one before */
+            if (value.ndim == 1) {
+                put_byte(buffer, 0); /* its only axis */
+            }
+            memcpy(buffer->bytes + buffer->size, value.buf, value.len);
+            buffer->size += value.len;
+        }
+    }
+    PyBuffer_Release(&value);
+    return written;
+}
+
+/* Write the inputs of a call that are constants and not in the file; whether all inputs are there then, -1 is an error. */
+int
+put_constants(JournalObject *self, PyObject *inputs)
+{
+    Buffer buffer = {NULL, 0, 0};
+    int are_known = 1;
+    for (Py_ssize_t i = 0; are_known >= 0 && i < PyTuple_GET_SIZE(inputs); i++) {
+        NodeObject *input = (NodeObject *)PyTuple_GET_ITEM(inputs, i);
+        if (journal_find(self, number_of(input)) < 0) {
+            int written = input->op == constant_op ? put_constant(self, &buffer, input) : 0;
+            are_known = written < 0 ? -1 : are_known && written;
+        }
+    }
+    return hand_over(self, &buffer) < 0 ? -1 : are_known;
+}
+
 /* Write a call whose kind and inputs are known, and its outputs as far as they are not in the file; -1 is an error. */
 int
 put_folded(JournalObject *self, CallObject *call)

@@ -121,6 +121,10 @@ def with_an_invariant_and_a_constant(A: Any, x: Any, k: int) -> Any:
     return us.tanh((A + A.mT) @ x * 0.5)
 
 
+def with_small_vectors(A: Any, x: Any, k: int) -> Any:
+    return us.tanh(A @ x) + us.constant(np.full(5, 0.01 * k)) + us.sum(us.constant(np.full((2, 3), 0.01 * k)))
+
+
 def with_large_constants(A: Any, x: Any, k: int) -> Any:
     return us.tanh(A @ x) + us.sum(us.constant(np.full(40, 0.01 * k)))
 
@@ -147,6 +151,7 @@ STEPS = [
     with_constants,
     with_an_invariant,
     with_an_invariant_and_a_constant,
+    with_small_vectors,
     with_large_constants,
     with_leaves,
     with_a_loop_inside,
@@ -200,7 +205,9 @@ def calls_in(run: us.SpooledRun) -> int:
     return len(run._writer._journal) // 2
 
 
-@pytest.mark.parametrize("step", [power, with_constants, with_an_invariant, with_large_constants, with_factors])
+@pytest.mark.parametrize(
+    "step", [power, with_constants, with_an_invariant, with_small_vectors, with_large_constants, with_factors]
+)
 def test_calls_are_written_when_they_are_folded(tmp_path: Path, step: Any) -> None:
     rng = np.random.default_rng(3)
     A, x = us.tensor(rng.normal(size=(5, 5)) / 3), us.tensor(rng.normal(size=5))

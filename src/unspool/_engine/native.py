@@ -97,13 +97,17 @@ def _write(
     for step in steps:
         if not step.once:
             value = _step(builder, step, bound)
-            if step.slot in kept and type(value) is Value and value.layout is None:
-                # What repeats elements is copied when it leaves the step of a loop, and not before.
-                if not (is_body and repeats(value.shape, value.strides)):
-                    value = builder.owned(step.slot, value)
+            # What repeats elements is copied when it leaves the step of a loop, and not before.
+            if step.slot in kept and _has_gaps(value) and not (is_body and repeats(value.shape, value.strides)):
+                value = builder.owned(step.slot, value)
             builder.values[step.slot] = value
             owners += [step.slot] * (len(builder.instructions) - len(owners))
     return owners
+
+
+def _has_gaps(value: Any) -> bool:
+    """Whether a value is an array that has no dense layout."""
+    return type(value) is Value and value.layout is None
 
 
 def _step(builder: Builder, step: Step, bound: Bound) -> Any:

@@ -163,7 +163,7 @@ class SpooledRun:
     acknowledged : int
         How many steps are on the disk.
     is_finished : bool
-        Whether the block around the loop was left without an exception.
+        Whether the loop was gone on with and the block around it left without an exception. A step more, and it is not.
 
     Examples
     --------
