@@ -6,12 +6,14 @@ costs by being part of a run, and what it costs to write all of them, which is t
 
 Bars: at most 3 % of the run's time; at most 1.1 times the bytes of the states that are kept, and 64 bytes a step
 beyond. They hold for steps of a few microseconds and for runs of a fraction of a second, too; these are measured more
-often, so that the least time is that of an undisturbed run.
+often, so that the least time is that of an undisturbed run. A checkpoint reads its state. The last loop reads it as
+well, by itself, and has no bar: it shows all that a checkpoint takes, which is some tenths of a microsecond a step.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import shutil
 import sys
 import tempfile
@@ -33,6 +35,7 @@ class Loop(NamedTuple):
     name: str
     run: Callable[[Any], int]
     rounds: int = 1
+    has_bar: bool = True
 
 
 def power(size: int, steps: int, reads: bool = False) -> Callable[[Any], int]:
@@ -90,7 +93,7 @@ LOOPS = [
     Loop("DMRG, rank 16, 4 sweeps", ground_state(4, 16), rounds=5),
     Loop("us.iterate, n = 128", iterated),
     Loop("power iteration, n = 16", power(16, 10_000), rounds=5),
-    Loop("power iteration, n = 16, read as well", power(16, 10_000, reads=True), rounds=5),
+    Loop("power iteration, n = 16, read as well", power(16, 10_000, reads=True), rounds=5, has_bar=False),
 ]
 
 
@@ -98,16 +101,20 @@ def measured(loop: Loop, rounds: int, folder: Path) -> tuple[float, float, int, 
     """Return processor time without and with a run, the steps, and the bytes of all files and of the states."""
     plain, written, steps, total, states = [], [], 0, 0, 0
     for number in range(rounds + 1):
+        gc.collect()  # or a collection of all generations falls into one of the two by chance
         began = time.process_time()
         loop.run(None)
         middle = time.process_time()
+        gc.collect()
+        again = time.process_time()
         place = folder / f"{number}"
         run = us.spool(place)
         steps = loop.run(run)
+        run.state, run.inputs = None, ()  # the graph goes, as that of the loop before has gone
         end = time.process_time()
         if number:  # the first round compiles
             plain.append(middle - began)
-            written.append(end - middle)
+            written.append(end - again)
         total = run.nbytes
         states = run._files.state_bytes + sum(path.stat().st_size for path in place.glob("leaves-*"))
         shutil.rmtree(place)
@@ -126,9 +133,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             plain, written, steps, total, states = measured(loop, given.rounds * loop.rounds, Path(folder))
         ratio, most = written / plain, MOST_BYTES * states + MOST_A_STEP * steps
-        verdict = "met" if ratio <= MOST_TIME and total <= most else "MISSED"
+        bar = f"{MOST_TIME:.2f}" if loop.has_bar else "–"
+        verdict = "met" if (ratio <= MOST_TIME or not loop.has_bar) and total <= most else "MISSED"
         missed |= verdict == "MISSED"
-        times = f"{plain:7.2f}s {written:7.2f}s {ratio:6.3f} {MOST_TIME:5.2f}"
+        times = f"{plain:7.2f}s {written:7.2f}s {ratio:6.3f} {bar:>5}"
         print(f"{loop.name:37} {times}   {total:10,} {most:10,.0f}   {verdict}")
     return int(missed)
 

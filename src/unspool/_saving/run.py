@@ -255,10 +255,10 @@ class SpooledRun:
         """
         if self._log is None:
             raise ArgumentError("a checkpoint is part of a run: state = run.start(state) comes first")
-        # Short steps notice what is done here. What was read already is asked for nothing.
+        # Short steps notice what is done here. Nobody takes the value, so it is computed and not handed out.
         if isinstance(state, Node):
-            if state.value is None:
-                default_engine().evaluate((state,))
+            while state.value is None:  # another thread may evict it at once
+                default_engine().compute((state,))
         elif missing := [tensor for tensor in tensors_in(state) if tensor.value is None]:
             default_engine().evaluate(missing)
         self.state = state
