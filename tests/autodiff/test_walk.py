@@ -166,3 +166,18 @@ def test_a_variable_that_is_read_on_the_way_to_another_output_has_that_contribut
     for k in range(79, 40, -1):
         expected = expected * (1 - (np.asarray(states[k]) - 0.1) ** 2)
     np.testing.assert_allclose(loss.grad(states[40]), expected + 2 * np.asarray(states[40]), rtol=1e-12)
+
+
+def test_a_variable_that_a_call_reads_on_the_way_beside_one_that_is_no_output_of_a_call() -> None:
+    @us.fragment
+    def both(x: us.Tensor) -> tuple[us.Tensor, us.Tensor]:
+        y = us.tanh(x)
+        return y, us.sin(y) * 3.0
+
+    x = us.tensor([0.3, -0.8])
+    y, z = both(x)
+    w = us.cos(x)
+    loss = us.sum(2.0 * y + z) + us.sum(w * w)
+    of_y, of_w = us.eval(us.cotangents(loss, [y, w]))
+    np.testing.assert_allclose(of_y, 2.0 + 3.0 * np.cos(np.tanh([0.3, -0.8])), rtol=1e-14)
+    np.testing.assert_allclose(of_w, 2.0 * np.cos([0.3, -0.8]), rtol=1e-14)
