@@ -32,7 +32,9 @@ def test_type_checkers_see_where_python_finds_a_name(family: ModuleType) -> None
     assert shown == {name: f"{family.__name__}.{home}" for name, home in family._LATER.items()}
 
 
-@pytest.mark.parametrize("thing", [*FAMILIES, ops, late], ids=str)
+@pytest.mark.parametrize(
+    "thing", [*FAMILIES, ops, late], ids=lambda thing: getattr(thing, "__name__", type(thing).__name__)
+)
 def test_a_name_that_nobody_has_is_an_attribute_error(thing: object) -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         thing.no_such_name  # type: ignore[attr-defined]
