@@ -29,6 +29,9 @@ def test_a_long_chain_of_nodes_lives_and_dies_without_recursion(count: int) -> N
         import unspool as us
         from unspool._graph import live_node_count
 
+        from unspool._engine.default import default_engine
+
+        default_engine().smallest_loop = 1 << 62  # a loop that nobody read would fold
         x, a = us.tensor(1.5), us.tensor(1.0 + 2.0**-20)
         float((x * a).grad(x).grad(a))  # what first use caches is not a leak
         before = live_node_count()

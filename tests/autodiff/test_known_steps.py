@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -173,3 +174,20 @@ def test_a_loop_that_has_run_is_not_run_again() -> None:
     before = us.engine_stats().kernel_calls
     assert run(step, x) is first
     assert us.engine_stats().kernel_calls == before
+
+
+def test_what_is_made_of_constants_alone_is_part_of_a_step_with_its_values() -> None:
+    def final(k: float | us.Tensor) -> us.Tensor:
+        factor = us.exp(k) * 0.1
+        return us.iterate(lambda x: us.sin(x) * factor, us.tensor(0.7), max_steps=3)[0]
+
+    def expected(k: float) -> float:
+        x = 0.7
+        for _ in range(3):
+            x = math.sin(x) * math.exp(k) * 0.1
+        return x
+
+    for k in (1.0, 1.0, 1.0, 2.0, 3.0):
+        assert math.isclose(float(final(k)), expected(k), rel_tol=1e-14)
+    slope = (expected(2.0 + 1e-6) - expected(2.0 - 1e-6)) / 2e-6
+    assert math.isclose(float(us.grad(final)(2.0)), slope, rel_tol=1e-8)

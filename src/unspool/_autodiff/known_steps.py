@@ -14,6 +14,7 @@ from unspool import _core
 from unspool._autodiff.compared import Compared
 from unspool._engine.default import default_engine
 from unspool._ops.identity import ALIAS
+from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._core import SweepRecord
@@ -64,6 +65,10 @@ class KnownSteps:
         first = min([x.id for x in stand_ins], default=-1)
         found = Compared(outputs, stand_ins, first, all_bundles=True)
         if not found.is_fit or any(x.id not in found.slots for x in constants):
+            return
+        # What is made of constants alone is part of the step, with its values; nodes that look like it may be others.
+        read = {found.slots[x.id] for x in (*stand_ins, *constants)}
+        if any(slot not in read and op is not CONSTANT for slot, op, *_ in found.boundary):
             return
         table = _core.sweep_record(
             len(found.slots),

@@ -10,6 +10,7 @@ of a call is numbered like the call, if that is alive; other nodes of a derivati
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
@@ -17,11 +18,13 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from unspool._engine.levels import Levels
-from unspool._fragments.call import Call, Projection, call_of, live_calls
+from unspool._fragments.call import Call, Projection, call_of, live_calls, unfold
 from unspool._graph import Node
+from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
+    from unspool._fragments.fragment import Fragment
     from unspool._ops.op import Op
 
 
@@ -62,7 +65,8 @@ def step_of(unit: Node, node: Node) -> int | None:
         return step_of_derivative(unit.plan, unit.inputs, node)
     if _may_be_derivative(unit):
         return None
-    return _step_of_call(unit, place, node.op, derived)
+    first = _step_of_call(unit, place, node.op, derived)
+    return None if first is None else first + _step_inside(unit, node)
 
 
 def step_of_derivative(plan: Plan, inputs: Sequence[Node | None], node: Node) -> int | None:
@@ -121,7 +125,7 @@ def _step_of_call(call: Call, place: Place, op: Op | None, derived: _Derived) ->
     fragment = call.plan.fragment
     found = [other for other in _made_from(call) if isinstance(other, Call) and place in _places(other.origins)]
     alike = [c for c in found if c.plan.fragment is fragment or (_has(c, place, op) and not derived.knows(c.plan))]
-    return len(alike) or (0 if call.depth else None)
+    return sum(map(_steps_in, alike)) or (0 if call.depth else None)
 
 
 def _step_of_node(node: Node, place: Place) -> int | None:
@@ -132,7 +136,36 @@ def _step_of_node(node: Node, place: Place) -> int | None:
         return None
     derived = _Derived()
     calls = [c for c in before if isinstance(c, Call) and _has(c, place, node.op) and not derived.knows(c.plan)]
-    return len(calls) + sum(_role(other) == _role(node) for other in alone) or None
+    return sum(map(_steps_in, calls)) + sum(_role(other) == _role(node) for other in alone) or None
+
+
+def _steps_in(call: Call) -> int:
+    """Return how many steps of a loop one call has: what every place in it makes at least so many times."""
+    return _least_count(call.plan.fragment, call.origins)
+
+
+@lru_cache(maxsize=1 << 8)
+def _least_count(fragment: Fragment, origins: tuple[Any, ...]) -> int:
+    made = Counter(_made_at(fragment, origins))
+    return min(made.values(), default=1)
+
+
+def _made_at(fragment: Fragment, origins: tuple[Any, ...]) -> list[Any]:
+    """Return, for each instruction that is no constant, what makes it: an op at a place."""
+    pairs = zip(fragment.body, origins, strict=False)
+    return [(i.op, place_of(*origin)) for i, origin in pairs if i.op is not CONSTANT]
+
+
+def _step_inside(call: Call, node: Node) -> int:
+    """Return in which of the steps that a call has a node inside of it is made."""
+    steps = _steps_in(call)
+    if steps == 1:
+        return 0
+    key = (node.op, place_of(node.code, node.lasti))
+    nodes = [inner for inner in unfold(call)[len(call.inputs) :] if inner.op is not CONSTANT]
+    alike = [n for n, made in zip(nodes, _made_at(call.plan.fragment, call.origins), strict=False) if made == key]
+    before = next((i for i, other in enumerate(alike) if other is node), 0)
+    return before * steps // max(1, len(alike))
 
 
 def _may_be_derivative(call: Call) -> bool:
