@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool._autodiff.chain import Pending, as_tensor, picked_sum, stack_of, stacked_tensors, youngest
+from unspool._autodiff.chain import Pending, add_picked, as_tensor, stack_of, stacked_tensors, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
 from unspool._ops.indexing import RowSum, selection_of
@@ -110,18 +110,32 @@ def total(contribution: Any) -> Tensor:
 
 
 def _without_picks(terms: list[Any]) -> list[Any]:
-    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stack."""
-    picks: dict[Any, list[Pending]] = {}
-    others: list[Any] = []
+    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stack.
+
+    If all terms are outputs of steps or tensors, they are added in their order, as they would be one by one.
+    """
+    parts: list[Any] = []
+    kinds: list[Any] = []
     for term in terms:
-        placed = term.step.placed if type(term) is Pending else None
-        if placed is not None and placed.length and term.index in placed.stacks:
-            picks.setdefault((id(placed.source), term.index), []).append(term)
+        placed: Any = term.step.placed if type(term) is Pending else None
+        is_pick = placed is not None and placed.length and term.index in placed.stacks
+        kind = (id(placed.source), term.index) if is_pick else None
+        if kind is not None and kinds and kinds[-1] == kind:
+            parts[-1].append(term)
         else:
-            others.append(term)
-    for alike in picks.values():
-        others += [picked_sum(alike)] if len(alike) >= FEWEST else alike
-    return others
+            parts.append([term])
+            kinds.append(kind)
+    if max(map(len, parts), default=0) < FEWEST:
+        return terms
+    if any(type(term) is Factored or as_factored(term) is not None for term in terms):
+        return [one for part in parts for one in ([add_picked(None, part)] if len(part) >= FEWEST else part)]
+    total: Any = None
+    for part in parts:
+        if len(part) >= FEWEST:
+            total = add_picked(total, part)
+        else:
+            total = reduce(add_cotangents, map(_written, part), *([] if total is None else [total]))
+    return [total]
 
 
 def _total_of_rows(terms: list[Factored]) -> Tensor:

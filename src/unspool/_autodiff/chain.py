@@ -31,7 +31,7 @@ from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
-from unspool._ops.reduction import sum as reduce_sum
+from unspool._ops.reduction import cumsum
 from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 
@@ -133,11 +133,14 @@ def stack_of(values: Sequence[Pending]) -> Tensor:
     return whole if whole.shape[0] == len(values) else whole[first : first + len(values)]
 
 
-def picked_sum(values: Sequence[Pending]) -> Tensor:
-    """Return the sum of some outputs of one chain: rows of a stack."""
+def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
+    """Return the sum of some outputs of one chain, rows of a stack, added one after the other to what came before."""
     placed: Any = values[0].step.placed
-    rows = np.array([value.step.position for value in values])
-    return reduce_sum(getitem(_part(placed.source, placed.stacks[values[0].index]), rows), axis=0)
+    positions = np.array([value.step.position for value in values])
+    rows = getitem(_part(placed.source, placed.stacks[values[0].index]), positions)
+    if before is not None:
+        rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
+    return getitem(cumsum(rows, axis=0), -1)
 
 
 def youngest(values: Sequence[Any]) -> Any:

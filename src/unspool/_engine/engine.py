@@ -330,7 +330,8 @@ class Evaluator:
     def fold_unread(self, targets: Sequence[Node], *, derivatives: bool) -> None:
         """Fold the loops that were recorded without being read among what has to run for some tensors.
 
-        Those that a sweep recorded are loops to whoever differentiates ``derivatives``.
+        If a sweep recorded some of it, only for who differentiates ``derivatives``: else they are read once, by nodes,
+        which would have to be given all that steps keep to themselves.
         """
         self.queue.fold_found(lambda: self._find_unread(targets, derivatives))
 
@@ -340,9 +341,9 @@ class Evaluator:
         missing = [target for target in targets if target.value is None]
         work = collect(missing)
         work.give_back()
-        if not self._may_have_loops(work):
+        if not self._may_have_loops(work) or (not derivatives and any(is_swept(node.id) for node in work.order)):
             return []
-        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_unread, derivatives)
+        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_unread)
         if not pieces:
             self.outcomes.note(missing[0], Why.NOT_REPEATED, work.order)
         return pieces

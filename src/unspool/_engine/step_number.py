@@ -18,7 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from unspool._engine.levels import Levels
-from unspool._fragments.call import Call, Projection, call_of, live_calls, unfold
+from unspool._fragments.call import Call, Projection, call_of, live_calls
 from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT
 
@@ -123,9 +123,13 @@ def _step_of_call(call: Call, place: Place, op: Op | None, derived: _Derived) ->
     A call that is no step of a row and follows no other stands alone.
     """
     fragment = call.plan.fragment
-    found = [other for other in _made_from(call) if isinstance(other, Call) and place in _places(other.origins)]
+    before = _made_from(call)
+    found = [other for other in before if isinstance(other, Call) and place in _places(other.origins)]
     alike = [c for c in found if c.plan.fragment is fragment or (_has(c, place, op) and not derived.knows(c.plan))]
-    return sum(map(_steps_in, alike)) or (0 if call.depth else None)
+    # Steps before the first one that was folded are nodes.
+    alone = [n for n in before if not isinstance(n, Call | Projection) and n.op is op]
+    first = sum(place_of(n.code, n.lasti) == place for n in alone)
+    return first + sum(map(_steps_in, alike)) or (0 if call.depth else None)
 
 
 def _step_of_node(node: Node, place: Place) -> int | None:
@@ -161,11 +165,18 @@ def _step_inside(call: Call, node: Node) -> int:
     steps = _steps_in(call)
     if steps == 1:
         return 0
+    # Nodes inside of a call are made again for who asks, so it is told by what this one is made from.
     key = (node.op, place_of(node.code, node.lasti))
-    nodes = [inner for inner in unfold(call)[len(call.inputs) :] if inner.op is not CONSTANT]
-    alike = [n for n, made in zip(nodes, _made_at(call.plan.fragment, call.origins), strict=False) if made == key]
-    before = next((i for i, other in enumerate(alike) if other is node), 0)
-    return before * steps // max(1, len(alike))
+    seen = {operand.id for operand in call.inputs}
+    stack, before = [node], 0
+    while stack:
+        for operand in stack.pop().inputs:
+            if operand.id not in seen:
+                seen.add(operand.id)
+                stack.append(operand)
+                before += (operand.op, place_of(operand.code, operand.lasti)) == key
+    count = _made_at(call.plan.fragment, call.origins).count(key)
+    return before * steps // max(1, count)
 
 
 def _may_be_derivative(call: Call) -> bool:

@@ -31,12 +31,11 @@ from unspool._sweeps import is_swept
 Describe: TypeAlias = Callable[[list[Node], list[Node], frozenset[int]], Site]
 
 
-def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe, derivatives: bool) -> list[Piece]:
+def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe) -> list[Piece]:
     """Return the repetitions in pending nodes as pieces, in order; none if there is no repetition.
 
     Nothing may refer to the nodes but the list of the pass, the graph, and those who can ask for their values later.
-    There must be no calls among them. With ``derivatives``, repetitions that a sweep made are pieces too: as a rule
-    nobody differentiates them, and pieces keep what that would take.
+    There must be no calls among them.
     """
     order = work.order
     held = _held_flags(order, work.uses, targets)
@@ -48,7 +47,7 @@ def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe, der
     # Of several numbers for one index the last one stays, and readers rise.
     last[wiring.sources] = np.repeat(np.arange(len(order)), np.diff(wiring.first))
     sections = [_Section(order, wiring, repeat, held, last) for repeat in repeats]
-    return [piece for s in sections if derivatives or not s.is_swept() for piece in s.pieces(describe)]
+    return [piece for section in sections for piece in section.pieces(describe)]
 
 
 def _held_flags(order: list[Node], uses: Mapping[int, int], targets: Container[int]) -> Any:
@@ -84,10 +83,6 @@ class _Section:
         self._repeat = repeat
         self.inputs, self.operands = _separate(wiring, repeat)
         self.needed = (last[here].reshape(count, period) >= ends) | held[here].reshape(count, period)
-
-    def is_swept(self) -> bool:
-        """Whether the body was made by a derivative sweep."""
-        return all(is_swept(node.id) for node in self._nodes(self._repeat.count // 2))
 
     def pieces(self, describe: Describe) -> Iterator[Piece]:
         """Yield the repetitions as pieces, as far as they are alike.
