@@ -291,6 +291,8 @@ class Ledger:
         with self.lock:
             self._newest = plan or self._newest
             total = self._count_now_and_then()
+            if total > self.ceiling:
+                total = self.held_bytes()  # what was noted is no less than what is held, and may be more
             self.note_peak(total)
             workspace = max(needed, 0 if self._newest is None else self._newest.peak_bytes)
             goal = self.ceiling - workspace
