@@ -432,9 +432,12 @@ class Evaluator:
         if any(node.op is PLACEHOLDER or type(node.attributes) is SizedParams for node in work.order):
             return False  # it has no value or no size, which the pass finds
         peak = interpreter.peak_bytes(work)
-        if ledger.noted + peak > ledger.ceiling and ledger.held_bytes() + peak > ledger.ceiling:
-            return True
-        ledger.note_peak(ledger.noted + peak)
+        held = ledger.noted
+        if held + peak > ledger.ceiling:
+            held = ledger.held_bytes()  # during a replay all that is free counts as noted
+            if held + peak > ledger.ceiling:
+                return True
+        ledger.note_peak(held + peak)
         return False
 
     def _made_room(self, work: Pass) -> bool:
