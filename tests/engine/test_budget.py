@@ -235,6 +235,18 @@ def test_a_budget_error_is_a_memory_error_and_names_numbers() -> None:
         outcome(PROGRAMS["plain"])
 
 
+def test_a_step_that_a_replay_asks_for_is_counted_with_what_is_held() -> None:
+    # All that is free belongs to a replay while it runs: noted is the whole budget, which is not what is in use.
+    ledger = default_engine().ledger
+    x = us.tensor(np.ones(4))
+    with us.memory("1 MB") as block:
+        for k in range(4):  # the step is recognised after a few
+            with ledger.busy():
+                ledger.held_bytes()
+                (us.exp(x) * float(k)).eval()
+    assert 0 < block.report().peak < 100_000
+
+
 def test_a_loop_goes_on_after_an_error_in_it() -> None:
     reference("plain")
     leaves = PROGRAMS["plain"].leaves()

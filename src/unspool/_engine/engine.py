@@ -185,15 +185,15 @@ class Evaluator:
         """Run a piece that was recognised; a failure is left to the pass node by node, which finds the culprit."""
         plan = site.plan
         ledger = self.ledger
-        held = ledger.noted
+        held = noted = ledger.noted
         is_noted = site.is_large or ledger.is_strict
         if is_noted:
             if held + site.peak > ledger.ceiling:
                 try:
-                    ledger.make_room(plan)
+                    held = ledger.make_room(plan)
                 except BudgetError:
                     return False  # in one go it does not fit; bit by bit it may
-                held = ledger.noted
+                noted = ledger.noted
             started = perf_counter()
         try:
             # `run_quietly`, without the call.
@@ -205,7 +205,7 @@ class Evaluator:
         statistics = self.statistics
         statistics.plan_hits += 1
         statistics.kernel_calls += plan.kernels
-        ledger.noted = held + site.nbytes
+        ledger.noted = noted + site.nbytes
         self.queue.add(site, inputs, outputs, results[site.results :])
         if is_noted:
             plan.note_time(perf_counter() - started)
@@ -248,12 +248,13 @@ class Evaluator:
     def _has_room(self, plan: Plan) -> bool:
         """Make room for a run of a plan, if there is not enough; tell whether there is now."""
         ledger = self.ledger
-        if ledger.noted + plan.peak_bytes > ledger.ceiling:
+        held = ledger.noted
+        if held + plan.peak_bytes > ledger.ceiling:
             try:
-                ledger.make_room(plan)
+                held = ledger.make_room(plan)
             except BudgetError:
                 return False  # in one go it does not fit; bit by bit it may
-        ledger.note_peak(ledger.noted + plan.peak_bytes)
+        ledger.note_peak(held + plan.peak_bytes)
         return True
 
     def _run_pass(self, work: Pass, missing: Sequence[Node], observer: Any) -> None:

@@ -273,8 +273,10 @@ class Ledger:
 
     # -- evicting --
 
-    def make_room(self, plan: Plan | None = None, needed: int = 0) -> None:
-        """Evict values until there is room for a step; called when what was noted leaves none.
+    def make_room(self, plan: Plan | None = None, needed: int = 0) -> int:
+        """Evict values until there is room for a step; called when what was noted leaves none. Return what is held.
+
+        That is not what is noted while a replay runs, to which all that is free belongs.
 
         Parameters
         ----------
@@ -297,7 +299,7 @@ class Ledger:
             workspace = max(needed, 0 if self._newest is None else self._newest.peak_bytes)
             goal = self.ceiling - workspace
             if total <= goal:
-                return
+                return total
             self.place_waiting()
             self._leave_room_for_records()
             goal = self.ceiling - workspace
@@ -325,6 +327,7 @@ class Ledger:
             self.noted = total
             if total > goal and self.is_strict:
                 raise no_room(self.limit, total + workspace)
+            return total
 
     def _count_now_and_then(self) -> int:
         """Return what is held at most. Counting takes time in proportion to how much that is."""
