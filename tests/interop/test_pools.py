@@ -1,9 +1,12 @@
-"""Pools of other packages: loky, and Dask with several processes, of which one is killed in the middle."""
+"""Pools of other packages: loky, MPI, Ray, and Dask with several processes, of which one is killed in the middle."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +35,80 @@ def test_loky_takes_functions_of_the_main_program() -> None:
 
     with loky.ProcessPoolExecutor(2) as pool:
         check_same(us.ensemble(f, MATRICES, pool, batch=3), us.ensemble(f, MATRICES, batch=3))
+
+
+@pytest.fixture(scope="module")
+def ray_executor() -> Iterator[Any]:
+    ray = pytest.importorskip("ray")
+
+    class RayExecutor:  # as docs/many.md has it
+        def submit(self, function: Any, *arguments: Any) -> Any:
+            return ray.remote(function).remote(*arguments)
+
+    # Workers import the tests' functions; how much they may write to the screen is not what is tested.
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment)
+    yield RayExecutor()
+    ray.shutdown()
+
+
+def test_ray_computes_the_same_bits(ray_executor: Any) -> None:
+    found = us.ensemble(loops.power, MATRICES, ray_executor, "10MB", batch=2)
+    check_same(found, us.ensemble(loops.power, MATRICES, batch=2))
+
+
+def test_a_worker_of_ray_that_is_killed_loses_nothing(ray_executor: Any, tmp_path: Path) -> None:
+    given = np.linspace(0.0, 1.0, 12)
+    found = us.ensemble(Noted(tmp_path, given[5]), given, ray_executor, batch=1)
+    assert found.ok.all()
+    np.testing.assert_allclose(found.values, np.sin(given), atol=1e-15)
+    assert sorted(len(list(path.iterdir())) for path in tmp_path.iterdir()) == [1] * 11 + [2]
+
+
+def test_a_member_that_kills_every_worker_of_ray_fails_alone(ray_executor: Any) -> None:
+    given = np.linspace(0.0, 1.0, 8)
+    found = us.ensemble(deadly, given, ray_executor, batch=1)
+    assert list(np.flatnonzero(~found.ok)) == [4]
+    assert "WorkerCrashedError" in found.failures[0].kind
+    np.testing.assert_allclose(found.values[found.ok], np.delete(given, 4) ** 2)
+
+
+ON_MPI = """
+import numpy as np
+import unspool as us
+from mpi4py.futures import MPIPoolExecutor
+from tests.ensembles import loops
+
+if __name__ == "__main__":
+    given = {"a": np.random.default_rng(5).normal(size=(12, 8, 8)) / 4}
+    with MPIPoolExecutor() as pool:
+        found = us.ensemble(loops.power, given, pool, "10MB", batch=2)
+    np.savez("found.npz", values=found.values, a=found.gradients["a"], workers=len(found.report().workers))
+"""
+
+
+def test_processes_of_mpi_compute_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    launcher = shutil.which("mpiexec")
+    if launcher is None:
+        pytest.skip("there is no mpiexec")
+    (tmp_path / "on_mpi.py").write_text(ON_MPI)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        # Open MPI starts as root, and more processes than there are cores, only if told that this is meant.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    }
+    call = [launcher, "-n", "3", sys.executable, "-m", "mpi4py.futures", "on_mpi.py"]
+    subprocess.run(call, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300)
+    found = np.load(tmp_path / "found.npz")
+    here = us.ensemble(loops.power, MATRICES, batch=2)
+    assert np.array_equal(found["values"], here.values)
+    assert np.array_equal(found["a"], here.gradients["a"])
+    assert found["workers"] == 2
 
 
 @pytest.fixture(scope="module")
