@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from zlib import crc32
 
 import pytest
@@ -22,6 +23,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if is_in_share(item.nodeid, share)]
+
+
+def pytest_collection_finish() -> None:
+    # Tens of thousands of tests are there to the end: without this each look for garbage goes through all of them.
+    gc.collect()
+    gc.freeze()
 
 
 def is_in_share(name: str, share: int) -> bool:
