@@ -48,7 +48,7 @@ FOLD_AFTER = 10
 
 # A row is a loop too if it has this many nodes, in at least so many pieces: a loop that is read now and then.
 MANY_NODES = 1024
-FEWEST_LONG = 48
+FEWEST_LONG = 16
 
 # Pieces that may wait, in rows that are not deep.
 MOST_SHALLOW = 1024

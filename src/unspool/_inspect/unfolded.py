@@ -11,6 +11,7 @@ from unspool._engine.default import default_engine
 from unspool._engine.engine import LARGEST_PIECE, MOST_OF_A_LINE, SMALLEST_LOOP, Evaluator
 from unspool._engine.matching import RECORDED_BEFORE, TOO_OLD
 from unspool._engine.outcomes import Why
+from unspool._engine.sealing import FEWEST_LONG, MANY_NODES
 from unspool._engine.step_number import place_of
 from unspool._engine.structure import MOST_INPUTS
 from unspool._fragments.repeats import find_repeats, wiring_of
@@ -164,8 +165,8 @@ def _of_piece(unit: Unit, waiting: Container[int], in_loop: bool, engine: Evalua
     depth, most = 0 if piece.row is None else piece.row.whole().depth, engine.queue.most
     return Reason(
         "few reads",
-        f"There were {depth} reads in a row, and from {most + 1} on they are folded. A short program has little to "
-        "gain; its gradient has as many nodes as it has.",
+        f"There were {depth} reads in a row, and from {most + 1} on they are folded, or from {FEWEST_LONG} on with "
+        f"{MANY_NODES} operations. A short program has little to gain; its gradient has as many nodes as it has.",
         "For a gradient that is a loop, read a value in each step, or write the loop as us.iterate.",
     )
 
