@@ -178,7 +178,7 @@ def _make_table(
     marks = [mark for mark in engine.levels.marks if mark > began]
     with engine.queue.nothing_folds():
         swept = _swept(given)
-        recorded = _Recorded(swept, results) if swept.is_fit else None
+        recorded = _Recorded(given[0], swept, results) if swept.is_fit else None
         if recorded is None or not recorded.is_fit:
             return None
         made = _Table(
@@ -214,9 +214,10 @@ def _swept(given: tuple[Node, ...]) -> Compared:
 class _Recorded:
     """The nodes that a sweep recorded, in order, with their slots and the constants that they read."""
 
-    def __init__(self, swept: Compared, results: Sequence[Node | None]) -> None:
+    def __init__(self, loss: Node, swept: Compared, results: Sequence[Node | None]) -> None:
         self.constants: dict[int, Node] = {}
         self._swept = swept
+        self._origin = (id(loss.code), loss.lasti)
         found: dict[int, Node] = {}
         stack = [node for node in results if node is not None]
         self.is_fit = all(node.op is not CONSTANT for node in stack)
@@ -233,7 +234,7 @@ class _Recorded:
                 (type(node) is Tensor or node.op.loop)
                 and bool(node.inputs)
                 and has_numbers(node)
-                and (id(node.code), node.lasti) in swept.origins
+                and ((id(node.code), node.lasti) in swept.origins or _is_constant(node))
                 and len(found) <= LARGEST
             )
         self._order = in_order(list(found.values()), lambda node: node.inputs) if self.is_fit else []
@@ -244,14 +245,32 @@ class _Recorded:
     def entries(self, marks: list[int]) -> list[tuple[Any, ...]]:
         """Return the nodes as a record has them, given the ids at which the sweep began levels."""
         entries = []
+        # What is made of constants alone may have been there before, from another place of the program.
+        origins = self._swept.origins
         for node in self._order:
             sources = tuple([self.slots.get(i.id, self._position.get(i.id)) for i in node.inputs])
-            origin = self._swept.origins[id(node.code), node.lasti]
+            place = (id(node.code), node.lasti)
+            origin = origins[place if place in origins else self._origin]
             begins = bool(marks) and marks[0] < node.id
             marks = [mark for mark in marks if mark > node.id]
             kind = (node.op, type(node), node.attributes, node.shape, node.dtype, node.key)
             entries.append((*kind, sources, origin, begins, _part_of_loop(node)))
         return entries
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether a node is made of constants alone, few of them, so that every program that records it has the same."""
+    seen = {node.id}
+    stack = [node]
+    while stack:
+        operands = stack.pop().inputs
+        for operand in operands:
+            if operand.op is not CONSTANT and operand.id not in seen:
+                if not operand.inputs or len(seen) == LARGEST:
+                    return False
+                seen.add(operand.id)
+                stack.append(operand)
+    return True
 
 
 def _part_of_loop(node: Node) -> int:
