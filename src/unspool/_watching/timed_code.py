@@ -1,7 +1,8 @@
 """Generated code that measures its own lines, in place of the code of a function that exists.
 
 A function and its code are two objects, and the code can be replaced. So whoever holds the function runs the measuring
-code while a profile is taken, and the ordinary one before and after; nobody looks for the profile when it runs.
+code while a profile is taken, and the ordinary one before and after; nobody looks for the profile when it runs. The
+measuring code is made when the function is called for the first time: of all functions that there are, few may be.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ast
 import re
 from collections.abc import Sequence
 from functools import cache
-from threading import get_ident
+from threading import Lock, get_ident
 from time import monotonic_ns
 from types import CodeType, FunctionType
 from typing import Any
@@ -46,16 +47,27 @@ class TimedFunction:
         self.calls = [0] * (slots + 1)
         self.runs: list[tuple[int, int, int]] = []
         self.lost = 0
+        self._slots = slots
         self._ordinary = function.__code__
-        function.__globals__.update(
-            __clock__=monotonic_ns,
-            __nanoseconds__=self.nanoseconds,
-            __calls__=self.calls,
-            __count__=_native.count,
-            __counted__=_native.counted,
-            __ran__=self._note,
-        )
-        function.__code__ = _timed(source_of(function), self._ordinary, slots)
+        self._lock = Lock()
+        self._is_over = False
+        function.__globals__["__first_run__"] = self._first_run
+        function.__code__ = _UNTIMED
+
+    def _first_run(self, *arguments: Any) -> Any:
+        """Run the function for the first time, from now on with the code that measures."""
+        with self._lock:
+            if not self._is_over and self.function.__code__ is _UNTIMED:
+                self.function.__globals__.update(
+                    __clock__=monotonic_ns,
+                    __nanoseconds__=self.nanoseconds,
+                    __calls__=self.calls,
+                    __count__=_native.count,
+                    __counted__=_native.counted,
+                    __ran__=self._note,
+                )
+                self.function.__code__ = _timed(source_of(self.function), self._ordinary, self._slots)
+        return self.function(*arguments)
 
     def _note(self, begin: int) -> None:
         if len(self.runs) < _MOST_RUNS:
@@ -65,7 +77,17 @@ class TimedFunction:
 
     def restore(self) -> None:
         """Give the function its ordinary code again."""
-        self.function.__code__ = self._ordinary
+        with self._lock:
+            self._is_over = True
+            self.function.__code__ = self._ordinary
+
+
+def _untimed(*arguments: Any) -> Any:
+    return __first_run__(*arguments)  # type: ignore[name-defined]  # noqa: F821
+
+
+# What a function runs as long as it has not been called: this asks for the code that measures.
+_UNTIMED = _untimed.__code__
 
 
 def _timed(source: str, ordinary: CodeType, slots: int) -> CodeType:
