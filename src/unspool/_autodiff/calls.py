@@ -18,7 +18,7 @@ from unspool._autodiff.accumulation import Factored, Sum, as_factored, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.late import late
-from unspool._autodiff.noting import LAZY, can_be_noted, make_note
+from unspool._autodiff.noting import LAZY, form_of, keep_note
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
@@ -64,9 +64,11 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     arrived : dict
         What has arrived by the id of the node; what had arrived at the inputs has been taken out.
     """
-    # In a loop every step but the first few looks the same, and types are enough to see that.
+    # In a loop every step but the first few looks the same, and types are enough to see that, but for tensors.
     derivatives, pattern = call.plan.derivatives, (active, *map(type, arriving))
     note = derivatives.get(pattern)
+    if type(note) is dict:
+        note = note.get(tuple(map(form_of, arriving)))
     if note is not None:
         note(call, call.inputs, arriving, arrived)
         return
@@ -74,11 +76,10 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     # What is kept as factors stays outside, to be gathered.
     before = [b if type(b) in LAZY else as_factored(b) or b for b in arriving[count:]]
     arriving = [*arriving[:count], *before]
-    types = tuple([type(value) for value in arriving])
     key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
     placed = _apply(call, key, arriving)
-    if can_be_noted(derivatives[key], types) and not depends_on_rules(call.plan, key):
-        derivatives[active, *types] = make_note(derivatives[key], types)
+    if not depends_on_rules(call.plan, key):
+        keep_note(derivatives, active, derivatives[key], arriving)
     for operand, b, p in zip(call.inputs, before, placed, strict=True):
         contribution = p if b is None else _joined(b, p)
         if contribution is not None:
