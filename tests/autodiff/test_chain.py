@@ -160,6 +160,18 @@ def test_cotangents_of_every_state_are_added_whatever_form_they_have(reader: str
             close(loss.grad(leaf), by_tape(loss, leaf), 1e-11)
 
 
+def test_steps_whose_states_are_read_by_element_are_a_chain() -> None:
+    a, x = us.tensor(A), us.tensor(X)
+    y, states = x, []
+    for _ in range(24):
+        y = tanh_step(a, y)
+        states.append(y)
+        float(us.sum(y))
+    flush()
+    (chain,) = chains_behind(us.sum(us.stack([y[k % 3] for k, y in enumerate(states)])).grad(x))
+    assert chain.attributes["chain"].steps >= 20  # type: ignore[attr-defined]
+
+
 def test_what_is_carried_may_skip_a_step() -> None:
     for _ in range(2):
         x = us.tensor(X)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Factored, Sum, as_factored, merge
+from unspool._autodiff.accumulation import Factored, Rows, Sum, as_factored, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.late import late
@@ -72,19 +72,41 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     if note is not None:
         note(call, call.inputs, arriving, arrived)
         return
-    count = len(call.shape)
-    # What is kept as factors stays outside, to be gathered.
-    before = [b if type(b) in LAZY else as_factored(b) or b for b in arriving[count:]]
-    arriving = [*arriving[:count], *before]
-    key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
+    before, key, whole = _taken_apart(call, arriving, active)
+    arriving = [*arriving[: len(call.shape)], *before]
     placed = _apply(call, key, arriving)
     if not depends_on_rules(call.plan, key):
-        keep_note(derivatives, active, derivatives[key], arriving)
+        keep_note(derivatives, active, derivatives[key], arriving, whole)
     for operand, b, p in zip(call.inputs, before, placed, strict=True):
         contribution = p if b is None else _joined(b, p)
         if contribution is not None:
             earlier = arrived.get(operand.id)
             arrived[operand.id] = contribution if earlier is None else merge(earlier, contribution)
+
+
+def _taken_apart(
+    call: Call, arriving: list[Any], active: tuple[bool, ...]
+) -> tuple[list[Any], tuple[Any, ...], list[int]]:
+    """Return what had arrived at the inputs of a call, the key of its adjoint, and where elements enter it as they are.
+
+    What is kept as factors stays outside, to be gathered. But elements of what the call adds to as a whole (one of each
+    state of a loop) have nothing to be gathered with, and to add them up outside would tie each step to the next.
+    """
+    count = len(call.shape)
+    before = [b if type(b) in LAZY else as_factored(b) or b for b in arriving[count:]]
+    key = _adjoint_key(active, [*arriving[:count], *before])
+    parted = [i for i, b in enumerate(before) if type(b) is Factored and b is not arriving[count + i]]
+    rows = [i for i in parted if type(before[i].form) is Rows]
+    if not rows:
+        return before, key, []
+    results = derive_once(call.plan, key, lambda: _derive(call, key)).results
+    whole = [i for i in rows if results[i] is not None and all(term[0] == "plain" for term in results[i][1:])]
+    before = [arriving[count + i] if i in whole else b for i, b in enumerate(before)]
+    return before, _adjoint_key(active, [*arriving[:count], *before]), whole
+
+
+def _adjoint_key(active: tuple[bool, ...], arriving: Sequence[Any]) -> tuple[Any, ...]:
+    return ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
 
 
 def _joined(before: Any, placed: Any) -> Any:

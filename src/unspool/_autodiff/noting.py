@@ -40,18 +40,23 @@ def form_of(value: Any) -> Any:
 
 
 def keep_note(
-    derivatives: dict[Any, Any], active: tuple[bool, ...], derivative: Derivative, arriving: list[Any]
+    derivatives: dict[Any, Any],
+    active: tuple[bool, ...],
+    derivative: Derivative,
+    arriving: Sequence[Any],
+    whole: Sequence[int],
 ) -> None:
     """Keep the function that notes steps at which the like of this arrives, if there can be one, for `calls.pull_call`.
 
     It is found by the types of what arrives. If there are tensors among it, a dict is, in which it is found by their
     forms; it is made when the types are met for the second time, since the last steps of a loop look like no others.
+    ``whole`` are the inputs at which masked tensors enter as they are, whatever they are.
     """
     types, forms = tuple(map(type, arriving)), tuple(map(form_of, arriving))
+    if not _can_be_noted(derivative, forms, whole):
+        return
     pattern = (active, *types)
     known = derivatives.get(pattern)
-    if not _can_be_noted(derivative, forms):
-        return
     if LAZY.issuperset(types):
         if known is None:
             derivatives[pattern] = _make_note(derivative, types, forms)
@@ -61,15 +66,15 @@ def keep_note(
         known[forms] = _make_note(derivative, types, forms)
 
 
-def _can_be_noted(derivative: Derivative, forms: Sequence[Any]) -> bool:
+def _can_be_noted(derivative: Derivative, forms: Sequence[Any], whole: Sequence[int]) -> bool:
     """Whether a function can be generated for a derivative and the forms of what arrives.
 
-    A masked tensor that arrives at an input may be rows of a table, which are kept as they are: that is looked at.
+    A masked tensor that arrives at any other input may be rows of a table, which stay outside: that has to be looked at.
     """
     before = forms[len(forms) - len(derivative.results) :]
     return (
         bool(derivative.plan.fragment.outputs)
-        and not any(type(form) is tuple for form in before)
+        and not any(type(form) is tuple and i not in whole for i, form in enumerate(before))
         and not any(form is not None and _is_masked(form) for form in derivative.results)
     )
 
