@@ -69,7 +69,7 @@ def keep_note(
 def _can_be_noted(derivative: Derivative, forms: Sequence[Any], whole: Sequence[int]) -> bool:
     """Whether a function can be generated for a derivative and the forms of what arrives.
 
-    A masked tensor that arrives at any other input may be rows of a table, which stay outside: that has to be looked at.
+    A masked tensor that arrives at any other input may be rows of a table, which stay outside: it has to be looked at.
     """
     before = forms[len(forms) - len(derivative.results) :]
     return (
