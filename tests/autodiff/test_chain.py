@@ -136,6 +136,42 @@ def test_cotangents_that_enter_in_the_middle_of_a_loop_are_added_there() -> None
         close(some.grad(leaf), by_tape(some, leaf), 1e-11)
 
 
+# What a loss reads of each state: the cotangent of an element is masked, others are products or plain.
+READERS: dict[str, Callable[[us.Tensor, int], us.Tensor]] = {
+    "an element": lambda y, k: us.sin(y[0]),
+    "elements at other places": lambda y, k: y[k % 3] * y[0],
+    "a product": lambda y, k: (us.tensor(A) @ y) @ us.tensor(X),
+    "by turns": lambda y, k: y[1] if k % 3 == 0 else (us.sum(us.sin(y)) if k % 3 == 1 else y @ us.tensor(X)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_cotangents_of_every_state_are_added_whatever_form_they_have(reader: str) -> None:
+    for _ in range(3):  # functions that note steps at which tensors arrive are made when these come again
+        a, x = us.tensor(A), us.tensor(X)
+        y, states = x, []
+        for _ in range(14):
+            y = tanh_step(a, y)
+            states.append(y)
+            float(us.sum(y))
+        flush()
+        loss = us.sum(us.stack([READERS[reader](y, k) for k, y in enumerate(states)]))
+        for leaf in (a, x):
+            close(loss.grad(leaf), by_tape(loss, leaf), 1e-11)
+
+
+def test_steps_whose_states_are_read_by_element_are_a_chain() -> None:
+    a, x = us.tensor(A), us.tensor(X)
+    y, states = x, []
+    for _ in range(24):
+        y = tanh_step(a, y)
+        states.append(y)
+        float(us.sum(y))
+    flush()
+    (chain,) = chains_behind(us.sum(us.stack([y[k % 3] for k, y in enumerate(states)])).grad(x))
+    assert chain.attributes["chain"].steps >= 20  # type: ignore[attr-defined]
+
+
 def test_what_is_carried_may_skip_a_step() -> None:
     for _ in range(2):
         x = us.tensor(X)

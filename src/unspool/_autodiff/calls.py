@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Factored, Sum, as_factored, merge
+from unspool._autodiff.accumulation import Factored, Rows, Sum, as_factored, merge
 from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.late import late
-from unspool._autodiff.noting import LAZY, can_be_noted, make_note
+from unspool._autodiff.noting import LAZY, form_of, keep_note
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
@@ -64,26 +64,49 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     arrived : dict
         What has arrived by the id of the node; what had arrived at the inputs has been taken out.
     """
-    # In a loop every step but the first few looks the same, and types are enough to see that.
+    # In a loop every step but the first few looks the same, and types are enough to see that, but for tensors.
     derivatives, pattern = call.plan.derivatives, (active, *map(type, arriving))
     note = derivatives.get(pattern)
+    if type(note) is dict:
+        note = note.get(tuple(map(form_of, arriving)))
     if note is not None:
         note(call, call.inputs, arriving, arrived)
         return
-    count = len(call.shape)
-    # What is kept as factors stays outside, to be gathered.
-    before = [b if type(b) in LAZY else as_factored(b) or b for b in arriving[count:]]
-    arriving = [*arriving[:count], *before]
-    types = tuple([type(value) for value in arriving])
-    key = ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
+    before, key, whole = _taken_apart(call, arriving, active)
+    arriving = [*arriving[: len(call.shape)], *before]
     placed = _apply(call, key, arriving)
-    if can_be_noted(derivatives[key], types) and not depends_on_rules(call.plan, key):
-        derivatives[active, *types] = make_note(derivatives[key], types)
+    if not depends_on_rules(call.plan, key):
+        keep_note(derivatives, active, derivatives[key], arriving, whole)
     for operand, b, p in zip(call.inputs, before, placed, strict=True):
         contribution = p if b is None else _joined(b, p)
         if contribution is not None:
             earlier = arrived.get(operand.id)
             arrived[operand.id] = contribution if earlier is None else merge(earlier, contribution)
+
+
+def _taken_apart(
+    call: Call, arriving: list[Any], active: tuple[bool, ...]
+) -> tuple[list[Any], tuple[Any, ...], list[int]]:
+    """Return what had arrived at the inputs of a call, the key of its adjoint, and where elements enter it as they are.
+
+    What is kept as factors stays outside, to be gathered. But elements of what the call adds to as a whole (one of each
+    state of a loop) have nothing to be gathered with, and to add them up outside would tie each step to the next.
+    """
+    count = len(call.shape)
+    before = [b if type(b) in LAZY else as_factored(b) or b for b in arriving[count:]]
+    key = _adjoint_key(active, [*arriving[:count], *before])
+    parted = [i for i, b in enumerate(before) if type(b) is Factored and b is not arriving[count + i]]
+    rows = [i for i in parted if type(before[i].form) is Rows]
+    if not rows:
+        return before, key, []
+    results = derive_once(call.plan, key, lambda: _derive(call, key)).results
+    whole = [i for i in rows if results[i] is not None and all(term[0] == "plain" for term in results[i][1:])]
+    before = [arriving[count + i] if i in whole else b for i, b in enumerate(before)]
+    return before, _adjoint_key(active, [*arriving[:count], *before]), whole
+
+
+def _adjoint_key(active: tuple[bool, ...], arriving: Sequence[Any]) -> tuple[Any, ...]:
+    return ("adjoint", active, tuple([_arrival(tensor) for tensor in arriving]))
 
 
 def _joined(before: Any, placed: Any) -> Any:

@@ -14,6 +14,8 @@ from unspool import _core
 from unspool._autodiff.accumulation import Factored, Sum, merge
 from unspool._autodiff.chain import Pending
 from unspool._fragments.call import output
+from unspool._ops.contraction.contract import CONTRACT
+from unspool._ops.elementwise import MASK
 
 if TYPE_CHECKING:
     from unspool._autodiff.calls import Derivative
@@ -25,13 +27,54 @@ LAZY = frozenset({type(None), Pending, Sum, Factored})
 Note = Callable[[Any, Any, list[Any], dict[int, Any]], None]
 
 
-def can_be_noted(derivative: Derivative, types: Sequence[type]) -> bool:
-    """Whether a function can be generated for a derivative and the types of what arrives."""
-    kinds = {kind for kind, _ in derivative.sources}
+def form_of(value: Any) -> Any:
+    """Return what a note depends on of something that arrives, beside its type: of a tensor, how it is masked or made.
+
+    A product of which the factors would be kept tells itself apart by its subscripts.
+    """
+    if type(value) in LAZY:
+        return None
+    if value.op is MASK:
+        return (value.inputs[1].shape,)
+    return value.attributes["subscripts"] if value.op is CONTRACT else True
+
+
+def keep_note(
+    derivatives: dict[Any, Any],
+    active: tuple[bool, ...],
+    derivative: Derivative,
+    arriving: Sequence[Any],
+    whole: Sequence[int],
+) -> None:
+    """Keep the function that notes steps at which the like of this arrives, if there can be one, for `calls.pull_call`.
+
+    It is found by the types of what arrives. If there are tensors among it, a dict is, in which it is found by their
+    forms; it is made when the types are met for the second time, since the last steps of a loop look like no others.
+    ``whole`` are the inputs at which masked tensors enter as they are, whatever they are.
+    """
+    types, forms = tuple(map(type, arriving)), tuple(map(form_of, arriving))
+    if not _can_be_noted(derivative, forms, whole):
+        return
+    pattern = (active, *types)
+    known = derivatives.get(pattern)
+    if LAZY.issuperset(types):
+        if known is None:
+            derivatives[pattern] = _make_note(derivative, types, forms)
+    elif known is None:
+        derivatives[pattern] = {}
+    elif forms not in known:
+        known[forms] = _make_note(derivative, types, forms)
+
+
+def _can_be_noted(derivative: Derivative, forms: Sequence[Any], whole: Sequence[int]) -> bool:
+    """Whether a function can be generated for a derivative and the forms of what arrives.
+
+    A masked tensor that arrives at any other input may be rows of a table, which stay outside: it has to be looked at.
+    """
+    before = forms[len(forms) - len(derivative.results) :]
     return (
-        LAZY.issuperset(types)
-        and bool(derivative.plan.fragment.outputs)
-        and "keep" not in kinds
+        bool(derivative.plan.fragment.outputs)
+        and not any(type(form) is tuple and i not in whole for i, form in enumerate(before))
         and not any(form is not None and _is_masked(form) for form in derivative.results)
     )
 
@@ -41,14 +84,14 @@ def _is_masked(form: tuple[Any, ...]) -> bool:
     return any(map(_is_masked, form[1:])) if form[0] == "terms" else form[0] == "masked"
 
 
-def make_note(derivative: Derivative, types: Sequence[type]) -> Note:
+def _make_note(derivative: Derivative, types: Sequence[type], forms: Sequence[Any]) -> Note:
     """Generate the function that notes a step of a derivative, ``note(call, inputs, arriving, arrived)``.
 
-    What arrives has the given types: at the outputs of the call, then at its inputs. The function does what
+    What arrives has the given types and forms: at the outputs of the call, then at its inputs. The function does what
     `calls.pull_call` does in general.
     """
     writer = _Writer(derivative.plan)
-    writer.write_step(derivative.sources, types)
+    writer.write_step(derivative.sources, types, forms)
     first = len(types) - len(derivative.results)
     for position, form in enumerate(derivative.results):
         writer.write_result(position, form, types[first + position], f"arriving[{first + position}]")
@@ -64,9 +107,10 @@ class _Writer:
         self._lines: list[str] = []
         self._made: list[int] = []
 
-    def write_step(self, sources: Sequence[tuple[str, Any]], types: Sequence[type]) -> None:
+    def write_step(self, sources: Sequence[tuple[str, Any]], types: Sequence[type], forms: Sequence[Any]) -> None:
         """Write what makes the step."""
         reading = {"input": "inputs[{}]", "number": "arriving[{}]", "output": "output(call, {})"}
+        reading |= {"masked": "arriving[{}].inputs[0]", "keep": "arriving[{}].inputs[1]"}
         texts: list[str] = []
         read: list[int] = []
         for i, (kind, position) in enumerate(sources):
@@ -74,7 +118,8 @@ class _Writer:
                 self._bound[f"node{i}"] = position
                 texts.append(f"node{i}")
             else:
-                texts.append(reading[kind].format(position))
+                is_masked = kind == "number" and type(forms[position]) is tuple
+                texts.append(reading["masked" if is_masked else kind].format(position))
             if kind == "number" and types[position] is Pending:
                 read.append(i)
         self._bound["read"] = tuple(read)

@@ -291,7 +291,7 @@ class Replay:
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain one by one: each reads values that the one before did not."""
         chain = unit.attributes["chain"]
-        fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
+        fixed = chain.fixed
         run = frame.chain
         if run is None:
             first = self._arguments(frame, unit.inputs[:fixed])
@@ -301,12 +301,12 @@ class Replay:
             self._nbytes += run.nbytes
             self._after(frame, unit.inputs[:fixed])
         while run.done < chain.steps:
-            start = fixed + run.done * each
-            varying = unit.inputs[start : start + each]
+            start, stop = run.span
+            varying = unit.inputs[start:stop]
             arguments = self._arguments(frame, varying)
             if arguments is None:
                 return False
-            self._take(chain.plan.peak_bytes)
+            self._take(chain.workspace)
             run.advance(1, arguments)
             del arguments
             self._after(frame, varying)
