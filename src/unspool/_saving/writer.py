@@ -20,7 +20,8 @@ from unspool._graph import Bundle, Node, in_order, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, is_seed
 from unspool._saving import records
 from unspool._saving.arrays import Arrays
-from unspool._saving.codec import Encoder, memory_order
+from unspool._saving.codec import memory_order
+from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
 from unspool._saving.records import IS_SEED, WAS_EVALUATED
