@@ -118,7 +118,7 @@ def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT
         digest.update(block)
     partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "wb", buffering=_CHUNK) as file:
             file.write(_header(kind, groups, len(structure), digest.hexdigest()))
             file.write(structure)
             file.writelines(blocks)
