@@ -62,7 +62,7 @@ class Word(NamedTuple):
     is_entry : bool
         Whether many values refer to one, so that it is an entry.
     key : callable
-        ``key(value)`` is the same for entries that are, as long as one of them lives; by default its identity.
+        ``key(value)`` is the same for entries that are, as long as one of them lives; None is for their identity.
     is_fixed : bool
         Whether what it is split into never changes, as long as it lives.
     has_form : bool
@@ -75,7 +75,7 @@ class Word(NamedTuple):
     split: Callable[[Any], tuple[Any, ...]]
     join: Callable[..., Any]
     is_entry: bool = False
-    key: Callable[[Any], Any] = id
+    key: Callable[[Any], Any] | None = None
     is_fixed: bool = False
     has_form: bool = False
 
@@ -90,4 +90,4 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def memory_order(array: Any) -> tuple[int, ...]:
     """Return the axes of an array, outermost in memory first."""
-    return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+    return tuple(sorted(range(array.ndim), key=[*map(abs, array.strides)].__getitem__, reverse=True))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unspool._core import Journal
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 from unspool._saving.reader import GraphReader
-from unspool._saving.writer import sources_of, tensors_in
+from unspool._saving.writer import tensors_in
 
 
 class Numbered:
@@ -59,17 +60,8 @@ def leaf_numbers(reader: GraphReader, roots: Sequence[int]) -> list[int]:
 
 def leaves_of(tree: Any) -> list[Node]:
     """Return the variables that tensors are made from, oldest first."""
-    found: dict[int, Node] = {}
-    seen: set[int] = set()
-    stack = tensors_in(tree)
-    while stack:
-        node = stack.pop()
-        if node.id not in seen:
-            seen.add(node.id)
-            if node.op is TENSOR or node.op is PLACEHOLDER:
-                found[node.id] = node
-            stack += sources_of(node)
-    return [found[key] for key in sorted(found)]
+    found, _ = Journal().collect(tensors_in(tree))
+    return [node for node in found if node.op is TENSOR or node.op is PLACEHOLDER]
 
 
 def contents(leaf: Node) -> bytes:
