@@ -24,7 +24,7 @@ from unspool._saving.codec import memory_order
 from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
-from unspool._saving.records import IS_SEED, WAS_EVALUATED
+from unspool._saving.records import IS_SEED, WAS_EVALUATED, NodeRecord
 from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words
 from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
@@ -74,6 +74,8 @@ class GraphWriter:
             if node is not None:
                 journal.enter(node.id, number)
                 self._watch(node)
+                if type(node) is Projection and isinstance(record, NodeRecord):  # folded here, which is not in the file
+                    journal.unfolded[node.id] = ref(node)
                 pairs.append((node.id, record.id))
         pairs.sort()
         self._adopted = [now for now, _ in pairs], [then for _, then in pairs]
