@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._saving.arguments import as_seconds
 from unspool._saving.frames import framed, records_of
 from unspool._saving.listing import run_info, runs_in
 from unspool._saving.log import Log, read_frames
-from unspool._saving.run import as_seconds
 from unspool.errors import ArgumentError, SaveError, SaveFileError
 
 
