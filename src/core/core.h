@@ -232,6 +232,10 @@ agree(PyObject *one, PyObject *other)
 
 extern PyTypeObject SweepType;
 
+/* --- values in files (encoding.c) --- */
+
+extern PyTypeObject EncoderType;
+
 /* --- the functions of each file --- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -239,6 +243,6 @@ extern PyTypeObject SweepType;
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
-    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[];
+    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[];
 
 #endif

@@ -397,6 +397,8 @@ PyDoc_STRVAR(put_known_doc,
 "Write the nodes of a list from a position on, as far as their kinds are in the file and their ids are below a limit.\n\n"
 "Returns the position of the first that was not written.");
 
+PyDoc_STRVAR(put_entry_doc, "put_entry(payload, /)\n--\n\nWrite an entry, which has the next number.");
+
 PyDoc_STRVAR(put_inputs_doc,
 "put_inputs(kind, inputs, /)\n--\n\n"
 "Write the inputs of a record: how far back each is, or 0 where the last record of the kind had the same.");
@@ -421,7 +423,8 @@ journal_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->out = PyByteArray_FromStringAndSize(NULL, 0);
     self->unfolded = PyDict_New();
     self->unevaluated = PyDict_New();
-    if (self->out == NULL || self->unfolded == NULL || self->unevaluated == NULL) {
+    self->leaves = PyList_New(0);
+    if (self->out == NULL || self->unfolded == NULL || self->unevaluated == NULL || self->leaves == NULL) {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
@@ -433,6 +436,7 @@ journal_traverse(JournalObject *self, visitproc visit, void *arg)
     Py_VISIT(self->on_new);
     Py_VISIT(self->unfolded);
     Py_VISIT(self->unevaluated);
+    Py_VISIT(self->leaves);
     for (Py_ssize_t i = 0; self->kinds != NULL && i < MOST_KINDS; i++) {
         for (int j = 0; j < MOST_PARTS; j++) {
             Py_VISIT(self->kinds[i].parts[j]);
@@ -472,6 +476,7 @@ journal_dealloc(JournalObject *self)
     Py_XDECREF(self->out);
     Py_XDECREF(self->unfolded);
     Py_XDECREF(self->unevaluated);
+    Py_XDECREF(self->leaves);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -499,6 +504,7 @@ static PyMethodDef journal_methods[] = {
     {"collect", (PyCFunction)journal_collect, METH_O, collect_doc},
     {"enter", (PyCFunction)journal_enter_method, METH_VARARGS, enter_doc},
     {"get", (PyCFunction)journal_get, METH_O, get_doc},
+    {"put_entry", (PyCFunction)journal_put_entry, METH_O, put_entry_doc},
     {"put_inputs", (PyCFunction)journal_put_inputs, METH_VARARGS, put_inputs_doc},
     {"put_known", (PyCFunction)journal_put_known, METH_VARARGS, put_known_doc},
     {"remember_call", (PyCFunction)journal_remember_call, METH_VARARGS, remember_call_doc},
@@ -516,6 +522,7 @@ static PyMemberDef journal_members[] = {
     {"out", T_OBJECT_EX, offsetof(JournalObject, out), READONLY, NULL},
     {"unfolded", T_OBJECT_EX, offsetof(JournalObject, unfolded), READONLY, NULL},
     {"unevaluated", T_OBJECT_EX, offsetof(JournalObject, unevaluated), READONLY, NULL},
+    {"leaves", T_OBJECT_EX, offsetof(JournalObject, leaves), READONLY, NULL},
     {"last_id", T_LONGLONG, offsetof(JournalObject, last_id), 0, NULL},
     {"last_depth", T_LONGLONG, offsetof(JournalObject, last_depth), 0, NULL},
     {"next", T_LONGLONG, offsetof(JournalObject, next), 0, NULL},
@@ -531,6 +538,8 @@ PyDoc_STRVAR(journal_doc,
 "    Records that are not taken away yet.\n"
 "unfolded, unevaluated : dict of int to weak reference\n"
 "    Nodes that are written and may be folded yet, or come to have a value.\n"
+"leaves : list of Node\n"
+"    Variables and placeholders that are written; who writes which they are takes them away.\n"
 "last_id, last_depth : int\n"
 "    Of the last record that has one.\n"
 "next : int\n"

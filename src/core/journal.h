@@ -4,7 +4,7 @@
 #define UNSPOOL_JOURNAL_H
 
 /* As in `unspool._saving.records`. */
-enum { RECORD_NODE = 2, RECORD_CALL = 3, RECORD_OUTPUT = 4, RECORD_INLINE = 9 };
+enum { RECORD_ENTRY = 1, RECORD_NODE = 2, RECORD_CALL = 3, RECORD_OUTPUT = 4, RECORD_INLINE = 9 };
 enum { WAS_EVALUATED = 1, IS_SEED = 2 };
 
 /* Bytes that are being written; they are handed to Python all at once. */
@@ -41,6 +41,7 @@ typedef struct JournalObject {
     PyObject_HEAD
     PyObject *out;
     PyObject *unfolded, *unevaluated;
+    PyObject *leaves; /* variables and placeholders whose identities are not written yet */
     PyObject *on_new; /* None: what is folded is not written at once */
     struct JournalObject *following; /* of those that write it at once */
     int is_busy;
@@ -64,6 +65,7 @@ Kind *journal_kind(JournalObject *self, const Kind *wanted);
 int put_constants(JournalObject *self, PyObject *inputs);
 int put_folded(JournalObject *self, CallObject *call);
 PyObject *journal_collect(JournalObject *self, PyObject *roots);
+PyObject *journal_put_entry(JournalObject *self, PyObject *payload);
 PyObject *journal_put_inputs(JournalObject *self, PyObject *args);
 PyObject *journal_put_known(JournalObject *self, PyObject *args);
 

@@ -167,6 +167,10 @@ put_node(JournalObject *self, Buffer *buffer, NodeObject *node, long long id)
         return PyErr_Occurred() ? -1 : 0;
     }
     int evaluated = is_evaluated(node), is_constant = node->op == constant_op;
+    int is_leaf = PySet_Contains(leaf_ops, node->op);
+    if (is_leaf < 0) {
+        return -1;
+    }
     put_byte(buffer, RECORD_NODE);
     put_id(self, buffer, id);
     put_count(buffer, kind->number);
@@ -177,6 +181,9 @@ put_node(JournalObject *self, Buffer *buffer, NodeObject *node, long long id)
     }
     if (is_constant) { /* stays what it is */
         return 1;
+    }
+    if (is_leaf) {
+        return PyList_Append(self->leaves, (PyObject *)node) < 0 ? -1 : 1;
     }
     if (watch(self->unfolded, node) < 0) {
         return -1;
@@ -297,6 +304,27 @@ journal_put_known(JournalObject *self, PyObject *args)
         return NULL;
     }
     return PyLong_FromSsize_t(at);
+}
+
+PyObject *
+journal_put_entry(JournalObject *self, PyObject *payload)
+{
+    if (!PyBytes_Check(payload)) {
+        return PyErr_Format(PyExc_TypeError, "expected bytes, got %R", payload);
+    }
+    Py_ssize_t length = PyBytes_GET_SIZE(payload);
+    Buffer buffer = {NULL, 0, 0};
+    if (reserve(&buffer, 1 + LONGEST + length) < 0) {
+        return NULL;
+    }
+    put_byte(&buffer, RECORD_ENTRY);
+    put_count(&buffer, (unsigned long long)length);
+    memcpy(buffer.bytes + buffer.size, PyBytes_AS_STRING(payload), length);
+    buffer.size += length;
+    if (hand_over(self, &buffer) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 PyObject *

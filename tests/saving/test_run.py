@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._saving.arguments import as_seconds
 from unspool._saving.frames import framed, records_of
 from unspool._saving.listing import run_info, runs_in
 from unspool._saving.log import Log, read_frames
-from unspool._saving.run import as_seconds
 from unspool.errors import ArgumentError, SaveError, SaveFileError
 
 
@@ -492,3 +492,58 @@ def test_runs_are_listed_with_how_far_they_are(tmp_path: Path) -> None:
     assert (found["two"].status, found["two"].step, found["two"].total) == ("stopped", 1, 10)
     assert found["three"].status.startswith("unreadable")
     assert 0 < found["one"].state_bytes < found["one"].nbytes
+
+
+# --- a run whose tensors are alive -----------------------------------------------------------------------------------
+
+
+def _variables() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return us.tensor(rng.normal(size=(6, 6)) / 4), us.tensor(rng.normal(size=6))
+
+
+def _steps(A: Any, x: Any, first: int, last: int) -> Any:
+    for k in range(first, last):
+        x = us.tanh((A + A.mT) @ x) * 1.01 + 0.1 * (k % 3)
+        x.eval()
+    return x
+
+
+def _written(folder: Path, A: Any, x: Any, steps: int) -> Any:
+    with us.spool(folder, every=1e9) as run:
+        x = run.start(x, inputs=A)
+        for k in run.steps(steps):
+            x = us.tanh((A + A.mT) @ x) * 1.01 + 0.1 * (k % 3)
+            run.checkpoint(x)
+    return x
+
+
+def _bits(A: Any, x0: Any, x: Any) -> bytes:
+    loss = us.sum(x * x)
+    return b"".join(value.tobytes() for value in us.eval([loss, *loss.grad([A, x0])]))
+
+
+@pytest.mark.parametrize("steps", [20, 90])
+def test_what_was_folded_after_it_was_written_is_found_while_it_is_alive(tmp_path: Path, steps: int) -> None:
+    A, x0 = _variables()
+    state = _written(tmp_path, A, x0, steps)
+    newest = _steps(A, state, steps, steps + 100)
+    with us.resume(tmp_path) as run:
+        assert run.state is state
+    assert newest.value is not None
+
+
+@pytest.mark.parametrize("takes_gradient", [False, True])
+def test_going_on_beside_the_live_run_has_the_bits_of_a_program_that_writes_nothing(
+    tmp_path: Path, takes_gradient: bool
+) -> None:
+    A, x0 = _variables()
+    kept = _steps(A, x0, 0, 90)
+    beside = _bits(A, x0, kept) if takes_gradient else _steps(A, kept, 90, 150)
+    expected = _bits(A, x0, _steps(A, kept, 90, 200))
+    del kept, beside
+    A, x0 = _variables()
+    kept = _written(tmp_path, A, x0, 90)
+    beside = _bits(A, x0, kept) if takes_gradient else _steps(A, kept, 90, 150)
+    assert _bits(A, x0, _written(tmp_path, A, x0, 200)) == expected
+    del beside

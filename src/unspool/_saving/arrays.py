@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from unspool._dtypes import SUPPORTED
-from unspool._saving.codec import array_from, dtype_name, memory_order
+from unspool._saving.codec import DTYPES, dtype_name, memory_order
+from unspool._saving.decoder import array_from
 from unspool.errors import SaveFileError
 
 FORMAT = "unspool-arrays-1"
@@ -42,7 +42,6 @@ _NAMES = {
     "complex64": "F32",
     "complex128": "F64",
 }
-_DTYPES = {str(dtype): np.dtype(dtype) for dtype in SUPPORTED}
 
 _LARGEST_HEADER = 1 << 26
 _CHUNK = 1 << 20
@@ -59,7 +58,7 @@ class Group(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of one of them."""
-        return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 class Arrays:
@@ -119,7 +118,7 @@ def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT
         digest.update(block)
     partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "wb", buffering=_CHUNK) as file:
             file.write(_header(kind, groups, len(structure), digest.hexdigest()))
             file.write(structure)
             file.writelines(blocks)
@@ -266,12 +265,12 @@ class ArrayFile:
             data = self._file.read(found.nbytes)
         except OSError as error:
             raise SaveFileError(f"{self.path} cannot be read: {error}") from error
-        return array_from(_DTYPES[dtype], shape, axes, data)
+        return array_from(DTYPES[dtype], shape, axes, data)
 
 
 def _as_group(dtype: Any, shape: Any, axes: Any, rows: Any) -> Group:
     sizes = [*shape, *axes, rows]
-    if dtype not in _DTYPES or not all(type(size) is int and size >= 0 for size in sizes):
+    if dtype not in DTYPES or not all(type(size) is int and size >= 0 for size in sizes):
         raise ValueError(f"a layout of {dtype!r:.40}, {sizes!r:.80}")
     if sorted(axes) != list(range(len(shape))):
         raise ValueError(f"axes {axes!r:.80}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from unspool._saving import records
-from unspool._saving.codec import Decoder, array_from
+from unspool._saving.decoder import Decoder, array_from
 from unspool._saving.identity import Identity
 from unspool._saving.records import CallRecord, NodeRecord, OutputRecord, PieceRecord, Record
 from unspool._saving.vocabulary import CallKind, PieceKind, Recipe, words

@@ -72,6 +72,13 @@ class Rebuilt:
         self.nodes: list[Any] = [None] * len(reader.nodes)
         self.pieces: list[Piece | None] = [None] * len(reader.pieces)
         self._values: dict[int, Any] = {}
+        # The piece that a node is a result of, and its place there.
+        self._results = {
+            number: (piece, index)
+            for piece in reader.pieces
+            for index, number in enumerate(piece.outputs[: piece.kind.results])
+            if number is not None
+        }
         try:
             self._build()
         except UnspoolError as error:
@@ -115,11 +122,28 @@ class Rebuilt:
         elif record.recipe.op in LEAF_OPS:
             found = self._leaf(number, record)
         else:
-            found = self._apply(record)
+            folded = self._folded_here(number, record)
+            found = self._apply(record) if folded is None else folded
         name = self._reader.names.get(number) or (record.recipe.name if isinstance(record, NodeRecord) else None)
         if name is not None and getattr(found, "_name", None) is None:
             found._name = _text(name)
         return found
+
+    def _folded_here(self, number: int, record: NodeRecord) -> Node | None:
+        """Return the tensor that a node is by now, if it is alive here and was folded after the file was written.
+
+        To make it again would make a second one beside it, which could not be folded: the call is there already.
+        """
+        piece, index = self._results.get(number, (None, 0))
+        if piece is None:
+            return None
+        inputs = tuple([self.nodes[i] for i in piece.inputs])
+        plan = default_engine().plans.plan_for(piece.kind.fragment, piece.kind.shapes)
+        call: Any = None if any(node is None for node in inputs) else find(CALL, inputs, plan.id)
+        if call is None or call.handles[index] is None:
+            return None
+        found: Node = call.handles[index]
+        return found if (found.shape, found.dtype) == (record.recipe.shape, record.recipe.dtype) else None
 
     def _apply(self, record: NodeRecord) -> Node:
         recipe = record.recipe

@@ -13,7 +13,6 @@ are computed at every checkpoint, written or not, and folding goes on as if nobo
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -24,15 +23,15 @@ from typing import Any
 from unspool._engine.default import default_engine
 from unspool._graph import Node, describe, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, TENSOR
+from unspool._saving.arguments import as_seconds, as_states
 from unspool._saving.arrays import Arrays
 from unspool._saving.file import as_path
 from unspool._saving.frames import framed, records_of
-from unspool._saving.identity import remember
 from unspool._saving.log import Log
-from unspool._saving.reader import GraphReader, Stored
+from unspool._saving.reader import GraphReader
 from unspool._saving.rebuild import Rebuilt
 from unspool._saving.states import Files, folder_bytes
-from unspool._saving.variables import Numbered, contents, leaf_numbers, leaves_of, numbers_in
+from unspool._saving.variables import Numbered, bind, leaves_of
 from unspool._saving.writer import SMALL, GraphWriter, tensors_in
 from unspool.errors import ArgumentError, SaveFileError
 
@@ -44,8 +43,6 @@ _FEW_BYTES = 1 << 16
 
 # States stand in the log, too, as long as they have no more bytes than steps were made, all together: there they stay.
 _BYTES_A_STEP = 1
-
-_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
 
 
 def spool(path: str | os.PathLike[str], every: str | float | timedelta = "5min", *, states: int = 32) -> SpooledRun:
@@ -435,7 +432,7 @@ class SpooledRun:
         if not isinstance(root, tuple) or len(root) != 6 or not isinstance(root[1], tuple) or len(root[1]) != 2:
             raise SaveFileError(f"the run in {self.path} is damaged: its newest frame is none")
         if leaves is not None:
-            self._bind(reader, root[1], leaves)
+            bind(self.path, self._files, reader, root[1], leaves)
         with self._files.opened(reader) as fetch:
             rebuilt = Rebuilt(reader, fetch)
         rebuilt.revive()
@@ -458,50 +455,3 @@ class SpooledRun:
             raise SaveFileError(f"the run in {self.path} is damaged: it does not say how many pieces waited")
         crowd, length = patience
         default_engine().queue.be_as_patient(crowd, min(length, 1 << 20))
-
-    def _bind(self, reader: GraphReader, inputs: Any, leaves: Sequence[Node]) -> None:
-        """Let the variables that the run began with be those that are given."""
-        numbers = leaf_numbers(reader, numbers_in(inputs))
-        if len(numbers) != len(leaves):
-            raise ArgumentError(
-                f"the run in {self.path} began with {len(numbers)} variables, and run.start was given {len(leaves)}: "
-                "it is another run. us.resume reads what is there; to begin anew, remove the folder"
-            )
-        with self._files.opened(reader) as fetch:
-            for number, leaf in zip(numbers, leaves, strict=True):
-                value = reader.values.get(number)
-                value = fetch(value) if isinstance(value, Stored) else value
-                same = reader.aval(number) == (leaf.shape, leaf.dtype)
-                if not same or (value is not None and value.tobytes() != contents(leaf)):
-                    raise ArgumentError(
-                        f"the run in {self.path} began with other data: {describe(leaf)}, made at {source_of(leaf)}, "
-                        "has other values. us.resume reads what is there; to begin anew, remove the folder"
-                    )
-                remember(leaf, reader.leaves[number])
-
-
-# --- arguments -------------------------------------------------------------------------------------------------------
-
-
-def as_seconds(every: Any) -> float:
-    """Return a time as seconds."""
-    given = every
-    if isinstance(every, timedelta):
-        every = every.total_seconds()
-    if isinstance(every, str):
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", every)
-        unit = None if match is None else _UNITS.get(match[2])
-        try:
-            every = None if match is None or unit is None else float(match[1]) * unit
-        except ValueError:
-            every = None
-    if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:
-        raise ArgumentError(f"every is a time such as '30s', '5min' or '2h', or a number of seconds, got {given!r}")
-    return float(every)
-
-
-def as_states(states: Any) -> int:
-    """Return how many states are kept."""
-    if isinstance(states, bool) or not isinstance(states, int) or states < 3:
-        raise ArgumentError(f"states is a number from 3 on, got {states!r}")
-    return states

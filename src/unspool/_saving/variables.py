@@ -6,12 +6,17 @@ Both are found in the same order, by age: it is the same program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from unspool._graph import Node
+from unspool._core import Journal
+from unspool._graph import Node, describe, source_of
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
-from unspool._saving.reader import GraphReader
-from unspool._saving.writer import sources_of, tensors_in
+from unspool._saving.identity import remember
+from unspool._saving.reader import GraphReader, Stored
+from unspool._saving.states import Files
+from unspool._saving.writer import tensors_in
+from unspool.errors import ArgumentError
 
 
 class Numbered:
@@ -59,19 +64,31 @@ def leaf_numbers(reader: GraphReader, roots: Sequence[int]) -> list[int]:
 
 def leaves_of(tree: Any) -> list[Node]:
     """Return the variables that tensors are made from, oldest first."""
-    found: dict[int, Node] = {}
-    seen: set[int] = set()
-    stack = tensors_in(tree)
-    while stack:
-        node = stack.pop()
-        if node.id not in seen:
-            seen.add(node.id)
-            if node.op is TENSOR or node.op is PLACEHOLDER:
-                found[node.id] = node
-            stack += sources_of(node)
-    return [found[key] for key in sorted(found)]
+    found, _ = Journal().collect(tensors_in(tree))
+    return [node for node in found if node.op is TENSOR or node.op is PLACEHOLDER]
 
 
 def contents(leaf: Node) -> bytes:
     """Return the bytes of what a leaf holds."""
     return b"" if leaf.value is None else leaf.value.tobytes()
+
+
+def bind(path: Path, files: Files, reader: GraphReader, inputs: Any, leaves: Sequence[Node]) -> None:
+    """Let the variables that the run began with be those that are given."""
+    numbers = leaf_numbers(reader, numbers_in(inputs))
+    if len(numbers) != len(leaves):
+        raise ArgumentError(
+            f"the run in {path} began with {len(numbers)} variables, and run.start was given {len(leaves)}: "
+            "it is another run. us.resume reads what is there; to begin anew, remove the folder"
+        )
+    with files.opened(reader) as fetch:
+        for number, leaf in zip(numbers, leaves, strict=True):
+            value = reader.values.get(number)
+            value = fetch(value) if isinstance(value, Stored) else value
+            same = reader.aval(number) == (leaf.shape, leaf.dtype)
+            if not same or (value is not None and value.tobytes() != contents(leaf)):
+                raise ArgumentError(
+                    f"the run in {path} began with other data: {describe(leaf)}, made at {source_of(leaf)}, "
+                    "has other values. us.resume reads what is there; to begin anew, remove the folder"
+                )
+            remember(leaf, reader.leaves[number])

@@ -28,6 +28,7 @@ from unspool._autodiff.loop_trace import TracedStep
 from unspool._autodiff.mixed_chain import MIXED_CHAIN, MixedChain, StepKind
 from unspool._batching.mapped import MAPPED, Member
 from unspool._batching.reorder import REORDER
+from unspool._core import position_key
 from unspool._engine.default import default_engine
 from unspool._engine.plan import Plan
 from unspool._engine.structure import Apart
@@ -285,13 +286,8 @@ def _join_piece(*parts: Any) -> PieceKind:
     return found
 
 
-def _which_position(position: Position) -> tuple[int, int]:
-    """Return what tells positions apart: each node and instruction that is written has one of its own."""
-    return id(position.code), position.lasti
-
-
 _MORE: dict[type, dict[str, Any]] = {
-    Position: {"key": _which_position},
+    Position: {"key": position_key},
     Fragment: {"has_form": True},
     Plan: {"has_form": True},
     **{kind: {"is_fixed": True} for kind in (Apart, Division, Literal, Members, Outer, Search, SizedParams)},

@@ -20,10 +20,11 @@ from unspool._graph import Bundle, Node, in_order, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, is_seed
 from unspool._saving import records
 from unspool._saving.arrays import Arrays
-from unspool._saving.codec import Encoder, memory_order
+from unspool._saving.codec import memory_order
+from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
-from unspool._saving.records import IS_SEED, WAS_EVALUATED
+from unspool._saving.records import IS_SEED, WAS_EVALUATED, NodeRecord
 from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words
 from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
@@ -48,13 +49,12 @@ class GraphWriter:
         self.out = self._journal.out
         # Of a file that is gone on with: ids that nodes of it have now and had there.
         self._adopted: tuple[list[int], list[int]] = [], []
-        self._encoder = Encoder({word.type: word for word in words()}, self._write_entry, self._number_of)
+        self._encoder = Encoder({word.type: word for word in words()}, self._journal.put_entry, self._journal)
         self._kinds: dict[int, tuple[int, Any]] = {}
         self._recipes: dict[tuple[Any, ...], int] = {}
         self._last_mark = -1
         self._pieces: dict[int, tuple[ref[Piece], int]] = {}
         self._piece_count = 0
-        self._leaves: list[Node] = []
         # What was written when a call was folded: its pieces and its data are written later, if it lives.
         self._early: list[ref[Node]] = []
         self._failure: Exception | None = None
@@ -74,6 +74,8 @@ class GraphWriter:
             if node is not None:
                 journal.enter(node.id, number)
                 self._watch(node)
+                if type(node) is Projection and isinstance(record, NodeRecord):  # folded here, which is not in the file
+                    journal.unfolded[node.id] = ref(node)
                 pairs.append((node.id, record.id))
         pairs.sort()
         self._adopted = [now for now, _ in pairs], [then for _, then in pairs]
@@ -140,15 +142,25 @@ class GraphWriter:
 
     def _write_all(self, nodes: list[Node], levels: Sequence[int] = ()) -> None:
         """Write nodes, each after what it is made from, and where levels begin among them."""
-        at = 0
+        at, put_known = 0, self._journal.put_known
         for mark in (*levels, _NEVER):
-            while (at := self._journal.put_known(nodes, at, mark + 1)) < len(nodes) and nodes[at].id <= mark:
-                self._write(nodes[at])
+            while (at := put_known(nodes, at, mark + 1)) < len(nodes) and nodes[at].id <= mark:
+                self._introduce(nodes[at])
+                if put_known(nodes, at, nodes[at].id + 1) == at:
+                    self._write(nodes[at])
                 at += 1
             if mark != _NEVER:
                 self._write_level(mark)
 
+    def _introduce(self, node: Node) -> None:
+        """Let the kind of a node be known where most nodes are written."""
+        if type(node) is Call:
+            self._journal.remember_call(node, self._call_kind_of(node))
+        elif type(node) is not Projection and getattr(node, "_name", None) is None:
+            self._journal.remember_node(node, self._recipe_of(node))
+
     def _write(self, node: Node) -> None:
+        """Write a node in the general way: it has a name, or no value yet, or was in a file that is gone on with."""
         if type(node) is Projection:
             self._write_output(node)
         elif type(node) is Call:
@@ -163,10 +175,6 @@ class GraphWriter:
         if name and type(node) is Projection:
             self._begin(records.NAME, node)
             put_text(self.out, name)
-
-    def _write_entry(self, payload: bytes) -> None:
-        self.out.append(records.ENTRY)
-        put_bytes(self.out, payload)
 
     def _put_id(self, out: bytearray, node_id: int) -> None:
         known = self._id_in_file(node_id)
@@ -185,9 +193,7 @@ class GraphWriter:
         put_count(out, len(node.inputs))
         self._journal.put_inputs(recipe, node.inputs)
         if op is TENSOR or op is PLACEHOLDER:
-            self._leaves.append(node)
-        elif getattr(node, "_name", None) is None:
-            self._journal.remember_node(node, recipe)
+            self._journal.leaves.append(node)
 
     def _recipe_of(self, node: Node) -> int:
         name = getattr(node, "_name", None)
@@ -213,7 +219,6 @@ class GraphWriter:
         put_whole(out, call.depth - self._journal.last_depth)
         self._journal.last_depth = call.depth
         self._journal.put_inputs(kind, call.inputs)
-        self._journal.remember_call(call, kind)
 
     def _call_kind_of(self, call: Call) -> int:
         plan, origins = call.plan, call.origins
@@ -241,13 +246,16 @@ class GraphWriter:
         out.append(WAS_EVALUATED if _is_evaluated(node) else 0)
 
     def _write_identities(self) -> None:
-        for leaf in self._leaves:
+        tokens: dict[bytes, int] = {}
+        for leaf in self._journal.leaves:
             token, number = identity_of(leaf)
-            entry = self._encoder.entry_of_bytes(self._encoder.encode(token))
+            entry = tokens.get(token)
+            if entry is None:
+                entry = tokens[token] = self._encoder.entry_of_bytes(self._encoder.encode(token))
             self._begin(records.LEAF, leaf)
             put_count(self.out, entry)
             put_count(self.out, number)
-        self._leaves.clear()
+        self._journal.leaves.clear()
 
     def _write_level(self, mark: int) -> None:
         self.out.append(records.LEVEL)
@@ -318,9 +326,10 @@ class GraphWriter:
                 put_count(self.out, number)
         found: dict[int, Piece] = {}
         for node in fresh:
-            piece = getattr(node, "piece", None)
-            if type(piece) is Piece and type(node) is not Projection and id(piece) not in self._pieces:
-                found.setdefault(id(piece), piece)
+            if type(node) is not Projection and type(node) is not Call:
+                piece = getattr(node, "piece", None)
+                if type(piece) is Piece and id(piece) not in self._pieces:
+                    found.setdefault(id(piece), piece)
         read = self._unwritten([operand for piece in found.values() for operand in piece.inputs])
         self._write_all(read)
         for piece in sorted(found.values(), key=lambda piece: place.get(id(piece), -1)):
@@ -405,9 +414,6 @@ class GraphWriter:
         """Write that a file of arrays is not needed any more."""
         self.out.append(records.DROPPED)
         put_count(self.out, number)
-
-    def _number_of(self, value: Any) -> int | None:
-        return self._journal.get(value.id) if isinstance(value, Node) else None
 
 
 def _is_evaluated(node: Node) -> bool:
