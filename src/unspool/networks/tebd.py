@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,22 +233,15 @@ def _choice(values: Array, rank: int | None, cutoff: float) -> tuple[int, float,
     """Return how many singular values to keep, the norm of those, and the share of the weight that is dropped."""
     falling: list[float] = values.tolist()
     # Below the level of rounding there is no value to be found, whatever the cutoff.
-    epsilon = _epsilon(values.dtype)
+    epsilon = float(np.finfo(values.dtype).eps)
     slack = len(falling) * epsilon * falling[0]
     level = max(cutoff * falling[0], slack)
     wanted = max(sum([value > level for value in falling]), 1)
     wanted = wanted if rank is None else min(wanted, rank)
     near = _MULTIPLET * math.sqrt(epsilon)
     kept = _whole_multiplets(falling, wanted, near, slack, -1) or _whole_multiplets(falling, wanted, near, slack, 1)
-    squares = [value * value for value in falling]
-    weight, lost = math.fsum(squares[:kept]), math.fsum(squares[kept:])
+    weight, lost = (math.fsum([value * value for value in part]) for part in (falling[:kept], falling[kept:]))
     return kept, math.sqrt(weight), lost / (weight + lost)
-
-
-@cache
-def _epsilon(dtype: np.dtype[Any]) -> float:
-    """Return the distance from 1 to the next number of a data type, which takes NumPy as long as a small product."""
-    return float(np.finfo(dtype).eps)
 
 
 def _whole_multiplets(values: Sequence[float], count: int, near: float, slack: float, direction: int) -> int:
@@ -328,13 +321,13 @@ def _energy_now(terms: Sequence[Array], tensors: Sequence[us.Tensor]) -> float:
 def _bond_energy(total: Any, left: Any, term: Any, tensor: Any, after: Any) -> tuple[Any, Any]:
     """Add the energy of a bond; return also the norm of the sites up to its left one as a matrix on the next bond.
 
-    Arrays and tensors have the methods in common, and NumPy's functions work on both.
+    NumPy's functions work on arrays and on tensors.
     """
     (bond, p, inner), (_, q, last) = tensor.shape, after.shape
     here, there = tensor.reshape(bond * p, inner), after.reshape(inner, q * last)
     moved = (left @ tensor.reshape(bond, p * inner)).reshape(bond * p, inner)
-    ket, bra = (moved @ there).reshape(bond, p * q, last), (here @ there).reshape(bond, p * q, last)
-    energy = (bra.conj() * (term.reshape(p * q, p * q) @ ket)).sum().real
+    ket, bra = ((site @ there).reshape(bond, p * q, last) for site in (moved, here))
+    energy = np.real(np.sum(np.conj(bra) * (term.reshape(p * q, p * q) @ ket)))
     return total + energy, np.conj(here).mT @ moved
 
 
