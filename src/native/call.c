@@ -6,7 +6,7 @@
 enum { OTHER_LAYOUT = 3 };
 
 /* Whether an array lies in memory as a slot says. */
-static int
+int
 lies_like(PyArrayObject *array, const Slot *slot)
 {
     if (PyArray_TYPE(array) != slot->descr->type_num || PyArray_NDIM(array) != slot->ndim ||

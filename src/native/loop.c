@@ -477,33 +477,26 @@ read_outputs(const Program *program, PyObject *positions, int *slots)
 }
 
 static int
-drive(Run *run, PyObject *args, npy_intp *k)
+drive(Run *run, const Given *given, npy_intp *k)
 {
-    PyObject *targets, *histories, *written, *sums, *adders;
-    PyObject *constants, *carry, *rows, *history, *write, *totals, *counter;
-    Py_ssize_t first, step, count;
-    int is_watched, is_reverse, slots[256];
+    int slots[256];
     Program *program = run->program;
-    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!pp)nnnO!O!O!O!O!O!O", &PyTuple_Type, &targets, &PyTuple_Type, &histories,
-                          &PyTuple_Type, &written, &PyTuple_Type, &sums, &PyTuple_Type, &adders, &is_watched,
-                          &is_reverse, &first, &step, &count, &PyList_Type, &constants, &PyList_Type, &carry,
-                          &PyList_Type, &rows, &PyList_Type, &history, &PyList_Type, &write, &PyList_Type, &totals,
-                          &counter) ||
-        accept_counter(run, counter) != DONE) {
+    if (accept_counter(run, given->counter) != DONE) {
         return FAILED;
     }
-    run->constants = PyList_GET_SIZE(constants), run->carries = PyList_GET_SIZE(carry);
-    run->rows = PyList_GET_SIZE(rows), run->histories = PyTuple_GET_SIZE(histories);
-    run->written = PyTuple_GET_SIZE(written), run->assigned = PyTuple_GET_SIZE(targets);
-    run->watched = is_watched ? program->output[program->outputs - 1] : -1;
-    run->after = is_reverse ? 0 : 1;
-    if (program->is_given_up || count < 1 || run->constants + run->carries + run->rows != program->inputs ||
-        run->histories > 256 || run->written > 256 || PyTuple_GET_SIZE(sums) > 256 || run->assigned > program->outputs) {
+    run->constants = PyList_GET_SIZE(given->constants), run->carries = PyList_GET_SIZE(given->carry);
+    run->rows = PyList_GET_SIZE(given->rows), run->histories = PyTuple_GET_SIZE(given->histories);
+    run->written = PyTuple_GET_SIZE(given->written), run->assigned = PyTuple_GET_SIZE(given->targets);
+    run->watched = given->is_watched ? program->output[program->outputs - 1] : -1;
+    run->after = given->is_reverse ? 0 : 1;
+    Py_ssize_t sums = PyTuple_GET_SIZE(given->sums);
+    if (program->is_given_up || given->count < 1 || run->constants + run->carries + run->rows != program->inputs ||
+        run->histories > 256 || run->written > 256 || sums > 256 || run->assigned > program->outputs) {
         return NOT_NOW;
     }
     Py_ssize_t all = run->rows + run->histories + run->written;
     run->row = PyMem_Calloc(all + 1, sizeof(Rows));
-    run->sum = PyMem_Calloc(PyTuple_GET_SIZE(sums) + 1, sizeof(Sum));
+    run->sum = PyMem_Calloc(sums + 1, sizeof(Sum));
     run->assignment = PyMem_Calloc(run->assigned + 1, sizeof(Assignment));
     run->before = PyMem_Calloc(run->carries + 1, sizeof(PyObject *));
     if (run->row == NULL || run->sum == NULL || run->assignment == NULL || run->before == NULL) {
@@ -512,51 +505,54 @@ drive(Run *run, PyObject *args, npy_intp *k)
     }
     run->history = run->row + run->rows;
     run->write = run->history + run->histories;
-    if (!accept_rows(program, run->row, run->rows, rows, program->input + run->constants + run->carries, 0)) {
+    if (!accept_rows(program, run->row, run->rows, given->rows, program->input + run->constants + run->carries, 0)) {
         return NOT_NOW;
     }
-    if (read_outputs(program, histories, slots) < 0) {
+    if (read_outputs(program, given->histories, slots) < 0) {
         return FAILED;
     }
     if (!are_plain(program, slots, run->histories) ||
-        !accept_rows(program, run->history, run->histories, history, slots, 1)) {
+        !accept_rows(program, run->history, run->histories, given->history, slots, 1)) {
         return NOT_NOW;
     }
-    if (read_outputs(program, written, slots) < 0) {
+    if (read_outputs(program, given->written, slots) < 0) {
         return FAILED;
     }
-    if (!are_plain(program, slots, run->written) || !accept_rows(program, run->write, run->written, write, slots, 1)) {
+    if (!are_plain(program, slots, run->written) ||
+        !accept_rows(program, run->write, run->written, given->write, slots, 1)) {
         return NOT_NOW;
     }
-    if (read_outputs(program, sums, slots) < 0) {
+    if (read_outputs(program, given->sums, slots) < 0) {
         return FAILED;
     }
-    if (!are_plain(program, slots, PyTuple_GET_SIZE(sums))) {
+    if (!are_plain(program, slots, sums)) {
         return NOT_NOW;
     }
-    run->sums = PyTuple_GET_SIZE(sums);
-    int done = accept_sums(run, totals, adders, slots);
-    done = done == DONE ? describe_assignments(run, targets) : done;
-    done = done == DONE ? place_slots(run, constants, carry) : done;
-    *k = first;
+    run->sums = sums;
+    int done = accept_sums(run, given->totals, given->adders, slots);
+    done = done == DONE ? describe_assignments(run, given->targets) : done;
+    done = done == DONE ? place_slots(run, given->constants, given->carry) : done;
+    *k = given->first;
     if (done == DONE && profile_session && profile_enter(program) < 0) {
         return FAILED;
     }
     long long begin = profile_session ? nanoseconds() : 0;
-    done = done == DONE ? drive_steps(run, k, step, count) : done;
+    done = done == DONE ? drive_steps(run, k, given->step, given->count) : done;
     if (profile_session && begin && done == DONE) {
-        profile_leave(program, begin, (*k - first) / step + 1);
+        profile_leave(program, begin, (*k - given->first) / given->step + 1);
     }
     return done;
 }
 
+/* Make steps: the last index, whether the condition held, registers that were assigned, those before the last step, and
+   sums; None if the program was not made for what it is given. */
 PyObject *
-program_drive(PyObject *self, PyObject *args)
+drive_loop(Program *program, const Given *given)
 {
-    Run run = {.program = (Program *)self};
+    Run run = {.program = program};
     npy_intp k = 0;
     PyObject *result = NULL;
-    int done = drive(&run, args, &k);
+    int done = drive(&run, given, &k);
     if (done == DONE) {
         result = results_of(&run, k);
     }
@@ -576,4 +572,28 @@ program_drive(PyObject *self, PyObject *args)
     PyMem_Free(run.assignment);
     PyMem_Free(run.before);
     return result;
+}
+
+/* Read what `native_drive` says of a loop once and for all. */
+int
+read_described(PyObject *described, Given *given)
+{
+    return PyArg_ParseTuple(described, "O!O!O!O!O!pp", &PyTuple_Type, &given->targets, &PyTuple_Type, &given->histories,
+                            &PyTuple_Type, &given->written, &PyTuple_Type, &given->sums, &PyTuple_Type,
+                            &given->adders, &given->is_watched, &given->is_reverse);
+}
+
+PyObject *
+program_drive(PyObject *self, PyObject *args)
+{
+    Given given;
+    PyObject *described;
+    if (!PyArg_ParseTuple(args, "O!nnnO!O!O!O!O!O!O", &PyTuple_Type, &described, &given.first, &given.step,
+                          &given.count, &PyList_Type, &given.constants, &PyList_Type, &given.carry, &PyList_Type,
+                          &given.rows, &PyList_Type, &given.history, &PyList_Type, &given.write, &PyList_Type,
+                          &given.totals, &given.counter) ||
+        !read_described(described, &given)) {
+        return NULL;
+    }
+    return drive_loop((Program *)self, &given);
 }

@@ -100,28 +100,33 @@ memory_setup(void)
     return handler == NULL ? -1 : 0;
 }
 
-/* empty(shape, dtype): an array with arbitrary contents, in memory that is kept when it dies. */
+/* An array with arbitrary contents, in memory that is kept when it dies. Takes the dtype. */
+PyObject *
+memory_array(int ndim, npy_intp *shape, PyArray_Descr *descr)
+{
+    PyObject *before = PyDataMem_SetHandler(handler);
+    if (before == NULL) {
+        Py_DECREF(descr);
+        return NULL;
+    }
+    PyObject *made = PyArray_Empty(ndim, shape, descr, 0);
+    PyObject *ours = PyDataMem_SetHandler(before);
+    Py_XDECREF(ours);
+    Py_DECREF(before);
+    if (ours == NULL) {
+        Py_CLEAR(made);
+    }
+    return made;
+}
+
 PyObject *
 memory_empty(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyArray_Dims shape = {NULL, 0};
     PyArray_Descr *descr = NULL;
-    if (!PyArg_ParseTuple(args, "O&O&", PyArray_IntpConverter, &shape, PyArray_DescrConverter, &descr)) {
-        PyDimMem_FREE(shape.ptr);
-        return NULL;
-    }
-    PyObject *made = NULL, *before = PyDataMem_SetHandler(handler);
-    if (before == NULL) {
-        Py_DECREF(descr);
-    }
-    else {
-        made = PyArray_Empty(shape.len, shape.ptr, descr, 0); /* takes the dtype */
-        PyObject *ours = PyDataMem_SetHandler(before);
-        Py_XDECREF(ours);
-        Py_DECREF(before);
-        if (ours == NULL) {
-            Py_CLEAR(made);
-        }
+    PyObject *made = NULL;
+    if (PyArg_ParseTuple(args, "O&O&", PyArray_IntpConverter, &shape, PyArray_DescrConverter, &descr)) {
+        made = memory_array(shape.len, shape.ptr, descr);
     }
     PyDimMem_FREE(shape.ptr);
     return made;

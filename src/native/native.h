@@ -140,6 +140,7 @@ void frame_leave(Frame *frame);
 /* --- memory of large arrays (memory.c) --- */
 
 int memory_setup(void);
+PyObject *memory_array(int ndim, npy_intp *shape, PyArray_Descr *descr);
 PyObject *memory_empty(PyObject *module, PyObject *args);
 PyObject *memory_limit(PyObject *module, PyObject *bytes);
 PyObject *memory_kept(PyObject *module, PyObject *nothing);
@@ -241,11 +242,27 @@ PyObject *profile_look(PyObject *module, PyObject *nothing);
 /* --- calling (call.c) --- */
 
 PyObject *call_program(PyObject *self, PyObject *const *args, size_t flags, PyObject *names);
+int lies_like(PyArrayObject *array, const Slot *slot);
 int accept_array(Program *program, int slot, PyObject *value, char **pointer, char *number);
 PyObject *new_array(const Slot *slot);
 
 /* --- loops (loop.c) --- */
 
+/* A loop and what it runs on; `unspool._engine.native` says what each is. */
+typedef struct {
+    PyObject *targets, *histories, *written, *sums, *adders; /* tuples: known once and for all, as are the flags */
+    int is_watched, is_reverse;
+    Py_ssize_t first, step, count;
+    PyObject *constants, *carry, *rows, *history, *write, *totals; /* lists */
+    PyObject *counter;
+} Given;
+
+int read_described(PyObject *described, Given *given);
+PyObject *drive_loop(Program *program, const Given *given);
 PyObject *program_drive(PyObject *self, PyObject *args);
+
+/* --- loops in one go (whole.c) --- */
+
+PyObject *program_whole(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

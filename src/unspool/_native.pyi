@@ -1,6 +1,6 @@
 """The native backend, in C (`src/native/`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 class Program:
@@ -39,6 +39,11 @@ class Program:
         /,
     ) -> tuple[int, bool, list[Any], list[Any], list[Any]] | None:
         """Make steps of a loop; ``None`` if the program was not made for what it is given."""
+
+    def whole(
+        self, layout: tuple[Any, ...], ends: tuple[Any, ...], steps: int, arrays: Sequence[Any], /
+    ) -> tuple[Any, ...] | None:
+        """Make all steps of a loop and return its outputs; ``None`` if the program was not made for the arrays."""
 
 def start_profile() -> None:
     """Measure every instruction of every program from now on."""

@@ -191,3 +191,32 @@ def test_what_is_made_of_constants_alone_is_part_of_a_step_with_its_values() -> 
         assert math.isclose(float(final(k)), expected(k), rel_tol=1e-14)
     slope = (expected(2.0 + 1e-6) - expected(2.0 - 1e-6)) / 2e-6
     assert math.isclose(float(us.grad(final)(2.0)), slope, rel_tol=1e-8)
+
+
+def test_a_known_step_makes_loops_of_any_length() -> None:
+    def halved(s: us.Tensor) -> us.Tensor:
+        return s * 0.5
+
+    x = us.tensor([1.0, 2.0])
+    known(halved, x)
+    lengths = [*range(1, 150), 1, 2, 149]  # more than are remembered, and some of them again
+    for steps in lengths:
+        y = run(halved, x, max_steps=steps)
+        assert y.eval().tolist() == [0.5**steps, 2 * 0.5**steps]
+        assert us.sum(y).grad(x).eval().tolist() == [0.5**steps] * 2
+
+
+def test_a_known_step_that_stops_by_its_derivative_is_another_loop_than_one_by_its_condition() -> None:
+    def step(s: us.Tensor) -> us.Tensor:
+        return us.cos(s)
+
+    x = us.tensor(0.5)
+    for _ in range(4):
+        by_condition, few = us.iterate(step, x, until=lambda new, old: abs(new - old) < 1e-2)
+        by_derivative, more = us.iterate(step, x, until=lambda new, old: abs(new - old) < 1e-2, derivative_tol=1e-10)
+        assert few < more
+        for value, steps in ((by_condition, few), (by_derivative, more)):
+            expected = 0.5
+            for _ in range(steps):
+                expected = math.cos(expected)
+            close(value.eval(), np.array(expected))

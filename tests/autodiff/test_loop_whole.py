@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._autodiff.loop import facts_of
 from unspool._autodiff.loop_run import run_steps
-from unspool._autodiff.loop_whole import run_whole
+from unspool._autodiff.loop_whole import Whole, run_whole
+from unspool._engine.default import default_engine
+from unspool._engine.native import WHY_NOT
 from unspool._graph import Node, ancestors
 
 A = np.array([[1.1, 0.2, 0.0], [0.1, 0.9, 0.3], [0.0, -0.2, 1.0]])
+
+
+natively = pytest.mark.skipif(WHY_NOT is not None, reason="the native backend does not run here")
 
 
 def vector(a: us.Tensor, x: us.Tensor) -> us.Tensor:
@@ -38,6 +44,44 @@ def several(a: us.Tensor, x: us.Tensor) -> us.Tensor:
 def large(a: us.Tensor, x: us.Tensor) -> us.Tensor:
     wide = us.kron(us.eye(40), a)
     return us.sum(us.iterate(lambda s: us.sin(wide @ s), us.tile(x, 40), max_steps=6)[0])
+
+
+def summed(a: us.Tensor, x: us.Tensor) -> us.Tensor:
+    return us.sum(us.iterate(lambda s: us.tanh(s * x) + us.sum(a), x, max_steps=4)[0])
+
+
+# --- arrays that lie in memory in other ways
+
+
+def with_gaps(array: Any) -> Any:
+    return np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
+
+
+def repeated(array: Any) -> Any:
+    return np.broadcast_to(array[..., :1], array.shape) if array.ndim else array
+
+
+def misaligned(array: Any) -> Any:
+    room = np.empty(array.nbytes + 16, np.uint8)
+    start = (8 - room.__array_interface__["data"][0]) % 16
+    moved = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
+def by_columns(array: Any) -> Any:
+    return np.array(array, order="F")
+
+
+def in_single_precision(array: Any) -> Any:
+    return array.astype(np.float32)
+
+
+def longer(array: Any) -> Any:
+    return np.concatenate([array, array])
+
+
+# --- loops
 
 
 def loops_of(loss: Callable[..., us.Tensor]) -> list[Node]:
@@ -69,6 +113,94 @@ def test_the_bits_are_those_of_a_runner(loss: Callable[..., us.Tensor], least: i
 def values_of(node: Node) -> list[Any]:
     """Return the values of the inputs of a node."""
     return [np.asarray(x) for x in us.eval(list(node.inputs))]
+
+
+def wholes_of(loss: Callable[..., us.Tensor]) -> list[tuple[Whole, int, list[Any]]]:
+    """Return what runs the loops of a loss and its derivatives in one go, with the steps and the arrays of each."""
+    found = []
+    for node in loops_of(loss):
+        loop, arrays = node.attributes["loop"], values_of(node)
+        if run_whole(loop, arrays) is not None:
+            found.append((facts_of(loop)["whole"], loop.steps, arrays))
+    return found
+
+
+def described(arrays: Any) -> list[Any]:
+    return [(x.shape, x.dtype, x.strides, x.tobytes()) for x in arrays]
+
+
+@natively
+@pytest.mark.parametrize("loss", [vector, number, several, large, summed])
+def test_one_call_gives_the_bits_of_what_is_done_one_by_one(loss: Callable[..., us.Tensor]) -> None:
+    wholes = wholes_of(loss)
+    assert wholes
+    for whole, steps, arrays in wholes:
+        found = whole.run_at_once(steps, arrays)
+        assert found is not None
+        assert described(found) == described(whole.run(steps, arrays))
+        assert all(x.flags.writeable for x in found)
+
+
+@pytest.mark.parametrize("change", [by_columns, in_single_precision, longer, list])
+def test_arrays_that_the_program_was_not_made_for_are_left_to_python(change: Callable[[Any], Any]) -> None:
+    whole, steps, arrays = wholes_of(vector)[0]
+    assert whole.run_at_once(steps, [change(arrays[0]), *arrays[1:]]) is None
+
+
+@natively
+@pytest.mark.parametrize("change", [with_gaps, repeated, misaligned])
+def test_arrays_that_lie_in_another_way_give_the_same_bits(change: Callable[[Any], Any]) -> None:
+    for whole, steps, arrays in wholes_of(vector):
+        given = [change(x) for x in arrays]
+        assert described(whole.run_at_once(steps, given)) == described(whole.run(steps, given))
+
+
+@natively
+def test_stacks_have_a_row_for_each_step() -> None:
+    whole, steps, arrays = next(entry for entry in wholes_of(vector) if entry[0]._ends.rows)
+    assert whole.run_at_once(steps, arrays) is not None
+    assert whole.run_at_once(steps + 1, arrays) is None
+
+
+def test_another_shape_in_between_is_another_run_of_the_same_loop() -> None:
+    def loss(n: int) -> Any:
+        x = us.tensor(np.linspace(0.1, 0.9, n))
+        return us.sum(us.iterate(lambda s: us.sin(s) * 1.5, x, max_steps=3)[0]).grad(x).eval()
+
+    first = [loss(n).tobytes() for n in (3, 5, 3, 5)]
+    assert first[:2] == first[2:]
+    np.testing.assert_array_equal(loss(5)[0], loss(3)[0])
+
+
+def test_a_state_without_elements_has_a_history() -> None:
+    x = us.tensor(np.zeros((0, 3)))
+    final = us.iterate(lambda s: us.tanh(s * 2.0), x, max_steps=3)[0]
+    assert us.sum(final).grad(x).eval().shape == (0, 3)
+
+
+@natively
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"constants": (9,)},
+        {"carry": (-1,)},
+        {"leaving": (7,)},
+        {"leaving": (~9,)},
+        {"places": ((5, 0),)},
+        {"places": ((~5, 0),)},
+        {"places": ((0, 2),)},
+        {"places": ((0,),)},
+        {"histories": ((9, (3,), np.dtype(float)),)},
+        {"histories": ((1, (3,), "float64"),)},
+        {"written": (((3,),),)},
+    ],
+)
+def test_descriptions_of_something_else_are_refused(wrong: dict[str, Any]) -> None:
+    whole, steps, arrays = wholes_of(vector)[0]
+    run = default_engine().plans.backend.compile_whole(whole._stepper.drive(exact=False), whole._ends._replace(**wrong))
+    assert run is not None
+    with pytest.raises((TypeError, ValueError)):
+        run(steps, arrays)
 
 
 def test_what_leaves_does_not_hold_a_history() -> None:

@@ -5,7 +5,9 @@ It stands apart from the transforms of functions, which a program that asks tens
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from unspool import _trees as trees
@@ -74,9 +76,10 @@ def gradient_parts(
     check_unconnected(unconnected, ("auto", "zeros", "none", "raise"))
     check_loss(loss, holomorphic)
     found = pull_one(loss, variables)
-    if not holomorphic and all(ct is not None for ct in found):
+    missing = sum(map(operator.is_, found, repeat(None)))
+    if not holomorphic and not missing:
         return found
-    if unconnected == "auto" and found and all(ct is None for ct in found):
+    if unconnected == "auto" and found and missing == len(found):
         require()
     for i, (variable, ct) in enumerate(zip(variables, found, strict=True)):
         if holomorphic and variable.dtype not in COMPLEX:

@@ -17,7 +17,7 @@ import numpy as np
 import unspool._autodiff.loop_rules  # noqa: F401 - enters the rules of the loops that are made here
 from unspool import _trees as trees
 from unspool._above import above
-from unspool._autodiff.loop import Loop, facts_of, loop_output, one_body, place_loop, take_values
+from unspool._autodiff.loop import Loop, Placing, facts_of, loop_output, one_body, place_loop, placing_of, take_values
 from unspool._autodiff.loop_record import joined, recorded
 from unspool._autodiff.loop_run import can_be_evaluated, run_loop, run_steps, run_until
 from unspool._autodiff.loop_trace import Trace, TracedStep, trace
@@ -33,6 +33,7 @@ from unspool._ops.leaf import tensor
 from unspool.errors import ArgumentError, UnboundPlaceholderError
 
 if TYPE_CHECKING:
+    from unspool._graph import Bundle
     from unspool._tensor import Tensor
 
 __all__ = ["Adjoint", "Run", "TracedStep", "Unrolled", "iterate"]
@@ -123,11 +124,11 @@ def iterate(
     check_callable(step, "us.iterate")
     if until is not None:
         check_callable(until, "us.iterate, for until,")
-    most = _as_count(max_steps)
+    most = None if max_steps is None else _as_count(max_steps)
     check_derivative_tol(derivative_tol)
     if until is None and most is None and derivative_tol is None:
         raise ArgumentError("us.iterate needs to know when to stop: give until, max_steps, or both, or derivative_tol")
-    strategy = Unrolled() if adjoint is None else adjoint
+    strategy = _UNROLLED if adjoint is None else adjoint
     if not isinstance(strategy, Adjoint):
         raise ArgumentError(f"adjoint is a strategy such as us.Unrolled(), got {adjoint!r}")
     traced = trace(step, state, until, has_outputs=has_outputs, what="us.iterate")
@@ -146,9 +147,7 @@ def iterate(
     return final, steps, trees.unflatten(traced.output_structure, found[carries:])
 
 
-def _as_count(max_steps: Any) -> int | None:
-    if max_steps is None:
-        return None
+def _as_count(max_steps: Any) -> int:
     try:
         count = operator.index(max_steps)
     except TypeError:
@@ -178,7 +177,7 @@ def _iterate(
     if derivative_tol is not None:
         # The number of steps is known then, and steps without a tangent are what the strategy differentiates.
         most = _steps_until_still(traced, strategy, most, derivative_tol)
-        traced = traced._replace(step=step._replace(condition=None))
+        traced = traced._replace(step=step._replace(condition=None), facts=None)
     return strategy.iterate(traced, most)
 
 
@@ -354,12 +353,11 @@ class Unrolled(Adjoint):
         step, constants, initial = traced.step, traced.constants, traced.initial
         if step.condition is not None or most is None or current_observer() is not None:
             return super().iterate(traced, most)
-        inputs = [*constants, *initial]
-        loop = loop_of(step, most, inputs, keep=True)
-        node = place_loop(loop, inputs)
+        inputs = (*constants, *initial)
+        loop, node = _placed(traced, most, inputs)
         values = node.value
         if values is None:
-            values = node.value = run_quietly(run_loop, loop, default_engine().evaluate(inputs))
+            values = node.value = run_quietly(run_loop, loop, _values_of(inputs))
         found = []
         for i in range(step.carries + step.outputs):
             output = loop_output(node, i)
@@ -387,3 +385,36 @@ class Unrolled(Adjoint):
 
     def __repr__(self) -> str:
         return "us.Unrolled()"
+
+
+# It has no state.
+_UNROLLED = Unrolled()
+
+
+# Numbers of steps of which it is known how their loop is placed.
+_MOST_LENGTHS = 64
+
+
+def _placed(traced: Trace, steps: int, inputs: tuple[Tensor, ...]) -> tuple[Loop, Bundle]:
+    """Return a loop with its record, and its node; of a trace that is known it is known how that is made."""
+    known: tuple[Loop, Placing] | None = None if traced.facts is None else traced.facts.get(steps)
+    if known is not None:
+        return known[0], known[1].place(inputs)
+    loop = loop_of(traced.step, steps, inputs, keep=True)
+    placing = placing_of(loop, inputs)
+    if traced.facts is not None:
+        if len(traced.facts) >= _MOST_LENGTHS:
+            traced.facts.clear()
+        traced.facts[steps] = loop, placing
+    return loop, placing.place(inputs)
+
+
+def _values_of(nodes: Sequence[Tensor]) -> Sequence[Any]:
+    """Return the values of nodes, most of which have theirs."""
+    values = []
+    for node in nodes:
+        value = node.value
+        if value is None:
+            return default_engine().evaluate(nodes)
+        values.append(value)
+    return values

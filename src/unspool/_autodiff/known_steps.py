@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
+from unspool import _trees as trees
 from unspool._autodiff.compared import Compared
 from unspool._engine.default import default_engine
 from unspool._ops.identity import ALIAS
@@ -84,10 +85,15 @@ class KnownSteps:
         self._tables = [(table, known), *self._tables[: _MOST_TABLES - 1]]
 
 
-def steps_at(functions: Sequence[Any], kind: tuple[Any, ...]) -> KnownSteps:
+def steps_at(functions: Sequence[Any], structure: Any, results: int, stand_ins: Sequence[Tensor]) -> KnownSteps:
     """Return what is known of the steps that functions record, for arguments and results of some kind."""
     codes = [getattr(function, "__code__", None) or type(function) for function in functions]
-    known = default_engine().plans.known_of(("steps", *map(id, codes), *kind))
+    # Most states are single tensors, and the structure of these takes long to hash.
+    key: list[Any] = ["steps", None if structure is trees.leaf() else structure, results, *map(id, codes)]
+    for x in stand_ins:
+        key.append(x.shape)
+        key.append(x.dtype)
+    known = default_engine().plans.known_of(tuple(key))
     found: KnownSteps | None = known.get("steps")
     if found is None:
         found = known.setdefault("steps", KnownSteps(codes))

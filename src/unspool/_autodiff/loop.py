@@ -194,17 +194,33 @@ def one_body(
     return Loop((body,), constants, carried, carried, (None,) * rows, (None,) * stacked, sums, steps, reverse)
 
 
+class Placing(NamedTuple):
+    """How nodes of a loop on inputs of some shapes and dtypes are made: parameters, shapes, dtypes and key."""
+
+    params: Any
+    shapes: Any
+    dtypes: Any
+    key: tuple[Any, ...]
+
+    def place(self, inputs: tuple[Node, ...]) -> Bundle:
+        """Return the node on inputs, which are of these shapes and dtypes."""
+        found: Any = _graph.find(LOOP, inputs, self[3])
+        return found or _graph.intern_bundle(LOOP, inputs, *self)
+
+
+def placing_of(loop: Loop, inputs: Sequence[Node]) -> Placing:
+    """Return how nodes of a loop on inputs like some are made."""
+    facts, kinds = facts_of(loop), tuple([(x.shape, x.dtype) for x in inputs])
+    found: Placing | None = facts.get(kinds)
+    if found is None:
+        made = _graph.apply_multi(LOOP, *inputs, loop=loop)
+        found = facts[kinds] = Placing(made.attributes, made.shape, made.dtype, made.key)
+    return found
+
+
 def place_loop(loop: Loop, inputs: Sequence[Node]) -> Bundle:
     """Return the node of a loop on inputs."""
-    facts, kinds = facts_of(loop), tuple([(x.shape, x.dtype) for x in inputs])
-    kept = facts.get(kinds)
-    if kept is None:
-        made = _graph.apply_multi(LOOP, *inputs, loop=loop)
-        facts[kinds] = made.attributes, made.shape, made.dtype, made.key
-        return made
-    given = tuple(inputs)
-    found: Any = _graph.find(LOOP, given, kept[-1])
-    return found or _graph.intern_bundle(LOOP, given, *kept)
+    return placing_of(loop, inputs).place(tuple(inputs))
 
 
 def loop_output(node: Bundle, index: int) -> Tensor:

@@ -36,8 +36,11 @@ _OBJECT = np.dtype(object)
 
 def can_be_evaluated(nodes: Sequence[Node]) -> bool:
     """Whether nodes have values or can get them: whether no placeholder stands in the way."""
-    missing = [node for node in nodes if node.value is None]
-    return not missing or not any(node.op is PLACEHOLDER for node in collect(missing).order)
+    for node in nodes:
+        if node.value is None:
+            missing = [node for node in nodes if node.value is None]
+            return not any(node.op is PLACEHOLDER for node in collect(missing).order)
+    return True
 
 
 def run_loop(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool import _trees as trees
@@ -18,7 +19,7 @@ from unspool._autodiff.loop import stand_ins as place_holders
 from unspool._dtypes import BOOL, promote, scalar_dtype
 from unspool._fragments.asking import asks_for_a_value
 from unspool._fragments.fragment import Fragment, capture
-from unspool._graph import source_of
+from unspool._graph import Node, source_of
 from unspool._ops.broadcasting import ensure_shape, may_be_equal
 from unspool._ops.elementwise import astype
 from unspool._ops.leaf import as_tensor, constant, stand_in
@@ -58,13 +59,20 @@ class TracedStep(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A traced step with what it stands on, and the nesting of what the user's function returned."""
+    """A traced step with what it stands on, and the nesting of what the user's function returned.
+
+    Attributes
+    ----------
+    facts : dict or None
+        What is known of all traces that look like this one, shapes and dtypes included; it may be added to.
+    """
 
     step: TracedStep
     constants: list[Tensor]
     initial: list[Tensor]
     state_structure: Any
     output_structure: Any
+    facts: dict[Any, Any] | None = None
 
 
 def trace(
@@ -75,29 +83,31 @@ def trace(
     ``what`` is the function that iterates, for messages.
     """
     leaves, structure = trees.flatten(state)
-    initial = [as_tensor(leaf) for leaf in leaves]
-    weak = [isinstance(leaf, _NUMBERS) for leaf in leaves]
-    names = _names(structure)
+    initial, is_all_tensors = leaves, all(map(isinstance, leaves, repeat(Node)))
+    if not is_all_tensors:
+        initial = [as_tensor(leaf) for leaf in leaves]
+    names = ("state",) if structure is trees.leaf() else _names(structure)
     while True:
-        stand_ins = [stand_in(x, name) for x, name in zip(initial, names, strict=True)]
-        called = _Called(step, structure, stand_ins, names, has_outputs, what)
-        wider = _promoted(initial, called.state, weak) if True in weak else None
+        stand_ins = list(map(stand_in, initial, names))
+        returned, new, outputs, nesting = _called(step, structure, stand_ins, names, has_outputs, what)
+        wider = None if is_all_tensors else _promoted(initial, new, leaves)
         if wider is None:
             break
         initial = wider
-    carry = [
-        _fit(new, old, name, number)
-        for new, old, name, number in zip(called.state, stand_ins, names, called.numbers, strict=True)
-    ]
-    stop = [] if until is None else [_condition(until, structure, called.state, stand_ins, what)]
-    results = [*carry, *called.outputs, *stop]
-    kind = (structure, len(results), *[(x.shape, x.dtype) for x in stand_ins])
-    steps = steps_at((step,) if until is None else (step, until), kind)
+    carry = list(new)
+    for i, old in enumerate(stand_ins):
+        if carry[i].shape != old.shape or carry[i].dtype != old.dtype:
+            carry[i] = _fit(carry[i], old, names[i], returned[i])
+    stop = [] if until is None else [_condition(until, structure, new, stand_ins, what)]
+    results = [*carry, *outputs, *stop]
+    steps = steps_at((step,) if until is None else (step, until), structure, len(results), stand_ins)
     found = steps.find(results, stand_ins)
     if found is None:
-        found = _described(stand_ins, results, len(called.outputs), bool(stop), names)
-        steps.add(results, stand_ins, found[1], found[0])
-    return Trace(found[0], found[1], initial, structure, called.output_structure)
+        traced, constants = _described(stand_ins, results, len(outputs), bool(stop), names)
+        found = (traced, {}), constants
+        steps.add(results, stand_ins, constants, found[0])
+    (traced, facts), constants = found
+    return Trace(traced, constants, initial, structure, nesting, facts)
 
 
 @lru_cache(maxsize=256)
@@ -136,47 +146,46 @@ def _taken_apart(
     return step, condition
 
 
-class _Called:
-    """What a step function returned for stand-ins, taken apart and checked for structure."""
+def _called(
+    step: Callable[..., Any],
+    structure: Any,
+    stand_ins: Sequence[Tensor],
+    names: Sequence[str],
+    split: bool,
+    what: str,
+) -> tuple[list[Any], list[Tensor], list[Tensor], Any]:
+    """Return what a step function returned for stand-ins, taken apart and checked for structure.
 
-    def __init__(
-        self,
-        step: Callable[..., Any],
-        structure: Any,
-        stand_ins: Sequence[Tensor],
-        names: Sequence[str],
-        split: bool,
-        what: str,
-    ) -> None:
-        returned = _call(f"the step of {what}", step, trees.unflatten(structure, stand_ins))
-        outputs: Any = None
-        if split:
-            if not isinstance(returned, tuple) or len(returned) != 2:
-                raise StructureError(
-                    f"with has_outputs=True a step returns (state, outputs), got {type(returned).__name__}"
-                )
-            returned, outputs = returned
-        leaves, found = trees.flatten(returned)
-        if found is not structure and found != structure:
+    The leaves of the state, these as tensors, the outputs, and their structure.
+    """
+    returned = _call("the step", what, step, trees.unflatten(structure, stand_ins))
+    outputs: Any = None
+    if split:
+        if not isinstance(returned, tuple) or len(returned) != 2:
             raise StructureError(
-                f"a step must return a state of the structure it was given: given {trees.show(structure)}, "
-                f"returned {trees.show(found)}"
+                f"with has_outputs=True a step returns (state, outputs), got {type(returned).__name__}"
             )
-        # A number has no dtype of its own.
-        self.numbers = [type(leaf) if isinstance(leaf, _NUMBERS) else None for leaf in leaves]
-        self.state = [_returned(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-        self.outputs: list[Tensor] = []
-        self.output_structure: Any = None
-        if split:
-            leaves, self.output_structure = trees.flatten(outputs)
-            self.outputs = [_returned(leaf, "the output of the step") for leaf in leaves]
+        returned, outputs = returned
+    leaves, found = trees.flatten(returned)
+    if found is not structure and found != structure:
+        raise StructureError(
+            f"a step must return a state of the structure it was given: given {trees.show(structure)}, "
+            f"returned {trees.show(found)}"
+        )
+    state = leaves
+    if not all(map(isinstance, leaves, repeat(Node))):
+        state = list(map(_returned, leaves, names))
+    if not split:
+        return leaves, state, [], None
+    others, output_structure = trees.flatten(outputs)
+    return leaves, state, [_returned(leaf, "the output of the step") for leaf in others], output_structure
 
 
-def _call(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _call(which: str, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except UnboundPlaceholderError as error:
-        raise asks_for_a_value(error, what, "stop with until=, or write the loop in Python") from error
+        raise asks_for_a_value(error, f"{which} of {what}", "stop with until=, or write the loop in Python") from error
 
 
 def _returned(leaf: Any, name: str) -> Tensor:
@@ -186,27 +195,34 @@ def _returned(leaf: Any, name: str) -> Tensor:
         raise DTypeError(f"{name}, as returned by the step, must be a tensor: {error}") from None
 
 
-def _promoted(initial: Sequence[Tensor], new: Sequence[Tensor], weak: Sequence[bool]) -> list[Tensor] | None:
-    """Return the initial state with Python numbers in the dtypes that the step makes of them; ``None`` if they are."""
+def _promoted(initial: Sequence[Tensor], new: Sequence[Tensor], leaves: Sequence[Any]) -> list[Tensor] | None:
+    """Return the initial state with Python numbers in the dtypes that the step makes of them; ``None`` if they are.
+
+    ``leaves`` are the initial state as it was given.
+    """
     changed = False
     promoted = list(initial)
     for i, (old, result) in enumerate(zip(initial, new, strict=True)):
-        if weak[i] and result.dtype != old.dtype and promote(old.dtype, result.dtype) == result.dtype:
+        if (
+            isinstance(leaves[i], _NUMBERS)
+            and result.dtype != old.dtype
+            and promote(old.dtype, result.dtype) == result.dtype
+        ):
             promoted[i] = constant(old.value, result.dtype)
             changed = True
     return promoted if changed else None
 
 
-def _fit(new: Tensor, old: Tensor, name: str, number: type | None) -> Tensor:
-    """Return a leaf of the new state if it has the shape and dtype of the old one, which a number takes."""
-    if new.shape == old.shape and new.dtype == old.dtype:
-        return new
+def _fit(new: Tensor, old: Tensor, name: str, returned: Any) -> Tensor:
+    """Return a leaf of the new state if it may have the shape and dtype of the old one, which a number takes."""
     if not may_be_equal(new.shape, old.shape):
         raise ShapeError(
             f"{name} has shape {old.shape} before a step and {new.shape} after it; the shapes of a state must not "
             f"change. The new one was made at {source_of(new)}"
         )
     if new.dtype != old.dtype:
+        # A number has no dtype of its own.
+        number: type | None = type(returned) if isinstance(returned, _NUMBERS) else None
         if number is None or scalar_dtype(old.dtype, number) != old.dtype:
             raise DTypeError(
                 f"{name} has dtype {old.dtype} before a step and {new.dtype} after it; the dtypes of a state must not "
@@ -225,7 +241,7 @@ def _condition(
     arguments = [trees.unflatten(structure, new)]
     if _takes_two(until):
         arguments.append(trees.unflatten(structure, old))
-    returned = _call(f"until of {what}", until, *arguments)
+    returned = _call("until", what, until, *arguments)
     leaves, nesting = trees.flatten(returned)
     if not trees.is_leaf(nesting):
         raise StructureError(f"until must return one truth value, got the structure {trees.show(nesting)}")

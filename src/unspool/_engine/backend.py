@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
+    from unspool._engine.ends import Ends
     from unspool._engine.planning import Bound, Step
     from unspool._fragments.fragment import Fragment
 
 Run = Callable[..., tuple[Any, ...]]
 Drive = Callable[..., tuple[int, bool, list[Any], list[Any], list[Any]]]
+WholeRun = Callable[[int, Sequence[Any]], tuple[Any, ...] | None]
 
 
 class Lowered(NamedTuple):
@@ -98,6 +100,14 @@ class Backend(ABC):
         last index, whether the condition held, the registers that it assigned, those that it read in the last step, and
         the sums.
         """
+
+    def compile_whole(self, drive: Drive, ends: Ends) -> WholeRun | None:
+        """Return a function that makes all steps of a loop and the arrays they fill, ``run(steps, arrays)``.
+
+        ``drive`` makes its steps. The function returns registers, stacks and sums, or ``None`` where it cannot do it
+        for these arrays. There need not be one: it costs less than to do the same one by one.
+        """
+        return None
 
     @abstractmethod
     def source(self, program: Lowered, layout: Layout | None = None) -> str:

@@ -103,13 +103,10 @@ class Evaluator:
         """Return the values of the targets as read-only arrays, computing each node that needs it once."""
         if bindings:
             return self._evaluate_bound(targets, bindings)
-        while missing := {t.id: t for t in targets if t.value is None}:
+        while (values := _held_values(targets)) is None:
+            missing = {t.id: t for t in targets if t.value is None}
             self.compute(tuple(missing.values()))
-            # Looked at once: another thread may evict values at any time.
-            values = [t.value for t in targets]
-            if not any(value is None for value in values):
-                return [hand_out(value) for value in values]
-        return [hand_out(t.value) for t in targets]
+        return values
 
     def compute(self, missing: Sequence[Node]) -> None:
         """Give each of some tensors without value its value."""
@@ -576,6 +573,20 @@ def run_quietly(function: Callable[..., Any], *arguments: Any) -> Any:
     if _is_quiet.get():  # a kernel of the user's evaluates tensors itself
         return function(*arguments)
     return _quiet.context.run(function, *arguments)
+
+
+def _held_values(targets: Sequence[Node]) -> list[Any] | None:
+    """Return the values of nodes for the user, or ``None`` if one has none."""
+    values = []
+    for target in targets:
+        # Looked at once: another thread may evict values at any time.
+        value = target.value
+        if value is None:
+            return None
+        if value.flags.writeable:
+            value.setflags(write=False)
+        values.append(value)
+    return values
 
 
 def hand_out(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from unspool._engine.default import default_engine
@@ -41,10 +42,10 @@ def eval(*trees: Any, bindings: Mapping[Tensor, Any] | None = None) -> Any:
 
 def evaluate_with(engine: Evaluator, trees: tuple[Any, ...], bindings: Mapping[Tensor, Any] | None) -> Any:
     """Compute the tensors in some structures together, by an engine; see `eval`."""
-    if all(isinstance(tree, Node) for tree in trees):  # nothing is nested
+    if all(map(isinstance, trees, repeat(Node))):  # nothing is nested
         values: Any = engine.evaluate(trees, bindings)
         return values[0] if len(values) == 1 else tuple(values)
-    if len(trees) == 1 and type(trees[0]) is list and all(isinstance(leaf, Node) for leaf in trees[0]):
+    if len(trees) == 1 and type(trees[0]) is list and all(map(isinstance, trees[0], repeat(Node))):
         return engine.evaluate(trees[0], bindings)
     import optree
 

@@ -21,13 +21,12 @@ from unspool._engine.native_fusing import fuse
 from unspool._engine.native_indexing import INDEXING_RULES
 from unspool._engine.native_layout import Unsupported, Value
 from unspool._engine.native_linalg import LINALG_RULES
-from unspool._engine.native_program import Builder, loop_of
+from unspool._engine.native_program import Builder
 from unspool._engine.native_random import RANDOM_RULES
 from unspool._engine.native_rules import RULES, Writing, or_call
 from unspool._engine.native_spaces import SPACE_RULES
 from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
-from unspool._engine.running_sums import RunningSum
 from unspool._fragments.fragment import Fragment
 from unspool._native import Program
 from unspool._ops.op import PART
@@ -153,41 +152,6 @@ def _output(builder: Builder, slot: int, *, is_body: bool) -> int:
     made = builder.copied(slot, value, order)
     builder.values[slot] = made
     return made.slot
-
-
-# --- loops -----------------------------------------------------------------------------------------------------------
-
-
-def native_drive(program: Any, layout: Any, types: Sequence[tuple[Any, Any]], fallback: Callable[..., Any]) -> Any:
-    """Return the function that makes the steps of a loop with a program as its body (see `loop_drive`).
-
-    ``types`` are shape and dtype of the outputs. Where the program was not made for what it is given, the fallback is
-    called. No term of a sum is a product that waits for others.
-    """
-    targets = tuple([layout.reads.index(r) if r in layout.reads else -1 for r in layout.assigns])
-    try:
-        adders = tuple([loop_of(np.add, *[types[j][1]] * 3) for j in layout.sums])
-    except Unsupported:
-        return fallback
-    described = targets, layout.histories, layout.written, layout.sums, adders, layout.watched, layout.reverse
-
-    def drive(
-        indices: range, constants: Any, carry: Any, rows: Any, histories: Any, written: Any, sums: Any
-    ) -> tuple[int, bool, list[Any], list[Any], list[Any]]:
-        given = constants, carry, rows, histories, written
-        totals = [total.array if type(total) is RunningSum else total for total in sums] if sums else sums
-        found: tuple[int, bool, list[Any], list[Any], list[Any]] | None = program.drive(
-            described, indices.start, indices.step, len(indices), *given, totals, getattr(indices, "counter", None)
-        )
-        if found is None:
-            return fallback(indices, *given, list(sums))  # type: ignore[no-any-return]
-        for i, total in enumerate(sums):
-            if type(total) is RunningSum:
-                total.array = found[4][i]
-                found[4][i] = total
-        return found
-
-    return drive
 
 
 # --- whether it works here -------------------------------------------------------------------------------------------

@@ -7,12 +7,15 @@ backend runs them, with the same bits; that code is generated when it is first n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
+from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run, WholeRun
 from unspool._engine.numpy_backend import NUMPY, NumpyBackend
+
+if TYPE_CHECKING:
+    from unspool._engine.ends import Ends
 
 # The largest value of a loop that runs natively, and all that its temporaries may take. A loop allocates them once.
 MOST_IN_LOOPS = 1 << 28
@@ -45,19 +48,25 @@ class NativeBackend(NumpyBackend):
         found = None if adds_products(program, layout) else _native_steps(program, layout, others)
         return found or others.generated()
 
+    def compile_whole(self, drive: Drive, ends: Ends) -> WholeRun | None:
+        """Return all of a loop as one call, if its steps run natively."""
+        from unspool._engine.native_loops import NativeDrive
+
+        return drive.whole(ends) if type(drive) is NativeDrive else None
+
 
 def _native_steps(
     program: Lowered, layout: Layout, fallback: Drive, strides: Sequence[Any] | None = None
 ) -> Drive | None:
     """Return steps of a loop over a native program for inputs of given strides; ``None`` if there is none."""
-    from unspool._engine.native import compile_program, native_drive
+    from unspool._engine.native import compile_program
+    from unspool._engine.native_loops import native_drive
 
     body = compile_program(*program, fallback, strides, MOST_IN_LOOPS, is_body=True)
     if body is None:
         return None
     shapes, dtypes, _ = program.bound
-    drive: Drive = native_drive(body, layout, [(shapes[slot], dtypes[slot]) for slot in program.outputs], fallback)
-    return drive
+    return native_drive(body, layout, [(shapes[slot], dtypes[slot]) for slot in program.outputs], fallback)
 
 
 class _OtherLayouts:

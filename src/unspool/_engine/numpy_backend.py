@@ -17,7 +17,7 @@ from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
 from unspool._engine.buffers import aligned, clear_pools, copied, dense, new_array
 from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
 from unspool._engine.planning import Bound
-from unspool._engine.running_sums import RunningSum, is_worth, settled
+from unspool._engine.running_sums import RunningSum, is_worth, nothing, settled
 from unspool._fragments.fragment import Fragment
 from unspool._ops.leaf import CONSTANT
 
@@ -112,9 +112,9 @@ class NumpyBackend(Backend):
         return dense(array) if array.shape else array[()]
 
     def new_sum(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return -0.0, since adding it to a number changes nothing, not even the sign of zero."""
-        nothing = np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
-        return RunningSum(nothing) if is_worth(shape, dtype) else nothing[()]
+        """Return nothing, as a number where it has no axes."""
+        empty = nothing(shape, dtype)
+        return RunningSum(empty) if is_worth(shape, dtype) else empty[()]
 
     def settled(self, total: Any) -> Any:
         """Return the array of a sum."""

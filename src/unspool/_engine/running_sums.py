@@ -32,6 +32,11 @@ def is_worth(shape: tuple[int, ...], dtype: Any) -> bool:
     return len(shape) == 2 and dtype in BLAS_TYPES and dtype.itemsize * shape[0] * shape[1] >= SMALLEST
 
 
+def nothing(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return what a sum begins with: -0.0, since adding it to a number changes nothing, not even the sign of zero."""
+    return np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
+
+
 class RunningSum:
     """An array that is added to; it is the caller's no longer until it is `settled`.
 
