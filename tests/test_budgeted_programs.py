@@ -276,14 +276,11 @@ ABOVE = {
     ("noisy", 2): DRAWN,
     ("noisy", 3): DRAWN,
     ("noisy", 4): DRAWN,
-    ("noisy", 8): DRAWN,
     ("truncated", 2): SLABS_ONLY,
     ("truncated", 3): SLABS_ONLY,
     ("truncated", LEAST): SLABS_ONLY,
-    ("traced", LEAST): ONE_STATE,
     ("noisy", LEAST): ONE_STATE,
     ("turning", LEAST): ONE_STATE,
-    ("summed", LEAST): ONE_STATE,
 }
 
 

@@ -428,15 +428,7 @@ def test_a_plan_says_no_less_than_the_report_and_no_more_than_the_budget(share: 
     assert report.peak <= plan.predicted_peak <= plan.budget
 
 
-COUNTED_TWICE = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a plan counts what a step makes as state, as result and as residual, a fifth of so little; goes with the "
-    "redesign of loops, in which what a step reserves is what it takes",
-)
-
-
-@pytest.mark.parametrize("share", [pytest.param(1, marks=COUNTED_TWICE), 2, 4])
+@pytest.mark.parametrize("share", [1, 2, 4])
 def test_a_plan_predicts_what_the_report_says(share: int) -> None:
     # In a process of its own: what is near the least budget also depends on what the engine has seen of other programs.
     program = (
@@ -480,7 +472,7 @@ def test_an_error_says_what_has_to_be_there_at_once() -> None:
     a = us.tensor(np.eye(100))  # 80 kB
     with us.memory(150_000), pytest.raises(BudgetError, match=r" 240 kB, .* budget of 150 kB"):
         (us.exp(a) @ us.sin(a)).eval()
-    with us.memory(150_000), pytest.raises(BudgetError, match=r"4 steps: all of them together take 480 kB") as caught:
+    with us.memory(150_000), pytest.raises(BudgetError, match=r"4 steps: all of them together take 400 kB") as caught:
         us.sum((a + 1.0) * us.exp(a) * us.sin(a)).grad(a).eval()
     with us.memory(caught.value.least):
         us.sum((a + 1.0) * us.exp(a) * us.sin(a)).grad(a).eval()

@@ -23,6 +23,8 @@ from tests.engine.budgets import (
     same_bits,
     settle,
 )
+from unspool._engine.levels import Marks
+from unspool._engine.replayed import Memory, buffers_of
 from unspool.checkpoint.binomial import factor
 
 
@@ -302,3 +304,87 @@ def test_an_error_in_a_kernel_that_runs_again_is_the_users_and_the_engine_goes_o
     for _ in range(STEPS):
         x = us.tanh(a @ us.sin(x)) + 0.3 * x
     np.testing.assert_allclose(found, us.sum(x * x).grad(a).eval(), rtol=1e-10)
+
+
+# --- half of the memory ----------------------------------------------------------------------------------------------
+
+
+def _with_gradients_inside() -> list[Any]:
+    """Take a gradient in every step, by momentum, and differentiate the loop in the rate and the start."""
+    data, rate, start = us.tensor(matrix(16, 0)), us.tensor(0.1), us.tensor(matrix(16, 1))
+    w, speed = start, us.zeros(start.shape)
+    for _ in range(120):
+        loss, slope = us.value_and_grad(lambda w: us.mean(us.tanh(data @ w) ** 2))(w)
+        speed = 0.9 * speed + slope
+        w = w - rate * speed
+        if float(loss) < 0.0:
+            break
+    loss = us.sum(w * w)
+    return us.eval([loss, *loss.grad([rate, start])])
+
+
+def _rows_of_a_variable() -> list[Any]:
+    """Read a row in every step of a table that is differentiated: its gradient is as large as the table."""
+    table, w = us.tensor(np.random.default_rng(0).normal(size=(1000, 8))), us.tensor(np.ones(8))
+    start = w
+    for k in range(1000):
+        error = us.sum(table[k] * w) - 1.0
+        w = w - 0.01 * error * table[k]
+        if float(error) > 1e9:
+            break
+    loss = us.sum(w * w)
+    return us.eval([loss, *loss.grad([table, start])])
+
+
+@pytest.mark.parametrize("program", [_with_gradients_inside, _rows_of_a_variable])
+def test_half_of_the_memory_is_enough(program: Callable[[], list[Any]]) -> None:
+    program()
+    with us.memory(PLENTY) as scope:
+        expected = program()
+    half = scope.report().peak // 2
+    with us.memory(half) as scope:
+        found = program()
+    same_bits(found, expected)
+    assert scope.report().peak <= half
+    assert scope.report().factor <= 1.6
+
+
+# --- levels ----------------------------------------------------------------------------------------------------------
+
+
+def test_levels_of_gradients_inside_of_a_loop_are_one_and_those_of_the_sweep_back_another() -> None:
+    steps = dict.fromkeys(range(0, 400, 2), 1)
+    inner = [(start, start + 5) for start in range(5, 200, 10)]
+    marks = Marks([*range(5, 200, 10), *range(200, 400, 10)], [*inner, (200, 400)])
+    assert marks.joined(steps).begun == [200]
+
+
+def test_a_loop_and_its_gradient_stay_two_levels() -> None:
+    marks = Marks([100, 200], [(100, 200), (200, 300)])
+    assert marks.joined({10: 100, 110: 100, 210: 100}).begun == [100, 200]
+
+
+def test_without_steps_there_is_nothing_to_join() -> None:
+    assert Marks([], []).joined({}).begun == []
+
+
+# --- memory that is shared -------------------------------------------------------------------------------------------
+
+
+def test_a_view_takes_the_memory_of_what_it_looks_at_and_no_more() -> None:
+    x = us.tensor(np.ones((3, 4)))
+    y = us.sin(x)
+    transposed, spread = us.transpose(y), us.broadcast_to(y, (5, 3, 4))
+    assert buffers_of(transposed) == buffers_of(spread) == buffers_of(y) == (((y.id, 0), 96),)
+    assert buffers_of(us.transpose(x)) == ()  # a leaf is the user's
+
+
+def test_memory_is_free_when_the_last_value_in_it_has_gone() -> None:
+    memory = Memory()
+    buffer = (((1, 0), 96),)
+    memory.take(buffer)
+    memory.take(buffer)
+    memory.give(buffer)
+    assert memory.nbytes == 96
+    memory.give(buffer)
+    assert memory.nbytes == 0

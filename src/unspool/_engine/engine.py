@@ -399,7 +399,7 @@ class Evaluator:
             ledger.place_waiting()
             room = limit
             while True:
-                work = Replay(ledger, targets, self.levels.marks, limit, room)
+                work = Replay(ledger, targets, self.levels.now(), limit, room)
                 try:
                     self._run_replay(work, targets)
                     break

@@ -12,8 +12,10 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from unspool._engine.planning import nbytes
+from unspool._engine.replayed import Buffer, Memory, buffers_of, is_view, own_buffers
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
+from unspool._ops.op import PART
 
 _by_id = attrgetter("id")
 
@@ -36,8 +38,10 @@ class Frame:
         What was made here and is still read here.
     taped : set of id
         What frames below made and kept because it is read here.
-    pinned, recent : list of id
-        What the node to run next waits for, and what the one before it waited for.
+    pinned : list of id
+        What the node to run next waits for.
+    ahead, recent : list of id
+        The state after the last step that ran for it, and the same for the node before, with what that waited for.
     saves : set of int
         Positions after which the state is saved for later frames.
     tape_from : int
@@ -46,6 +50,7 @@ class Frame:
 
     __slots__ = (
         "_reads",
+        "ahead",
         "chain",
         "level",
         "live",
@@ -71,6 +76,7 @@ class Frame:
         self.live: set[int] = set()
         self.taped: set[int] = set()
         self.pinned: list[int] = []
+        self.ahead: list[int] = []
         self.recent: list[int] = []
         self.saves: set[int] = set()
         self.tape_from = 0
@@ -129,31 +135,49 @@ def workspace_of(unit: Node) -> int:
         return unit.plan.peak_bytes
     if unit.op.stepwise:
         return unit.attributes["chain"].workspace  # type: ignore[no-any-return]
-    return nbytes(unit.shape, unit.dtype)
+    return 0 if is_view(unit) else nbytes(unit.shape, unit.dtype)
+
+
+def is_taken(unit: Node) -> bool:
+    """Whether a unit takes an output of a chain, which is then no longer in the chain: nobody else asks it for that."""
+    return unit.op is PART and unit.inputs[0].op.stepwise
 
 
 def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
-    """Return the most bytes of its own that a frame holds while it waits for others, and while it runs a unit.
+    """Return the most bytes of its own that the highest frame holds while it waits for others, and while a unit runs.
 
     What is wanted stays to the end.
     """
     left = dict(frame.uses)
-    live: dict[int, int] = {}
-    current = waiting = busiest = 0
+    live: dict[int, tuple[Buffer, ...]] = {}
+    memory = Memory()
+    waiting = busiest = 0
     inside = {node.id for unit in frame.order for node in outputs_of(unit)}
     for unit in frame.order:
+        stacked = nbytes(unit.shape, unit.dtype) if unit.op.stepwise else 0
         if any(operand.id not in inside and operand.inputs for operand in unit.inputs):
-            waiting = max(waiting, current)
-        busiest = max(busiest, current + workspace_of(unit))
+            waiting = max(waiting, memory.nbytes + stacked)
+        busiest = max(busiest, memory.nbytes + stacked + workspace_of(unit))
         for node in outputs_of(unit):
             if node.id in wanted or left.get(node.id):
-                live[node.id] = nbytes(node.shape, node.dtype)
-                current += live[node.id]
+                # What is wanted is handed out, and counts in full, be it a view or not.
+                live[node.id] = own_buffers(node) if node.id in wanted else buffers_of(node)
+                memory.take(live[node.id])
+        busiest = max(busiest, memory.nbytes)
         for operand in unit.inputs:
             left[operand.id] -= 1
             if not left[operand.id] and operand.id not in wanted:
-                current -= live.pop(operand.id, 0)
+                memory.give(live.pop(operand.id, ()))
+        if is_taken(unit) and unit.inputs[0].id in live:
+            _take_part(unit, live, memory)
     return waiting, busiest
+
+
+def _take_part(unit: Node, live: dict[int, tuple[Buffer, ...]], memory: Memory) -> None:
+    """Note that an output is no longer in its chain."""
+    source, index = unit.inputs[0].id, unit.attributes["index"]
+    memory.give([buffer for buffer in live[source] if buffer[0][1] == index])
+    live[source] = tuple([buffer for buffer in live[source] if buffer[0][1] != index])
 
 
 def waited_for(frame: Frame) -> Sequence[Node]:
@@ -242,8 +266,15 @@ def as_recorded(units: list[Node]) -> list[Node]:
 
 
 def as_possible(units: list[Node]) -> list[Node]:
-    """Return units in the order in which they become possible, small branches just before what reads them."""
-    return just_in_time(ordered(units))
+    """Return units in the order in which they become possible, small branches just before what reads them.
+
+    Nothing waits for a small branch, then: the zeros that are to be added to would come last of all, and what is added
+    to them after that.
+    """
+    order = ordered(units)
+    small = _small_branches(order, {unit.id for unit in order})
+    rest = ordered([unit for unit in order if unit.id not in small])
+    return just_in_time([*[unit for unit in order if unit.id in small], *rest])
 
 
 Arrange: TypeAlias = Callable[[list[Node]], list[Node]]

@@ -6,15 +6,56 @@ Nodes are told apart by their ids alone: a sweep that begins puts a mark into th
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import TypeVar
 
 from unspool._graph import Node, next_id
+from unspool._records import NamedTuple
 from unspool._sweeps import begin_sweep, end_sweep
+
+_Place = TypeVar("_Place")
 
 # Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
 _MOST_MARKS = 1 << 14
+
+# Levels, and sweeps, that have no more than this part of all steps may be parts of a loop: its steps take gradients.
+_PART = 8
+
+
+class Marks(NamedTuple):
+    """Where in the order of ids levels begin, and the ids between which sweeps made nodes."""
+
+    begun: Sequence[int] = ()
+    sweeps: Sequence[tuple[int, int]] = ()
+
+    def joined(self, steps: Mapping[int, int]) -> Marks:
+        """Return marks of fewer levels, given how many steps of loops the nodes with some ids are.
+
+        A loop that takes a gradient in every step begins levels in each, and so does a sweep back through it. What a
+        gradient in a step reads is read within the step, so all of them may be one level: the steps of a loop.
+        """
+        keys = sorted(steps)
+        sums = [0, *accumulate([steps[key] for key in keys])]
+        most = sums[-1] // _PART
+
+        def is_large(first: int, end: int) -> bool:
+            return sums[bisect_left(keys, end)] - sums[bisect_left(keys, first)] > most
+
+        sweeps = [sweep for sweep in self.sweeps if is_large(*sweep)]
+        kept: list[int] = []
+        before: int | None = None
+        for first, end in pairwise((0, *self.begun, keys[-1] + 1 if keys else 0)):
+            # What lies in one large sweep is one part, and what lies between them, unless it is large itself.
+            part = next((start for start, stop in sweeps if start <= first < stop), -1)
+            if part < 0 and is_large(first, end):
+                part = first
+            if first and (part != before or part == first):
+                kept.append(first)
+            before = part
+        return self._replace(begun=kept)
 
 
 class _Marks(threading.local):
@@ -22,6 +63,7 @@ class _Marks(threading.local):
 
     def __init__(self) -> None:
         self.own: list[int] = []
+        self.sweeps: list[tuple[int, int]] = []
         self.is_sweeping = False
 
 
@@ -34,12 +76,18 @@ class Levels:
 
     def __init__(self) -> None:
         self._all: list[int] = []
+        self._sweeps: list[tuple[int, int]] = []
         self._thread = _Marks()
 
     @property
     def marks(self) -> list[int]:
         """The marks that the current thread goes by, in the order of ids."""
         return self._thread.own or self._all
+
+    def now(self) -> Marks:
+        """Return the marks that the current thread goes by, with its sweeps."""
+        own = self._thread.own
+        return Marks(own, self._thread.sweeps) if own else Marks(self._all, self._sweeps)
 
     @property
     def is_sweeping(self) -> bool:
@@ -53,21 +101,26 @@ class Levels:
             yield
             return
         begin_sweep(next_id())
-        self.mark()
+        first = self._mark()
         self._thread.is_sweeping = True
         try:
             yield
         finally:
             self._thread.is_sweeping = False
-            end_sweep(next_id())
+            end = next_id()
+            end_sweep(end)
+            for sweeps in (self._sweeps, self._thread.sweeps):
+                _append(sweeps, (first, end))
 
     def mark(self) -> None:
         """Begin a level."""
+        self._mark()
+
+    def _mark(self) -> int:
         place = next_id()
         for marks in (self._all, self._thread.own):
-            marks.append(place)
-            if len(marks) > _MOST_MARKS:
-                del marks[: _MOST_MARKS // 2]
+            _append(marks, place)
+        return place
 
     def of(self, node: Node) -> int:
         """Return the level of a node."""
@@ -77,3 +130,10 @@ class Levels:
         """Return the id at which the level of a node begins."""
         level = self.of(node)
         return self.marks[level - 1] if level else 0
+
+
+def _append(places: list[_Place], place: _Place) -> None:
+    """Append a place to those that are remembered."""
+    places.append(place)
+    if len(places) > _MOST_MARKS:
+        del places[: _MOST_MARKS // 2]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unspool._engine.frames import Frame, outputs_of, workspace_of
-from unspool._engine.planning import nbytes
+from unspool._engine.replayed import Buffer, Memory, buffers_of
 
 if TYPE_CHECKING:
     from unspool.checkpoint.planner import BlockPlan
@@ -33,6 +33,8 @@ class Need:
         What it reads of one unit, on average.
     fixed : int
         What the frame above holds all the time: its results, and what its chains stack up.
+    whole : int
+        What it takes to run all of them if all that the frame above reads is kept.
     everything : int or None
         What it takes if nothing runs again, as far as that is known.
     """
@@ -49,46 +51,52 @@ class Need:
         "step",
         "steps",
         "tape",
+        "whole",
     )
 
     def __init__(self, frame: Frame, above: Frame, workspace: int = 0, fixed: int = 0) -> None:
         self.steps = len(frame.order)
         self.fixed = fixed
         self.everything: int | None = None
-        self.tape = 0
         left = dict(frame.uses)
-        live: dict[int, int] = {}
-        current = self._running = 0
+        live: dict[int, tuple[Buffer, ...]] = {}
+        memory, kept = Memory(), Memory()
+        self._running = self.whole = 0
         self._widths: list[int] = []
         self._tapes: list[int] = []
         for unit in frame.order:
-            tape = 0
+            # While it runs, what it reads is there too. What it gives is part of what it takes.
+            self._running = max(self._running, memory.nbytes + workspace_of(unit))
+            self.whole = max(self.whole, kept.nbytes + workspace_of(unit))
+            taped: list[Buffer] = []
             for node in outputs_of(unit):
-                size = nbytes(node.shape, node.dtype)
                 if frame.uses.get(node.id):
-                    live[node.id] = size
-                    current += size
+                    live[node.id] = buffers_of(node)
+                    memory.take(live[node.id])
+                    kept.take(live[node.id])
                 if above.uses.get(node.id):
-                    tape += size
-            self.tape += tape
-            self._tapes.append(tape)
-            # While it runs, what it reads is there too.
-            self._running = max(self._running, current + workspace_of(unit) + tape)
+                    taped += buffers_of(node)
+            self._tapes.append(sum([size for _, size in taped]))
+            memory.take(taped)
+            self._running = max(self._running, memory.nbytes)
+            memory.give(taped)
+            kept.take(taped)
+            self.whole = max(self.whole, kept.nbytes)
             for operand in unit.inputs:
                 left[operand.id] -= 1
                 if not left[operand.id]:
-                    current -= live.pop(operand.id, 0)
-            self._widths.append(current)
+                    gone = live.pop(operand.id, ())
+                    memory.give(gone)
+                    kept.give(gone)
+            self._widths.append(memory.nbytes)
         # Between two steps of a loop the state is narrower than inside of one, so there is a choice where to save it.
         self._window = max(1, min(_WINDOW, self.steps // 8))
         self.state = max(map(min, _windows(self._widths, self._window)), default=0)
         self._widest = max(self._widths, default=0)
-        self.take_turns_with(workspace)
-        self.step = max(1, -(-self.tape // max(1, self.steps)))
-
-    def take_turns_with(self, workspace: int) -> None:
-        """Note what units of the frame above take while they run."""
+        # No two units run at the same time: not one of the frame above either.
         self._running = max(self._running, self._widest + workspace)
+        self.tape = sum(self._tapes)
+        self.step = max(1, -(-self.tape // max(1, self.steps)))
 
     def tail(self, room: int) -> int:
         """Return the position from which on what the frame above reads fits into some room; the last unit always."""

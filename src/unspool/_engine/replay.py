@@ -26,6 +26,7 @@ from unspool._engine.frames import (
     Saved,
     as_possible,
     as_recorded,
+    is_taken,
     outputs_of,
     unit_of,
     waited_for,
@@ -35,14 +36,17 @@ from unspool._engine.frames import (
 from unspool._engine.guard import located
 from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
+from unspool._engine.levels import Marks
 from unspool._engine.need import Need
 from unspool._engine.numpy_values import owned
 from unspool._engine.planning import kernels_of, nbytes
+from unspool._engine.replayed import Values, buffers_of
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
+from unspool._records import NamedTuple
 from unspool.errors import BudgetError, RebuildError
 
 if TYPE_CHECKING:
@@ -56,7 +60,7 @@ _ANY_LEVEL = 1 << 60
 _SHARED = 64
 
 
-def survey(ledger: Ledger, targets: Sequence[Node], marks: Sequence[int]) -> Need:
+def survey(ledger: Ledger, targets: Sequence[Node], marks: Marks) -> Need:
     """Tell what it would take to compute targets if nothing that they are made from were held."""
     return Replay(ledger, targets, marks, None).survey(targets)
 
@@ -80,7 +84,7 @@ class Replay:
         self,
         ledger: Ledger,
         targets: Sequence[Node],
-        marks: Sequence[int],
+        marks: Marks,
         limit: int | None,
         room: int | None = None,
     ) -> None:
@@ -94,9 +98,8 @@ class Replay:
         self._room = limit if room is None else room
         self._targets = {t.id: t for t in targets}
         self._marks = marks
-        self._values: dict[int, Any] = {}
-        self._reasons: dict[int, int] = {}
-        self._nbytes = 0
+        self._values = Values()
+        self._in_chain = 0  # what the chain that the highest frame is at has stacked up and carries
         self._base = ledger.held_bytes()
         self._frames: list[Frame] = []
         self._saved: list[Saved] = []
@@ -125,6 +128,11 @@ class Replay:
         return sum(map(steps_of, frame.order[: frame.position])) + (0 if chain is None else chain.done)
 
     @property
+    def _nbytes(self) -> int:
+        """The bytes of what belongs to the replay."""
+        return self._values.memory.nbytes + self._in_chain
+
+    @property
     def distinct(self) -> int:
         """How many different units ran below the highest level."""
         return len(self._ran)
@@ -137,7 +145,7 @@ class Replay:
             if self._room is not None and self.need is None:
                 self.need = self.survey(missing)
                 self._begin(self.need, self._room)
-            if self._limit is not None and self.need is not None and not (self.need.steps and self._marks):
+            if self._limit is not None and self.need is not None and not (self.need.steps and self._marks.begun):
                 self._begin_alone(missing, self._limit)
             self._push(missing, None)
             if self._frames:
@@ -153,6 +161,7 @@ class Replay:
         """End a frame: what was kept for it goes."""
         frame = self._frames.pop()
         self._unpin(frame.recent)
+        self._unpin(frame.ahead)
         self._forget([saved for saved in self._saved if saved.owner is frame])
 
     def _forget(self, gone: Sequence[Saved]) -> None:
@@ -161,14 +170,14 @@ class Replay:
             self._saved = [saved for saved in self._saved if saved not in gone]
             for saved in gone:
                 for key in saved.keys:
-                    self._drop_reason(key)
+                    self._values.drop_reason(key)
 
     def _begin(self, need: Need, limit: int) -> None:
         """See that the work can be done within the budget, and make room for what it takes at least."""
         if not need.steps:
             return
         if need.is_whole(limit):
-            self._marks = ()  # a single level: all that is missing runs in one go
+            self._marks = Marks()  # a single level: all that is missing runs in one go
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(self._ledger.limit, need)
@@ -197,9 +206,49 @@ class Replay:
     def survey(self, targets: Sequence[Node]) -> Need:
         """Tell what the levels below the highest one take if nothing is held of them.
 
+        Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
+        """
+        each = self._survey_levels(targets)
+        joined = self._marks.joined(each.steps)
+        if len(joined.begun) < len(self._marks.begun):
+            marks, self._marks = self._marks, joined
+            other = self._survey_levels(targets)
+            if other.need.least() < each.need.least():
+                each = other
+            else:
+                self._marks = marks
+        need, _, self._busiest, self._arrange, self._has_one_level_below = each
+        return need
+
+    def _survey_levels(self, targets: Sequence[Node]) -> _Survey:
+        """Tell what levels take, from which the nodes of the highest one read.
+
         The level that takes most is the one that is told about; what the others cannot do without is added to it.
         """
         spine = self._frame_for(targets)
+        levels = self._levels_below(spine)
+        fixed, busiest = widths_of(spine, self._targets)
+        constants = levels.pop(_ANY_LEVEL, {})
+        if levels:
+            levels[min(levels)] |= constants
+        levels.pop(spine.level, None)
+        below = [levels[level] for level in sorted(levels, reverse=True)]
+        units = [*spine.order, *[unit for level in below for unit in level.values()]]
+        steps = {unit.id: _steps_of(unit) for unit in units}
+        if not levels:
+            alone = Need(Frame([], 0), spine, max(map(workspace_of, spine.order), default=0), fixed)
+            alone.everything = busiest
+            return _Survey(alone, steps, busiest, as_recorded, False)
+        needs = [(_need_of(below, spine, fixed, busiest, arrange), arrange) for arrange in ORDERS]
+        need, arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
+        # One that is made of constants may be there for a frame of any level.
+        sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
+        need.fixed += max(sizes, default=0)
+        need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
+        return _Survey(need, steps, busiest, arrange, len(levels) == 1)
+
+    def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
+        """Return the units that a frame is made of and that are not in it, by level."""
         levels: dict[int, dict[int, Node]] = {}
         inside = {unit.id for unit in spine.order}
         stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs if not _stays(operand)]
@@ -210,45 +259,7 @@ class Replay:
                 inside.add(unit.id)
                 levels.setdefault(self._level(unit), {})[unit.id] = unit
                 stack += [unit_of(operand) for operand in unit.inputs if not _stays(operand)]
-        constants = levels.pop(_ANY_LEVEL, {})
-        if levels:
-            levels[min(levels)] |= constants
-        levels.pop(spine.level, None)
-        workspace = max((workspace_of(unit) for unit in spine.order), default=0)
-        fixed, self._busiest = widths_of(spine, self._targets)
-        self._has_one_level_below = len(levels) == 1
-        if not levels:
-            alone = Need(Frame([], 0), spine, workspace, fixed)
-            alone.everything = self._busiest
-            return alone
-        below = [levels[level] for level in sorted(levels, reverse=True)]
-        needs = [(self._need_of(below, spine, workspace, fixed, arrange), arrange) for arrange in ORDERS]
-        need, self._arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
-        # One that is made of constants may be there for a frame of any level.
-        sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
-        need.fixed += max(sizes, default=0)
-        units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
-        return need
-
-    def _need_of(
-        self, below: Sequence[dict[int, Node]], spine: Frame, workspace: int, fixed: int, arrange: Arrange
-    ) -> Need:
-        """Tell what levels take if their units run in some order."""
-        needs: list[Need] = []
-        above = Frame([], 0)
-        above.uses |= spine.uses
-        for level in below:
-            frame = Frame(arrange(list(level.values())), 0)
-            needs.append(Need(frame, above))
-            for key, count in frame.uses.items():
-                above.uses[key] = above.uses.get(key, 0) + count
-        # The one that takes most is the loop. No two units run at the same time.
-        main = max(needs, key=lambda need: need.tape)
-        main.take_turns_with(workspace)
-        main.fixed = max(fixed, self._busiest - main.running())
-        main.fixed += 2 * sum(need.least() for need in needs if need is not main)
-        return main
+        return levels
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
         """Run a unit if what it reads is there, else begin to get it; tell whether it ran."""
@@ -270,6 +281,8 @@ class Replay:
             self.seconds += perf_counter() - started
             self._ran.add(unit.id)
         self._after(frame, unit.inputs)
+        if is_taken(unit) and len(self._frames) == 1:
+            self._values.let_part_go(unit.inputs[0].id, unit.attributes["index"])
         if frame.position in frame.saves:
             self._save(frame, unit)
         return True
@@ -298,7 +311,7 @@ class Replay:
             if first is None:
                 return False
             run = frame.chain = chain.begin(first)
-            self._nbytes += run.nbytes
+            self._in_chain += run.nbytes
             self._after(frame, unit.inputs[:fixed])
         while run.done < chain.steps:
             start, stop = run.span
@@ -311,7 +324,7 @@ class Replay:
             del arguments
             self._after(frame, varying)
         frame.chain = None
-        self._nbytes -= run.nbytes
+        self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
         return True
 
@@ -351,18 +364,17 @@ class Replay:
             return
         if frame.uses.get(key):
             frame.live.add(key)
-            self._add_reason(key)
+            self._values.add_reason(key)
         if len(self._frames) > 1:
             above = self._frames[-2]
             if frame.position >= frame.tape_from and above.uses.get(key) and key not in above.taped:
                 above.taped.add(key)
-                self._add_reason(key)
+                self._values.add_reason(key)
             if frame.position == len(frame.order) - 1 and is_result:
-                above.pinned.append(key)  # the state after the last step
-                self._add_reason(key)
-        if key in self._reasons and key not in self._values:
-            self._values[key] = value
-            self._nbytes += _size(value)
+                above.ahead.append(key)  # the state after the last step
+                self._values.add_reason(key)
+        if self._values.is_wanted(key):
+            self._values.put(key, value, buffers_of(node))
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
         """Evict what was read for the last time."""
@@ -373,39 +385,28 @@ class Replay:
             if not uses[key]:
                 if key in frame.live:
                     frame.live.remove(key)
-                    self._drop_reason(key)
+                    self._values.drop_reason(key)
                 if key in frame.taped:
                     frame.taped.remove(key)
-                    self._drop_reason(key)
+                    self._values.drop_reason(key)
         if frame.pinned:
             # They stay until the next time: who goes through the steps forwards needs the state after the last one
             # then.
             self._unpin(frame.recent)
-            frame.pinned, frame.recent = frame.recent, frame.pinned
+            frame.recent += frame.pinned + frame.ahead
+            frame.pinned.clear()
+            frame.ahead.clear()
 
     def _unpin(self, keys: list[int]) -> None:
         for key in keys:
-            self._drop_reason(key)
+            self._values.drop_reason(key)
         keys.clear()
-
-    def _add_reason(self, key: int) -> None:
-        self._reasons[key] = self._reasons.get(key, 0) + 1
-
-    def _drop_reason(self, key: int) -> None:
-        left = self._reasons[key] - 1
-        if left:
-            self._reasons[key] = left
-            return
-        del self._reasons[key]
-        value = self._values.pop(key, None)
-        if value is not None:
-            self._nbytes -= _size(value)
 
     def _save(self, frame: Frame, unit: Node) -> None:
         """Save the state that a frame has reached."""
         keys = list(frame.live)
         for key in keys:
-            self._add_reason(key)
+            self._values.add_reason(key)
         self._saved.append(Saved(unit.id, keys, self._frames[-2]))
 
     def _take(self, workspace: int) -> None:
@@ -429,14 +430,14 @@ class Replay:
         if above is not None:
             for node in missing:
                 above.pinned.append(node.id)
-                self._add_reason(node.id)
+                self._values.add_reason(node.id)
         frame = self._frame_for(missing, above)
         if not frame.order:
             return  # all of it was on disk
         for key in frame.uses:
             if key in self._values:
                 frame.live.add(key)
-                self._add_reason(key)
+                self._values.add_reason(key)
         if above is not None and self._room is not None:
             self._plan(frame, above, self._room)
         self._frames.append(frame)
@@ -513,7 +514,7 @@ class Replay:
         """
         if self._is_constant(unit) and not all(map(self._is_constant, map(unit_of, self._targets.values()))):
             return _ANY_LEVEL
-        return bisect_right(self._marks, unit.id)
+        return bisect_right(self._marks.begun, unit.id)
 
     def _is_constant(self, unit: Node) -> bool:
         """Whether a unit is made of constants alone."""
@@ -537,21 +538,22 @@ class Replay:
             return None
         fresh = {key: value for key, value in found.items() if key not in self._values}
         for key, value in fresh.items():
-            self._add_reason(key)
-            self._values[key] = value
-            self._nbytes += value.nbytes
+            self._values.add_reason(key)
+            self._values.put(key, value, (((key, 0), value.nbytes),))
         self._saved.append(Saved(node.id, list(fresh), self._frames[-1]))
-        return self._values[node.id]
+        return self._values.get(node.id)
 
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
         need = Need(frame, above, workspace_of(above.order[above.position]))
         room = limit - self._base - self._nbytes - max(need.running(), self._still_to_come())
+        if self._has_room_for_tape(need, limit):
+            return
         if need.tape > room:
             room += self._reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
         if not self._has_one_level_below:
             room //= 2  # the other half is for frames of other levels
-        if need.tape <= room:
+        if need.tape <= room or self._has_room_for_tape(need, limit):
             return
         least = need.state + need.step
         if least > room:
@@ -565,10 +567,15 @@ class Replay:
         frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
 
+    def _has_room_for_tape(self, need: Need, limit: int) -> bool:
+        """Whether all that is read of a frame can be kept. The last of it is part of the state while the frame runs."""
+        taken = max(need.whole, need.tape + self._still_to_come())
+        return self._has_one_level_below and self._base + self._nbytes + taken <= limit
+
     def _still_to_come(self) -> int:
         """Return how many bytes the highest frame will take at most, beside what it holds now."""
         frame = self._frames[0]
-        live = sum([_size(self._values[key]) for key in frame.live if key in self._values])
+        live = self._values.nbytes_of(frame.live)
         return self._busiest - live - (0 if frame.chain is None else frame.chain.nbytes)
 
     def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
@@ -593,8 +600,15 @@ class Replay:
         return freed + self._let_go(wanted - freed, keep=1)
 
     def _let_go(self, wanted: int, keep: int) -> int:
-        """Evict what was kept to save work, states first, but so many of them; return how many bytes that gave."""
+        """Evict what was kept to save work, states first, but so many of them; return how many bytes that gave.
+
+        Before that goes what only a reader that goes the way the loop went would ask for again.
+        """
         before = self._nbytes
+        for frame in self._frames:
+            if before - self._nbytes < wanted:
+                self._unpin(frame.recent)
+                self._unpin(frame.ahead)
         while before - self._nbytes < wanted and len(self._saved) > keep:
             # Every other one, so that the gaps between those that are left grow evenly.
             for saved in self._saved[-1 - keep :: -2]:
@@ -615,12 +629,45 @@ class Replay:
                     return
                 if operand.id in frame.taped and operand.id not in now:
                     frame.taped.remove(operand.id)
-                    self._drop_reason(operand.id)
+                    self._values.drop_reason(operand.id)
 
     def _references(self, held: Held) -> int:
         """Return how often the nodes that are to run refer to one that is held."""
         node = held.node()
         return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self._frames)
+
+
+class _Survey(NamedTuple):
+    """What levels take: of the steps, by id, of the highest one at its busiest, in which order, and if one is left."""
+
+    need: Need
+    steps: dict[int, int]
+    busiest: int
+    arrange: Arrange
+    has_one_level_below: bool
+
+
+def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, arrange: Arrange) -> Need:
+    """Tell what levels take if their units run in some order."""
+    needs: list[Need] = []
+    above = Frame([], 0)
+    above.uses |= spine.uses
+    for level in below:
+        frame = Frame(arrange(list(level.values())), 0)
+        needs.append(Need(frame, above))
+        for key, count in frame.uses.items():
+            above.uses[key] = above.uses.get(key, 0) + count
+    # The one that takes most is the loop. No two units run at the same time.
+    main = max(needs, key=lambda need: need.tape)
+    main.fixed = max(fixed, busiest - main.running())
+    main.fixed += 2 * sum(need.least() for need in needs if need is not main)
+    return main
+
+
+def _steps_of(unit: Node) -> int:
+    """Return how many steps of a loop a unit is."""
+    steps: int = unit.attributes["chain"].steps if unit.op.stepwise else 1
+    return steps
 
 
 def _nothing() -> None:
@@ -633,12 +680,6 @@ def _stays(node: Node) -> bool:
     It may have been computed with something else entirely, by another program that has the number in common with this.
     """
     return node.value is not None and node.shape == ()
-
-
-def _size(value: Any) -> int:
-    """Return the bytes of an array, or of several."""
-    size: int = sum(part.nbytes for part in value) if type(value) is tuple else value.nbytes
-    return size
 
 
 def _too_little(limit: int, need: Need) -> BudgetError:

@@ -52,7 +52,7 @@ def cost_of_gradient(
     order = [node for node in work.order if type(node) is not Projection]
     work.give_back()
     engine = default_engine()
-    need = survey(engine.ledger, missing, engine.levels.marks) if missing else None
+    need = survey(engine.ledger, missing, engine.levels.now()) if missing else None
     return GradientCost(
         tuple(names),
         kernel_calls=sum(map(_kernels, order)),

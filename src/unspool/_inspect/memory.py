@@ -51,7 +51,7 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
         raise StructureError(f"the loss must be a tensor, got {type(loss).__name__}")
     engine = default_engine()
     gradient = [g for g in trees.flatten(gradient_of(loss, wrt))[0] if g.value is None]
-    need = survey(engine.ledger, gradient, engine.levels.marks)
+    need = survey(engine.ledger, gradient, engine.levels.now())
     least = max(1, budget_for(need.least()))
     fits = least <= budget
     if not need.steps:

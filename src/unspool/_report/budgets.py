@@ -21,7 +21,7 @@ _COUNT = 41
 def need_of(gradient: Sequence[Node]) -> Need:
     """Tell what a gradient takes of the steps below it, if nothing is held of them."""
     engine = default_engine()
-    return survey(engine.ledger, [g for g in gradient if g.value is None], engine.levels.marks)
+    return survey(engine.ledger, [g for g in gradient if g.value is None], engine.levels.now())
 
 
 def table_of(need: Need) -> dict[str, Any]:
