@@ -116,6 +116,50 @@ def test_a_loop_is_folded_at_the_same_steps_whatever_waits_beside_it() -> None:
     assert folded_after(beside) == folded_after(lambda: None)
 
 
+def roots(count: int) -> Any:
+    """The gradient of a sum of square roots, each by a loop of its own with some steps of Newton's method."""
+    a = us.tensor(np.random.default_rng(0).uniform(0.5, 3.0, size=(count, 4)))
+    total: Any = 0.0
+    for k in range(count):
+        x = a[k]
+        while float(us.sum(us.abs(x * x - a[k]))) > 1e-10:
+            x = 0.5 * (x + a[k] / x)
+        total = total + us.sum(x)
+    return us.eval(total.grad(a))
+
+
+def test_many_short_loops_have_the_same_bits_in_every_run() -> None:
+    # So many pieces wait that some are folded on the way, at places that depend on what waits from before.
+    default_engine().queue.flush()
+    first = roots(300)
+    for before in (0, 100, 300):
+        held = short_loop(before)
+        same_bits(roots(300), first)
+        assert held.shape == (5,)
+    rng = np.random.default_rng(0)
+    np.testing.assert_allclose(first, 0.5 / np.sqrt(rng.uniform(0.5, 3.0, size=(300, 4))), atol=1e-9)
+
+
+def samples(count: int, w: us.Tensor) -> list[us.Tensor]:
+    losses = []
+    for k in range(count):
+        losses.append(us.sum(us.sin(w * float(k))))
+        float(losses[-1])
+    return losses
+
+
+@pytest.mark.parametrize(("count", "is_folded"), [(MOST_WAITING, False), (MOST_WAITING + 1, True)])
+def test_steps_that_read_the_same_and_not_each_other_are_folded_if_they_are_many(count: int, is_folded: bool) -> None:
+    w = us.tensor(np.array([0.5, -1.25, 2.0]))
+    others = samples(MOST_WAITING, us.tensor(np.array([1.0, 2.0, 3.0])))  # of another program: they do not count
+    losses = samples(count, w)
+    found = us.eval(us.sum(us.stack(losses)).grad(w))
+    assert [isinstance(loss, Projection) for loss in losses] == [is_folded] * count
+    assert not any(isinstance(other, Projection) for other in others)
+    steps = np.arange(count)[:, None]
+    np.testing.assert_allclose(found, np.sum(steps * np.cos(steps * np.array([0.5, -1.25, 2.0])), 0), rtol=1e-11)
+
+
 def test_what_is_made_of_constants_does_not_become_part_of_the_program_that_computed_it() -> None:
     def gradient() -> us.Tensor:
         x = us.tensor(np.linspace(0.0, 1.0, 6).reshape(2, 3))

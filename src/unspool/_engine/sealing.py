@@ -8,7 +8,8 @@ folded may add up in another order. Pieces that read each other are a *row*. It 
 each of which reads the one before, or fewer with many nodes. Loops are folded, each time they have become a number of
 pieces deeper, and before they are differentiated at the latest. A program with few evaluations is not: it has nothing
 to gain, and a recipe that is recorded again finds the very nodes it had; unless it has factorisations, because a call
-keeps what their derivatives need, and nodes that die do not. Folding while the loop goes on leaves the last few pieces.
+keeps what their derivatives need, and nodes that die do not. Many pieces that do not read each other but the same node
+are a loop as well, a *family*. Folding while the loop goes on leaves the last few pieces.
 Those wait because of what every iteration has in common (a product of leaves, say): it is met a second time as the same
 node, is kept because it is referenced from elsewhere, and is an input from then on. If very many pieces wait, whosever
 they are, the oldest are folded too.
@@ -36,6 +37,7 @@ from unspool._fragments.call import BOUNDS, Call, Projection, call_of
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
+from unspool._ops.leaf import CONSTANT
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ FEWEST_LONG = 16
 
 # Pieces that may wait, in rows that are not deep.
 MOST_SHALLOW = 1024
+
+# Families that are remembered.
+_MOST_FAMILIES = 4096
 
 
 class Row:
@@ -118,6 +123,7 @@ class FoldQueue:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
         self._crowd = MOST_WAITING
+        self._families: dict[tuple[int, int], None] = {}
         self._waiting: deque[ref[Piece]] = deque()
         self._on_fold = on_fold
         self._on_stay = on_stay
@@ -171,10 +177,14 @@ class FoldQueue:
             self._make_space()
 
     def _make_space(self) -> None:
-        """Forget pieces that have died and, if still very many wait, fold the older half."""
+        """Forget pieces that have died and, if still very many wait, fold the older half: families, or else all."""
         self._fold_all(lambda piece: False)
+        older = len(self._waiting) - MOST_SHALLOW // 2
+        if older > MOST_SHALLOW // 2:
+            self.find_families()
+            self._fold_all(self._is_of_family, older)
         if len(self._waiting) > MOST_SHALLOW:
-            self._fold_all(None, len(self._waiting) - MOST_SHALLOW // 2)
+            self._fold_all(None, older)
         self._crowd = max(MOST_WAITING, 2 * len(self._waiting))
 
     def _fold(self, piece: Piece) -> None:
@@ -244,6 +254,7 @@ class FoldQueue:
         queues = self._gate.queues
         # To go through a set of weak references takes longer than there is to do, mostly.
         for queue in (self,) if len(queues) == 1 else tuple(queues):
+            queue.find_families()
             queue._fold_all(queue.will_fold)
 
     def flush(self) -> None:
@@ -258,7 +269,34 @@ class FoldQueue:
             or (row.nodes >= MANY_NODES and row.depth >= FEWEST_LONG)
             or piece.site.has_bundles
             or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
+            or self._is_of_family(piece)
         )
+
+    def find_families(self) -> None:
+        """Look for families among the pieces that wait: many of one kind that read the same node.
+
+        They are the steps of a loop that do not read each other, as where a loss is added up over data.
+        """
+        if len(self._waiting) <= self.most:
+            return
+        counts: dict[tuple[int, int], int] = {}
+        for piece in self.pieces():
+            kind = piece.site.fragment.id
+            for operand in piece.inputs:
+                if operand.op is not CONSTANT:  # which other programs have too
+                    key = (kind, operand.id)
+                    counts[key] = count = counts.get(key, 0) + 1
+                    if count == self.most + 1:
+                        self._families[key] = None
+        for key in list(self._families)[:-_MOST_FAMILIES]:
+            del self._families[key]
+
+    def _is_of_family(self, piece: Piece) -> bool:
+        families = self._families
+        if not families:
+            return False
+        kind = piece.site.fragment.id
+        return any((kind, operand.id) in families for operand in piece.inputs)
 
     @contextmanager
     def nothing_folds(self) -> Iterator[None]:

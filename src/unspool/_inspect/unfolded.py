@@ -96,6 +96,7 @@ def find_unfolded(
     places : Places
     """
     engine = default_engine()
+    engine.queue.find_families()
     groups: dict[tuple[int | None, Reason], list[Unit]] = {}
     computed = _computed(units)
     inherited: dict[int, Reason] = {}
