@@ -340,11 +340,6 @@ class Chain(NamedTuple):
     stacked: tuple[int, ...]
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether its steps have several plans."""
-        return False
-
-    @property
     def fixed(self) -> int:
         """How many inputs do not belong to a single step."""
         return len(self.carried) + len(self.constant)

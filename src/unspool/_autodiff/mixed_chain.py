@@ -60,11 +60,6 @@ class MixedChain(NamedTuple):
     stacked: tuple[tuple[int, int], ...]
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether its steps have several plans."""
-        return True
-
-    @property
     def steps(self) -> int:
         """How many steps there are."""
         return len(self.which)

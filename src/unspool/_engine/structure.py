@@ -27,11 +27,8 @@ def can_be_sealed(order: list[Node]) -> bool:
 
 
 def gathers(node: Node) -> bool:
-    """Whether a node reads so much that it is taken to gather what the steps of a loop made.
-
-    A chain of several plans does, short or not: inside of a call it would ask for what all its steps read at once.
-    """
-    return len(node.inputs) > MOST_INPUTS or (node.op.stepwise and node.attributes["chain"].is_mixed)
+    """Whether a node reads so much that it is taken to gather what the steps of a loop made."""
+    return len(node.inputs) > MOST_INPUTS
 
 
 def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:
