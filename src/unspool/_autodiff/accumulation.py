@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool._autodiff.chain import Pending, add_picked, as_tensor, stack_of, youngest
-from unspool._autodiff.chain_rules import stacked_tensors
+from unspool._autodiff.chain import Pending, add_picked, as_tensor, stack_of, stacked_tensors, youngest
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
 from unspool._ops.indexing import RowSum, selection_of
@@ -120,7 +119,7 @@ def _without_picks(terms: list[Any]) -> list[Any]:
     for term in terms:
         placed: Any = term.step.placed if type(term) is Pending else None
         is_pick = placed is not None and placed.length and term.index in placed.stacks
-        kind = (id(placed), term.index) if is_pick else None
+        kind = (id(placed.source), term.index) if is_pick else None
         if kind is not None and kinds and kinds[-1] == kind:
             parts[-1].append(term)
         else:
@@ -230,7 +229,7 @@ def _place(term: Any) -> tuple[tuple[Any, ...], int] | None:
     indices = tuple([factor.index for factor in factors if factor.step is step])  # type: ignore[union-attr]
     if len(indices) < len(factors) or any(index not in placed.stacks for index in indices):
         return None
-    return (id(placed), form, *indices), step.position
+    return (id(placed.source), form, *indices), step.position
 
 
 def as_factored(term: Any) -> Factored | None:

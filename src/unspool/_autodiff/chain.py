@@ -4,15 +4,14 @@ While a sweep walks back through the calls of a loop it would place one derivati
 `Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is
 needed are the steps made into nodes. Steps of one plan, each reading what the one before it gave in the same way, are a
 *chain*: one node whose kernel runs the plan once per step, carries what is carried, and writes what is wanted of every
-step into stacked arrays. Where plans change all the time, steps are a chain of several plans (`mixed_chain`). Other
-steps become calls.
+step into stacked arrays. Other steps become calls.
 
 A chain is differentiated by expanding it into the calls it stands for, which form chains again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,17 +20,17 @@ import numpy as np
 
 from unspool import _core, _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
-from unspool._autodiff.chain_rules import chain_op, stacked_tensors
 from unspool._autodiff.late import late
-from unspool._autodiff.mixed_chain import MIXED_CHAIN, make_mixed_chain
-from unspool._autodiff.mixing import FEWEST_RUNS, can_be_mixed, mix, reads_waiting
 from unspool._core import PendingBase, StepBase
+from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, origin_scope
+from unspool._ops.batching import rule_above
+from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
-from unspool._ops.op import PART
+from unspool._ops.op import PART, STRUCTURE, JointRule, Op
 from unspool._ops.reduction import cumsum
 from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
@@ -97,7 +96,7 @@ def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
 
 
 class Placed:
-    """Where steps have their outputs now: one step at a call, or the steps of a chain, of one plan if it has several.
+    """Where steps have their outputs now: one step at a call, or the steps of a chain.
 
     ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps: for each the part it is.
     """
@@ -159,39 +158,17 @@ def _part(source: Node, index: int) -> Tensor:
 
 def place_steps(last: Pending) -> None:
     """Make nodes of a step and of all it depends on that are not nodes yet."""
-    short: list[_Run] = []
-    for run in _runs(_waiting(last.step)):
-        is_short = can_be_mixed(run.steps)
-        if short and not (is_short and reads_waiting(run.steps[0])):
-            _place_short(short)
-            short = []
-        if is_short:
-            short.append(run)
-        else:
-            _place_run(*run)
-    _place_short(short)
-
-
-class _Run(NamedTuple):
-    """Steps of one plan, and how each of them reads the one before."""
-
-    steps: list[Step]
-    wiring: tuple[tuple[int, int], ...]
-
-
-def _runs(steps: Iterable[Step]) -> Iterator[_Run]:
-    """Yield the steps as runs of those that may be one chain."""
     run: list[Step] = []
     wiring: tuple[tuple[int, int], ...] | None = None
-    for step in steps:
-        carried = _carried(step, run) if run and step.plan is run[-1].plan else None
-        if run and (carried is None or (wiring is not None and carried != wiring) or len(run) == LONGEST):
-            yield _Run(run, wiring or ())
-            run, wiring = [], None
+    for step in _waiting(last.step):
+        carried = _carried(step, run[-1]) if run and step.plan is run[-1].plan else None
+        if carried is None or (wiring is not None and carried != wiring) or len(run) == LONGEST:
+            _place_run(run, wiring or ())
+            run, wiring = [step], None
         else:
+            run.append(step)
             wiring = carried
-        run.append(step)
-    yield _Run(run, wiring or ())
+    _place_run(run, wiring or ())
 
 
 def _waiting(last: Step) -> Iterator[Step]:
@@ -211,45 +188,17 @@ def _waiting(last: Step) -> Iterator[Step]:
         yield found.pop(number)
 
 
-def _carried(step: Step, run: list[Step]) -> tuple[tuple[int, int], ...] | None:
-    """Return which inputs of a step are which outputs of the last one of a run; None if it reads another one of it."""
-    inputs, before, first = step.inputs, run[-1], run[0].number
+def _carried(step: Step, before: Step) -> tuple[tuple[int, int], ...] | None:
+    """Return which inputs of a step are which outputs of the one before; None if it reads another step."""
+    inputs = step.inputs
     pairs = []
     for position in step.read:
         value: Any = inputs[position]
         if value.step is before:
             pairs.append((position, value.index))
-        elif value.step.number >= first:
+        elif value.step.placed is None:
             return None
     return tuple(pairs) or None
-
-
-def _place_short(runs: list[_Run]) -> None:
-    """Place short runs that follow each other: as mixed chains, if they are many."""
-    if len(runs) < FEWEST_RUNS:
-        for run in runs:
-            _place_run(*run)
-        return
-    steps = [step for run in runs for step in run.steps]
-    outputs = {(run.steps[0].plan, run.steps[0].made) for run in runs}
-    length = _longest(max([sum([_bytes_of(plan, i) for i in {*made}]) for plan, made in outputs]))
-    for first in range(0, len(steps), length):
-        _place_mixed(steps[first : first + length])
-
-
-def _place_mixed(run: list[Step]) -> None:
-    mixed = mix(run)
-    chain = mixed.chain
-    node = make_mixed_chain(chain, tuple(map(as_tensor, mixed.entering)))
-    places: list[Placed] = []
-    for number, rows in enumerate(chain.rows()):
-        last = {index: i for i, (plan, index) in enumerate(chain.last) if plan == number}
-        stacks = {index: len(chain.last) + i for i, (plan, index) in enumerate(chain.stacked) if plan == number}
-        places.append(Placed(node, rows, last, stacks))
-    done = [0] * len(places)
-    for step, number in zip(run, mixed.plans, strict=True):
-        _settle(step, places[number], done[number])
-        done[number] += 1
 
 
 def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
@@ -259,7 +208,7 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
             _settle(step, Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}), -1)
         return
     stacked = tuple(sorted(_needed_of_all(run)))
-    length = _longest(sum([_bytes_of(run[0].plan, i) for i in stacked]))
+    length = _longest(run[0].plan, stacked)
     for first in range(0, len(run), length):
         _place_chain(run[first : first + length], wiring, stacked)
 
@@ -272,13 +221,10 @@ def _settle(step: Step, placed: Placed, position: int) -> None:
     step.read = ()
 
 
-def _longest(size: int) -> int:
-    """Return how many steps a chain may have that stacks up so many bytes of each."""
+def _longest(plan: Plan, stacked: Sequence[int]) -> int:
+    """Return how many steps a chain may have that stacks up some of the outputs of each."""
+    size = sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in stacked])
     return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, size)))
-
-
-def _bytes_of(plan: Plan, index: int) -> int:
-    return nbytes(plan.output_shapes[index], plan.output_dtypes[index])
 
 
 def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
@@ -339,24 +285,6 @@ class Chain(NamedTuple):
     last: tuple[int, ...]
     stacked: tuple[int, ...]
 
-    @property
-    def fixed(self) -> int:
-        """How many inputs do not belong to a single step."""
-        return len(self.carried) + len(self.constant)
-
-    @property
-    def workspace(self) -> int:
-        """Bytes that a step takes."""
-        return self.plan.peak_bytes
-
-    def of_plans(self) -> list[tuple[Plan, int]]:
-        """Return the plans of the steps, and how many steps are of each."""
-        return [(self.plan, self.steps)]
-
-    def carries(self) -> list[tuple[Plan, int]]:
-        """Return the outputs that are carried to other steps, and the plan of each."""
-        return [(self.plan, source) for _, source in self.carried]
-
     def avals(self) -> list[tuple[Any, Any]]:
         """Return shape and dtype of the outputs."""
         shapes, dtypes = self.plan.output_shapes, self.plan.output_dtypes
@@ -366,40 +294,6 @@ class Chain(NamedTuple):
     def begin(self, arrays: Sequence[Any]) -> ChainRun:
         """Return a run of the chain, given the first values of what is carried, and the constants."""
         return ChainRun(self, arrays)
-
-    def operands(self, k: int, inputs: Sequence[Any]) -> tuple[Plan, list[Any]]:
-        """Return the plan of a step and what it reads, given the inputs of the node; None for what is carried."""
-        start = self.fixed + k * len(self.varying)
-        slots: dict[int, Any] = {position: None for position, _ in self.carried}
-        slots |= dict(zip(self.constant, inputs[len(self.carried) : self.fixed], strict=True))
-        slots |= dict(zip(self.varying, inputs[start : start + len(self.varying)], strict=True))
-        return self.plan, [slots[position] for position in sorted(slots)]
-
-    def expand(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs as those of the calls it stands for."""
-        carry = list(inputs[: len(self.carried)])
-        constants = inputs[len(self.carried) : len(self.carried) + len(self.constant)]
-        rest = iter(inputs[len(self.carried) + len(self.constant) :])
-        stacks: list[list[Tensor]] = [[] for _ in self.stacked]
-        call: Any = None
-        for _ in range(self.steps):
-            slots: dict[int, Tensor] = dict(zip(self.constant, constants, strict=True))
-            slots |= {position: tensor for (position, _), tensor in zip(self.carried, carry, strict=True)}
-            slots |= {position: next(rest) for position in self.varying}
-            arguments = tuple([slots[position] for position in sorted(slots)])
-            call = make_call(self.plan, arguments, self.plan.fragment.origins)
-            carry = [output(call, source) for _, source in self.carried]
-            for stack, index in zip(stacks, self.stacked, strict=True):
-                stack.append(output(call, index))
-        return [output(call, index) for index in self.last] + [stacked_tensors(stack) for stack in stacks]
-
-    def passes(self) -> list[bool]:
-        """Return which inputs are differentiated through: those that the plan is."""
-        passing = late.passing_inputs(self.plan)
-        flags = [position in passing for position, _ in self.carried]
-        flags += [position in passing for position in self.constant]
-        flags += [position in passing for position in self.varying] * self.steps
-        return flags
 
 
 def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
@@ -413,8 +307,9 @@ def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
 
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
-    run = chain.begin(arrays[: chain.fixed])
-    run.advance(chain.steps, arrays[chain.fixed :])
+    fixed = len(chain.carried) + len(chain.constant)
+    run = chain.begin(arrays[:fixed])
+    run.advance(chain.steps, arrays[fixed:])
     return run.results()
 
 
@@ -466,13 +361,6 @@ class ChainRun:
         return (*map(settled, self._last), *self._stacks)
 
     @property
-    def span(self) -> tuple[int, int]:
-        """From where to where the inputs of the next step are among those of the node."""
-        each = len(self._chain.varying)
-        start = self._chain.fixed + self.done * each
-        return start, start + each
-
-    @property
     def nbytes(self) -> int:
         """Bytes of what is stacked up and carried."""
         return sum(value.nbytes for value in (*self._stacks, *self._carry))
@@ -511,7 +399,72 @@ def _loop(
     return compile_function("chain", f"def chain(run, indices, arrays{stacks}):\n{body}\n", {})
 
 
-CHAIN = chain_op("chain", _kernel, "chain")
+def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the outputs of a chain as those of the calls it stands for."""
+    carry = list(inputs[: len(chain.carried)])
+    constants = inputs[len(chain.carried) : len(chain.carried) + len(chain.constant)]
+    rest = iter(inputs[len(chain.carried) + len(chain.constant) :])
+    stacks: list[list[Tensor]] = [[] for _ in chain.stacked]
+    call: Any = None
+    for _ in range(chain.steps):
+        slots: dict[int, Tensor] = dict(zip(chain.constant, constants, strict=True))
+        slots |= {position: tensor for (position, _), tensor in zip(chain.carried, carry, strict=True)}
+        slots |= {position: next(rest) for position in chain.varying}
+        arguments = tuple([slots[position] for position in sorted(slots)])
+        call = make_call(chain.plan, arguments, chain.plan.fragment.origins)
+        carry = [output(call, source) for _, source in chain.carried]
+        for stack, index in zip(stacks, chain.stacked, strict=True):
+            stack.append(output(call, index))
+    return [output(call, index) for index in chain.last] + [stacked_tensors(stack) for stack in stacks]
 
-# The ops of all kinds of chains. What they have as ``chain`` is of one kind or the other, and used alike.
-CHAINS = frozenset({CHAIN, MIXED_CHAIN})
+
+def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors of one shape along a new first axis."""
+    shape = tensors[0].shape
+    return reshape(
+        concat([reshape(t, (1, *shape)) if not shape else t for t in tensors], axis=0), (len(tensors), *shape)
+    )
+
+
+def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:
+    # Under identities of their own: a tensor can stand at several inputs, and what a step read depends on others.
+    own = [alias(i) if need else i for i, need in zip(inputs, needed, strict=True)]
+    outputs = expand_chain(chain, own)
+    default_engine().levels.mark()
+    reached = [(o, c) for o, c in zip(outputs, ct, strict=True) if c is not None]
+    variables = [i for i, need in zip(own, needed, strict=True) if need]
+    pulled = late.pullback([o for o, _ in reached], [c for _, c in reached], variables)
+    found = iter(late.substitute(pulled, own, inputs))
+    return [next(found) if need else None for need in needed]
+
+
+def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> tuple[Any, ...]:
+    own = [i if t is None else alias(i) for i, t in zip(inputs, tangents, strict=True)]
+    moving = [(i, t) for i, t in zip(own, tangents, strict=True) if t is not None]
+    pushed = late.pushforward(expand_chain(chain, own), [i for i, _ in moving], [t for _, t in moving])
+    return tuple(late.substitute(pushed, own, inputs))
+
+
+def _passes(params: Any) -> list[bool]:
+    """Return which inputs a chain is differentiated through: those that its plan is."""
+    chain = params["chain"]
+    passing = late.passing_inputs(chain.plan)
+    flags = [position in passing for position, _ in chain.carried]
+    flags += [position in passing for position in chain.constant]
+    flags += [position in passing for position in chain.varying] * chain.steps
+    return flags
+
+
+# Not registered, like calls: it is a way to write derivatives, not something to apply by name.
+CHAIN = Op(
+    "chain",
+    infer=lambda *inputs, chain: chain.avals(),
+    kernel=_kernel,
+    vjp=JointRule(_pull, _passes),
+    jvp=_push,  # type: ignore[arg-type]
+    params={"chain": STRUCTURE},
+    needs=("inputs",),
+    multi=True,
+    stepwise=True,
+    batch=rule_above("chain"),
+)

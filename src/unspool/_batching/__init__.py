@@ -3,7 +3,7 @@
 Ops in layers below have rules that are made here.
 """
 
-from unspool._batching.loops import batch_chain, batch_checkpointed, batch_loop, batch_mixed_chain, batch_outer_sum
+from unspool._batching.loops import batch_chain, batch_checkpointed, batch_loop, batch_outer_sum
 from unspool._batching.mapped import mapped
 from unspool._ops.batching import later
 
@@ -11,7 +11,6 @@ later.provide(
     chain=batch_chain,
     checkpointed=batch_checkpointed,
     loop=batch_loop,
-    mixed_chain=batch_mixed_chain,
     one_by_one=mapped,
     outer_sum=batch_outer_sum,
 )

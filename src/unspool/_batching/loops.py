@@ -14,7 +14,6 @@ from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_
 from unspool._autodiff.checkpointed_run import bodies_of
 from unspool._autodiff.loop import Body, Loop, found_once, loop_output, place_loop, signature_of
 from unspool._autodiff.loop_gather import gather
-from unspool._autodiff.mixed_chain import MixedChain, arguments_of
 from unspool._batching.images import BatchedFragment, Image, batch_fragment, place_batched, spread_image
 from unspool._dims import Size
 from unspool._fragments.fragment import Fragment
@@ -161,23 +160,3 @@ def batch_chain(op: Any, members: Members, *inputs: Tensor, chain: Any) -> list[
         for rows, index in zip(stacks, chain.stacked, strict=True):
             rows.append(spread_image(outputs[index], members.count))
     return [outputs[index] for index in chain.last] + [Image(stack(rows, axis=1), True) for rows in stacks]
-
-
-def batch_mixed_chain(op: Any, members: Members, *inputs: Tensor, chain: MixedChain) -> list[Image]:
-    """Return the images of the outputs of a chain of several plans: those of its calls, each for all members."""
-    images = [Image(x, flag) for x, flag in zip(inputs, members.batched, strict=True)]
-    registers: list[Any] = [None] * chain.registers
-    rows: dict[tuple[int, int], list[Any]] = {place: [] for place in chain.stacked}
-    latest: dict[int, dict[int, Image]] = {}
-    for kind, start, stop in chain.spans():
-        shown = {index for number, index in (*chain.last, *chain.stacked) if number == kind.plan}
-        shown.update([index for index, _ in kind.carried])
-        given = arguments_of(kind, registers, images, images[start:stop])
-        outputs = latest[kind.plan] = place_batched(chain.plans[kind.plan], given, members.count, sorted(shown))
-        for index, register in kind.carried:
-            registers[register] = outputs[index]
-        for (number, index), stacked in rows.items():
-            if number == kind.plan:
-                stacked.append(spread_image(outputs[index], members.count))
-    stacks = [Image(stack(rows[place], axis=1), True) for place in chain.stacked]
-    return [latest[number][index] for number, index in chain.last] + stacks

@@ -134,7 +134,7 @@ def workspace_of(unit: Node) -> int:
     if type(unit) is Call:
         return unit.plan.peak_bytes
     if unit.op.stepwise:
-        return unit.attributes["chain"].workspace  # type: ignore[no-any-return]
+        return unit.attributes["chain"].plan.peak_bytes  # type: ignore[no-any-return]
     return 0 if is_view(unit) else nbytes(unit.shape, unit.dtype)
 
 
@@ -185,8 +185,9 @@ def waited_for(frame: Frame) -> Sequence[Node]:
     unit = frame.order[frame.position]
     if frame.chain is None:
         return () if unit.op.stepwise else unit.inputs
-    start, stop = frame.chain.span
-    return unit.inputs[start:stop]
+    chain = unit.attributes["chain"]
+    start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
+    return unit.inputs[start : start + len(chain.varying)]
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ def just_in_time(order: list[Node]) -> list[Node]:
             continue
         operands: Sequence[Node] = unit.inputs
         if unit.op.stepwise:
-            fixed = unit.attributes["chain"].fixed
+            fixed = len(unit.attributes["chain"].carried) + len(unit.attributes["chain"].constant)
             late.update(unit_of(operand).id for operand in operands[fixed:])
             operands = operands[:fixed]
         _arrange(operands, inside, small, arranged)

@@ -304,7 +304,7 @@ class Replay:
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain one by one: each reads values that the one before did not."""
         chain = unit.attributes["chain"]
-        fixed = chain.fixed
+        fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
         run = frame.chain
         if run is None:
             first = self._arguments(frame, unit.inputs[:fixed])
@@ -314,12 +314,12 @@ class Replay:
             self._in_chain += run.nbytes
             self._after(frame, unit.inputs[:fixed])
         while run.done < chain.steps:
-            start, stop = run.span
-            varying = unit.inputs[start:stop]
+            start = fixed + run.done * each
+            varying = unit.inputs[start : start + each]
             arguments = self._arguments(frame, varying)
             if arguments is None:
                 return False
-            self._take(chain.workspace)
+            self._take(chain.plan.peak_bytes)
             run.advance(1, arguments)
             del arguments
             self._after(frame, varying)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unspool import _trees as trees
-from unspool._autodiff.chain import CHAINS
+from unspool._autodiff.chain import CHAIN
 from unspool._autodiff.gradient import gradient_of
 from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
@@ -65,8 +65,9 @@ def cost_of_gradient(
 
 def _kernels(node: Any) -> int:
     """Return how many kernels a node runs, those in the steps of a loop included."""
-    if node.op in CHAINS:
-        return sum(plan.kernels * steps for plan, steps in node.attributes["chain"].of_plans())
+    if node.op is CHAIN:
+        chain = node.attributes["chain"]
+        return int(chain.steps * chain.plan.kernels)
     loop = loop_of(node)
     if loop is None:
         return kernels_of(node)
@@ -87,9 +88,9 @@ def _backward_loops(
         if loop is not None:
             found = lines_of([origin for body in loop.bodies for origin in body.fragment.origins], places)
             steps[_primal_of(loop.steps, found, known)] += loop.steps
-        elif node.op in CHAINS:
-            for plan, count in node.attributes["chain"].of_plans():
-                steps[number_of.get(plan.id, lines_of(plan.fragment.origins, places))] += count
+        elif node.op is CHAIN:
+            chain = node.attributes["chain"]
+            steps[number_of.get(chain.plan.id, lines_of(chain.plan.fragment.origins, places))] += chain.steps
         elif type(node) is Call and node.plan.id in number_of:
             calls[number_of[node.plan.id]] += 1
     return tuple(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from unspool._autodiff.chain import CHAINS
+from unspool._autodiff.chain import CHAIN
 from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
 from unspool._autodiff.loop import LOOP, Loop
 from unspool._graph import Node
@@ -18,9 +17,9 @@ from unspool._ops.leaf import CONSTANT
 
 
 def find_wholes(units: Units, places: Places) -> list[Placed]:
-    """Return the loops that are one node each; chains of the same plans that follow each other are one loop."""
+    """Return the loops that are one node each; chains of one plan that follow each other are one loop."""
     found: list[Placed] = []
-    chains: dict[frozenset[int], list[int]] = {}
+    chains: dict[int, list[int]] = {}
     for position, unit in enumerate(units.order):
         if unit.is_step:
             continue
@@ -28,9 +27,8 @@ def find_wholes(units: Units, places: Places) -> list[Placed]:
         loop = loop_of(node)
         if loop is not None:
             found.append(Placed(position, _describe_loop(loop, node, places, units), [position], ()))
-        elif node.op in CHAINS:
-            plans = frozenset([plan.id for plan, _ in node.attributes["chain"].of_plans()])
-            chains.setdefault(plans, []).append(position)
+        elif node.op is CHAIN:
+            chains.setdefault(node.attributes["chain"].plan.id, []).append(position)
     for group in chains.values():
         described = _describe_chains([units.order[position].source for position in group], places)
         found.append(Placed(group[0], described, group, ()))
@@ -80,30 +78,27 @@ def _describe_loop(loop: Loop, node: Node, places: Places, units: Units) -> Foun
 
 
 def _describe_chains(nodes: Sequence[Any], places: Places) -> FoundLoop:
-    chains = [node.attributes["chain"] for node in nodes]
-    steps: Counter[Any] = Counter()
-    for chain in chains:
-        steps.update(dict(chain.of_plans()))
-    bodies = [Body(len(p.fragment.body), n, 1, lines_of(p.fragment.origins, places)) for p, n in steps.items()]
-    carried = [_cotangent(plan, index, places) for chain in chains for plan, index in chain.carries()]
+    chain = nodes[0].attributes["chain"]
+    fragment = chain.plan.fragment
+    shapes, dtypes = chain.plan.shapes, chain.plan.dtypes
+    steps = sum(node.attributes["chain"].steps for node in nodes)
+    names = [
+        places.name(*fragment.origins[slot - len(fragment.dtypes)]) if slot >= len(fragment.dtypes) else "what arrives"
+        for slot in (fragment.outputs[source] for _, source in chain.carried)
+    ]
+    carried = [
+        Value(f"a cotangent of `{name}`", tuple(shapes[position]), str(dtypes[position]))
+        for name, (position, _) in zip(names, chain.carried, strict=True)
+    ]
     held = [array for node in nodes for array in node.value or () if array is not None]
     return FoundLoop(
         kind="adjoint",
-        steps=sum(steps.values()),
-        bodies=tuple(sorted(bodies, key=lambda body: -body.runs)),
+        steps=steps,
+        bodies=(Body(len(fragment.body), steps, 1, lines_of(fragment.origins, places)),),
         carried=tuple(dict.fromkeys(carried)),
         held=len(held),
         held_bytes=sum(array.nbytes for array in held),
     )
-
-
-def _cotangent(plan: Any, index: int, places: Places) -> Value:
-    """Return what is told of an output of a step that is carried on."""
-    fragment = plan.fragment
-    slot = fragment.outputs[index]
-    made = slot - len(fragment.dtypes)
-    name = places.name(*fragment.origins[made]) if made >= 0 else "what arrives"
-    return Value(f"a cotangent of `{name}`", tuple(plan.shapes[slot]), str(plan.dtypes[slot]))
 
 
 def _value(node: Node, places: Places, units: Units) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.chain import CHAINS
+from unspool._autodiff.chain import CHAIN
 from unspool._autodiff.loop_drive import nodes_of
 from unspool._engine.observe import Stop
 from unspool._engine.step_number import step_of
@@ -30,7 +30,7 @@ class NaNCheck:
 
     def after(self, node: Node, arguments: Any, value: Any, call: Node | None = None) -> None:
         """Look at one kernel call."""
-        if node.op in CHAINS:
+        if node.op is CHAIN:
             self._look_at_chain(node, arguments)
         if self._bad.is_in(value) and not self._bad.among(arguments):
             step = step_of(call or node, node)

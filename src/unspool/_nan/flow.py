@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.chain import CHAINS
+from unspool._autodiff.chain import CHAIN
 from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
 from unspool._autodiff.implicit import FIXED_POINT
 from unspool._autodiff.loop import LOOP
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # Ops that are made of steps.
-STEPPING = frozenset({LOOP, CHECKPOINTED_LOOP, REVERSED_LOOP, FIXED_POINT}) | CHAINS
+STEPPING = frozenset({LOOP, CHAIN, CHECKPOINTED_LOOP, REVERSED_LOOP, FIXED_POINT})
 
 
 class Birth(NamedTuple):

@@ -14,7 +14,6 @@ import numpy as np
 from unspool._autodiff.chain import Chain
 from unspool._autodiff.loop import Loop, signature_of
 from unspool._autodiff.loop_kept import kept_of
-from unspool._autodiff.mixed_chain import MixedChain
 from unspool._engine.default import default_engine
 
 if TYPE_CHECKING:
@@ -133,10 +132,8 @@ def repetition_of_loop(loop: Loop, arrays: Sequence[Any]) -> Repetition:
     )
 
 
-def repetition_of_chain(chain: Chain | MixedChain, arrays: Sequence[Any]) -> Repetition:
+def repetition_of_chain(chain: Chain, arrays: Sequence[Any]) -> Repetition:
     """Return the steps of a chain; registers are what is carried, then what is shown of the last step."""
-    if isinstance(chain, MixedChain):
-        return _repetition_of_mixed(chain, arrays)
     carried, constant, varying = len(chain.carried), len(chain.constant), len(chain.varying)
     given = {position: (carried + i, -1, 0) for i, position in enumerate(chain.constant)}
     given |= {position: (carried + constant + i, -1, varying) for i, position in enumerate(chain.varying)}
@@ -151,19 +148,6 @@ def repetition_of_chain(chain: Chain | MixedChain, arrays: Sequence[Any]) -> Rep
     entering = {r: r for r in range(carried)}
     leaving = {i: carried + i for i in range(len(chain.last))}
     return Repetition(arrays, range(chain.steps), [body], b"", entering, leaving)
-
-
-def _repetition_of_mixed(chain: MixedChain, arrays: Sequence[Any]) -> Repetition:
-    """Return the steps of a chain of several plans, each with a body of its own: it says which inputs are its."""
-    bodies = []
-    for kind, start, stop in chain.spans():
-        given = {position: (number, -1, 0) for position, number in kind.constant}
-        given |= {p: (at, -1, 0) for p, at in zip(kind.varying, range(start, stop), strict=True)}
-        last = [(i, chain.registers + at) for at, (plan, i) in enumerate(chain.last) if plan == kind.plan]
-        stacks = {i: len(chain.last) + at for at, (plan, i) in enumerate(chain.stacked) if plan == kind.plan}
-        bodies.append(StepBody(chain.plans[kind.plan], dict(kind.read), [*kind.carried, *last], given, stacks))
-    leaving = {at: chain.registers + at for at in range(len(chain.last))}
-    return Repetition(arrays, range(chain.steps), bodies, bytes(range(chain.steps)), {}, leaving)
 
 
 class History:

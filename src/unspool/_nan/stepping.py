@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unspool._autodiff.chain import CHAINS
+from unspool._autodiff.chain import CHAIN
 from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP
 from unspool._autodiff.loop import LOOP
 from unspool._engine.observe import Stop, watched
@@ -33,7 +33,7 @@ def origins_inside(
 ) -> tuple[NaNReport | None, list[int]]:
     """Return the report on the step that made the NaN in wanted outputs of an op, or the inputs that they came with."""
     op, bad = node.op, look.bad
-    if op in CHAINS:
+    if op is CHAIN:
         chain = params["chain"]
         walk = _Walk(repetition_of_chain(chain, arrays), look)
         walk.make_steps()
@@ -55,8 +55,12 @@ def origins_inside(
 
 def chain_step(node: Node, k: int, inner: Node) -> tuple[int, ...]:
     """Return the number of the step whose derivative a step of a chain is, if that can be told."""
-    plan, operands = node.attributes["chain"].operands(k, node.inputs)
-    step = step_of_derivative(plan, operands, inner)
+    chain = node.attributes["chain"]
+    period, fixed = len(chain.varying), len(chain.carried) + len(chain.constant)
+    operands: dict[int, Node | None] = dict(zip(chain.constant, node.inputs[len(chain.carried) : fixed], strict=True))
+    operands |= dict(zip(chain.varying, node.inputs[fixed + k * period : fixed + (k + 1) * period], strict=True))
+    operands |= {position: None for position, _ in chain.carried}
+    step = step_of_derivative(chain.plan, [operands[i] for i in sorted(operands)], inner)
     return () if step is None else (step,)
 
 

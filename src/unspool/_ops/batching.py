@@ -133,7 +133,6 @@ class Later:
     chain: BatchRule
     checkpointed: BatchRule
     loop: BatchRule
-    mixed_chain: BatchRule
     one_by_one: BatchRule
     outer_sum: BatchRule
 

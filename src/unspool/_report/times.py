@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool._autodiff.chain import CHAINS
+from unspool._autodiff.chain import CHAIN
 from unspool._nan.repetition import Repetition, repetition_of_chain, repetition_of_loop
 from unspool._report.iterated import is_loop, loop_in
 from unspool._report.places import Lines, Origin
@@ -74,7 +74,7 @@ class Times:
 
 def _shares(op: Any, params: Any, inputs: Sequence[Any]) -> tuple[int, list[tuple[Origin, str, float]]]:
     """Return how many steps a loop has, and how long each op of one takes; nothing for what is not a loop."""
-    if op in CHAINS:
+    if op is CHAIN:
         steps = repetition_of_chain(params["chain"], inputs)
     elif is_loop(op):
         steps = repetition_of_loop(loop_in(op, params), inputs)

@@ -25,7 +25,6 @@ from unspool._autodiff.loop import LOOP, Body, Loop
 from unspool._autodiff.loop_gather import OUTER_SUM
 from unspool._autodiff.loop_structure import Outer
 from unspool._autodiff.loop_trace import TracedStep
-from unspool._autodiff.mixed_chain import MIXED_CHAIN, MixedChain, StepKind
 from unspool._batching.mapped import MAPPED, Member
 from unspool._batching.reorder import REORDER
 from unspool._core import position_key
@@ -62,7 +61,6 @@ UNREGISTERED: dict[str, Op] = {
         EIGSH_EDGE,
         FIXED_POINT,
         LINEAR_SOLVE,
-        MIXED_CHAIN,
         LOOP,
         MAPPED,
         OUTER_SUM,
@@ -329,7 +327,7 @@ def words() -> list[Word]:
     ]
     found = [Word(*entry) for entry in special]
     found += [_named_tuple(kind) for kind in (AdjointLoop, Apart, Bodies, Body, Chain, Equation, Guard, Loop)]
-    found += [_named_tuple(kind) for kind in (MixedChain, Outer, Reversal, Search, StepKind, TracedStep, Wanted)]
+    found += [_named_tuple(kind) for kind in (Outer, Reversal, Search, TracedStep, Wanted)]
     found += [_named_tuple(kind)._replace(is_entry=True) for kind in (Recipe, CallKind)]
     found += [_data_class(kind) for kind in (Division, Implicit, Members, Tolerances)]
     return [word._replace(**_MORE.get(word.type, {})) for word in found]
