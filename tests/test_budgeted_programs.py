@@ -276,7 +276,6 @@ ABOVE = {
     ("noisy", 2): DRAWN,
     ("noisy", 3): DRAWN,
     ("noisy", 4): DRAWN,
-    ("truncated", 2): SLABS_ONLY,
     ("truncated", 3): SLABS_ONLY,
     ("truncated", LEAST): SLABS_ONLY,
     ("noisy", LEAST): ONE_STATE,

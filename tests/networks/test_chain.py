@@ -586,6 +586,19 @@ def test_a_tenth_of_the_memory_is_not_exceeded(within_a_tenth):
     assert report.peak <= report.budget
 
 
+def test_no_budget_is_exceeded_by_what_views_of_factors_keep():
+    # Of a factor that is cut to a rank a step keeps the whole array, which is seen only when values are counted.
+    def program():
+        J = us.tensor(np.ones(5))
+        return ground_energy_by_powers(J, tol=0.0, most=16)[0].grad(J).eval()
+
+    program()
+    for budget in (172_000, 347_247, 395_226):
+        with us.memory(budget) as block:
+            program()
+        assert block.report().peak <= budget
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from unspool.errors import BudgetError
 
 # The part of the budget that is left for what is not seen until it is counted: the rest of an array of which a view is
 # held.
-_UNSEEN = 1 << 10
+_UNSEEN = 1 << 7
 
 
 def usable(budget: int) -> int:
