@@ -145,30 +145,29 @@ READERS: dict[str, Callable[[us.Tensor, int], us.Tensor]] = {
 }
 
 
+def states_of(a: us.Tensor, x: us.Tensor, steps: int) -> list[us.Tensor]:
+    """Return every state of a loop that was folded."""
+    y, states = x, []
+    for _ in range(steps):
+        y = tanh_step(a, y)
+        states.append(y)
+        float(us.sum(y))
+    flush()
+    return states
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_cotangents_of_every_state_are_added_whatever_form_they_have(reader: str) -> None:
     for _ in range(3):  # functions that note steps at which tensors arrive are made when these come again
         a, x = us.tensor(A), us.tensor(X)
-        y, states = x, []
-        for _ in range(14):
-            y = tanh_step(a, y)
-            states.append(y)
-            float(us.sum(y))
-        flush()
-        loss = us.sum(us.stack([READERS[reader](y, k) for k, y in enumerate(states)]))
+        loss = us.sum(us.stack([READERS[reader](y, k) for k, y in enumerate(states_of(a, x, 14))]))
         for leaf in (a, x):
             close(loss.grad(leaf), by_tape(loss, leaf), 1e-11)
 
 
 def test_steps_whose_states_are_read_by_element_are_a_chain() -> None:
     a, x = us.tensor(A), us.tensor(X)
-    y, states = x, []
-    for _ in range(24):
-        y = tanh_step(a, y)
-        states.append(y)
-        float(us.sum(y))
-    flush()
-    (chain,) = chains_behind(us.sum(us.stack([y[k % 3] for k, y in enumerate(states)])).grad(x))
+    (chain,) = chains_behind(us.sum(us.stack([y[k % 3] for k, y in enumerate(states_of(a, x, 24))])).grad(x))
     assert chain.attributes["chain"].steps >= 20  # type: ignore[attr-defined]
 
 

@@ -66,10 +66,15 @@ def test_a_worker_of_ray_that_is_killed_loses_nothing(ray_executor: Any, tmp_pat
 
 
 def test_a_member_that_kills_every_worker_of_ray_fails_alone(ray_executor: Any) -> None:
+    check_one_fails_alone(ray_executor, "WorkerCrashedError")
+
+
+def check_one_fails_alone(pool: Any, error: str) -> None:
+    """Check that the member which kills its worker is reported, with what the pool says of it, and the others kept."""
     given = np.linspace(0.0, 1.0, 8)
-    found = us.ensemble(deadly, given, ray_executor, batch=1)
+    found = us.ensemble(deadly, given, pool, batch=1)
     assert list(np.flatnonzero(~found.ok)) == [4]
-    assert "WorkerCrashedError" in found.failures[0].kind
+    assert error in found.failures[0].kind
     np.testing.assert_allclose(found.values[found.ok], np.delete(given, 4) ** 2)
 
 
@@ -176,11 +181,7 @@ def test_nothing_is_lost_and_nothing_computed_twice_when_a_worker_is_killed(clie
 
 
 def test_a_member_that_kills_every_worker_fails_alone(client: Any) -> None:
-    given = np.linspace(0.0, 1.0, 8)
-    found = us.ensemble(deadly, given, client, batch=1)
-    assert list(np.flatnonzero(~found.ok)) == [4]
-    assert "KilledWorker" in found.failures[0].kind
-    np.testing.assert_allclose(found.values[found.ok], np.delete(given, 4) ** 2)
+    check_one_fails_alone(client, "KilledWorker")
 
 
 def deadly(x: us.Tensor) -> us.Tensor:

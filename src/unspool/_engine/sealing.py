@@ -289,7 +289,7 @@ class FoldQueue:
                     if count == self.most + 1:
                         self._families[key] = None
         for key in list(self._families)[:-_MOST_FAMILIES]:
-            del self._families[key]
+            self._families.pop(key, None)  # another thread may have been here
 
     def _is_of_family(self, piece: Piece) -> bool:
         families = self._families
