@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -26,7 +27,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    # Tens of thousands of tests are there to the end: without this each look for garbage goes through all of them.
+    set_apart()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    stash = item.session.stash
+    if stash.get(LAST_FILE, None) != item.path:
+        stash[LAST_FILE] = item.path
+        set_apart()
+
+
+LAST_FILE = pytest.StashKey[Path]()
+
+
+def set_apart() -> None:
+    """Keep what is there out of the way of the garbage collector.
+
+    Tens of thousands of tests are there to the end, and so are programs that earlier modules compiled: each look for
+    garbage in a test would go through all of them.
+    """
     gc.collect()
     gc.freeze()
 
