@@ -1,6 +1,6 @@
 /* Calls: a plan applied to inputs, one node for a whole piece of graph. */
 
-#include "core.h"
+#include "evaluation.h"
 
 static int
 call_traverse(CallObject *self, visitproc visit, void *arg)
@@ -225,6 +225,38 @@ become_output(NodeObject *node, CallObject *call, PyObject *index)
     return 0;
 }
 
+/* Make a call with a given id of which tensors are outputs, those with some indices; what they were made from is
+   released. NULL, without an exception, if the same call is alive: it was recorded and evaluated before, and its outputs
+   have tensors that stand for them. */
+CallObject *
+fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *id, PyObject *depth, PyObject *residuals,
+               PyObject *indices, NodeObject *const *tensors)
+{
+    if (PyTuple_GET_SIZE(origins) == 0) {
+        PyErr_SetString(PyExc_TypeError, "what is folded was recorded somewhere");
+        return NULL;
+    }
+    PyObject *place = PyTuple_GET_ITEM(origins, PyTuple_GET_SIZE(origins) - 1);
+    PyObject *call = (PyObject *)make_call(plan, inputs, origins, place, depth, residuals, id);
+    PyObject *entered = call == NULL ? NULL : enter(NULL, call);
+    if (entered == NULL || entered != call) {
+        Py_XDECREF(call);
+        Py_XDECREF(entered);
+        return NULL;
+    }
+    Py_DECREF(entered);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(indices); i++) {
+        if (become_output(tensors[i], (CallObject *)call, PyTuple_GET_ITEM(indices, i)) < 0) {
+            Py_DECREF(call);
+            return NULL;
+        }
+    }
+    if (note_folded((CallObject *)call) < 0) {
+        Py_CLEAR(call);
+    }
+    return (CallObject *)call;
+}
+
 PyDoc_STRVAR(fold_doc,
 "fold(plan, inputs, origins, id, depth, residuals, indices, tensors, /)\n--\n\n"
 "Make a call with a given id of which tensors are outputs; what they were made from is released.\n\n"
@@ -242,27 +274,14 @@ fold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "fold takes origins and indices as tuples, and as many tensors in a list");
         return NULL;
     }
-    PyObject *place = PyTuple_GET_ITEM(origins, PyTuple_GET_SIZE(origins) - 1);
-    PyObject *call = (PyObject *)make_call(args[0], args[1], origins, place, args[4], args[5], args[3]);
-    PyObject *entered = call == NULL ? NULL : enter(NULL, call);
-    if (entered == NULL || entered != call) {
-        Py_XDECREF(call);
-        Py_XDECREF(entered);
-        return entered == NULL ? NULL : Py_NewRef(Py_None);
+    PyObject *own = PyList_AsTuple(tensors);
+    CallObject *call = NULL;
+    if (own != NULL && check_nodes(NULL, &PyTuple_GET_ITEM(own, 0), PyTuple_GET_SIZE(own)) == 0) {
+        call = fold_into_call(args[0], args[1], origins, args[3], args[4], args[5], indices,
+                              (NodeObject *const *)&PyTuple_GET_ITEM(own, 0));
     }
-    Py_DECREF(entered);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(indices); i++) {
-        PyObject *tensor = PyList_GET_ITEM(tensors, i);
-        if (!is_node(tensor) ||
-            become_output((NodeObject *)tensor, (CallObject *)call, PyTuple_GET_ITEM(indices, i)) < 0) {
-            Py_DECREF(call);
-            return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a tensor to fold, got %R", tensor);
-        }
-    }
-    if (note_folded((CallObject *)call) < 0) {
-        Py_CLEAR(call);
-    }
-    return call;
+    Py_XDECREF(own);
+    return call != NULL ? (PyObject *)call : PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 /* Make the tensor that stands for an output, from the recipe that the plan has of it. */

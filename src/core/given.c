@@ -1,6 +1,6 @@
 /* The objects of other modules that the core works with: Python gives them, by name, when it imports those modules. */
 
-#include "core.h"
+#include "evaluation.h"
 
 PyObject *empty;
 PyObject *tensor_class;  /* the class that users hold */
@@ -40,6 +40,7 @@ static const struct {
     {"slice", &slice_op},            {"gather", &gather_op},        {"reshape", &reshape_op},
     {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
     {"general_update", &general_update}, {"float32", &float32},         {"seed", &seed},
+    {"counters", &counters},         {"bounds", &bounds},
     {NULL, NULL},
 };
 

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from types import CellType, CodeType
 from typing import Any, TypeVar
 from weakref import ref
@@ -9,9 +9,10 @@ import numpy as np
 from unspool._autodiff.chain import Pending, Placed, Step
 from unspool._dims import Shape
 from unspool._engine.held import Slab
+from unspool._engine.ledger import Ledger
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
-from unspool._engine.sealing import Row
+from unspool._engine.sealing import FoldQueue
 from unspool._ops.op import Op
 from unspool._saving.codec import Word
 from unspool._tensor import Tensor
@@ -70,6 +71,82 @@ class Piece:
     row: Row | None
     depth: int
     is_loose: bool
+
+class Row:
+    @property
+    def depth(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def whole(self) -> Row: ...
+
+class CountersBase:
+    calls: int
+    chains: int
+    derivatives: int
+    evaluations: int
+    fragments: int
+    kernel_calls: int
+    plan_hits: int
+    plan_misses: int
+    slabs_dropped: int
+
+class LedgerBase:
+    noted: int
+    ceiling: int
+    steps: int
+    kernels: int
+    is_strict: bool
+    is_tracking: bool
+
+class Bounds:
+    @property
+    def length(self) -> int: ...
+    @property
+    def newest(self) -> int: ...
+    def note(self, length: int, id: int, /) -> None: ...
+
+class Matcher: ...
+class Privacy: ...
+
+class SiteBase:
+    plan: Plan
+    match: Matcher | None
+    length: int
+    nbytes: int
+    peak: int
+    kernels: int
+    is_ready: bool
+    is_large: bool
+    @property
+    def origins(self) -> tuple[Place, ...]: ...
+    @property
+    def checks(self) -> dict[tuple[int, ...], Privacy]: ...
+    @property
+    def results(self) -> int: ...
+    def describe(self, results: int, origins: tuple[Place, ...], apart_results: frozenset[int], /) -> None: ...
+
+class QueueBase:
+    ledger: Ledger
+    most: int
+    after: int
+    crowd: int
+    def __len__(self) -> int: ...
+    def add(
+        self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /
+    ) -> None: ...
+    def add_loose(self, piece: Piece, /) -> None: ...
+    def place(self, piece: Piece, /) -> None: ...
+    def enter(self, piece: Piece, /) -> None: ...
+    def leave(self, piece: Piece, /) -> None: ...
+    def alive(self) -> list[Piece]: ...
+    def clear(self) -> None: ...
+    def pad(self, count: int, /) -> None: ...
+    def fold_row(self, row: Row, depth: int, /) -> None: ...
+    def fold_chosen(self, choose: Callable[[Piece], bool] | None, most: int | None, /) -> None: ...
+    def fold_one(self, piece: Piece, /) -> None: ...
+
+class Runner:
+    def run(self, targets: Sequence[Node], /) -> bool: ...
 
 class Journal:
     out: bytearray
@@ -183,6 +260,8 @@ def bind(
     lost: Any = ...,
     plain_output: Callable[[Call, int], Tensor] = ...,
     leaves: frozenset[Op] = ...,
+    counters: CountersBase = ...,
+    bounds: Bounds = ...,
     step: type[StepBase] = ...,
     pending: type[PendingBase] = ...,
 ) -> None: ...
@@ -237,7 +316,21 @@ def fold(
     /,
 ) -> Call | None: ...
 def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
-def place_piece(piece: Piece, results: Sequence[Node], /) -> bool: ...
+def measure_piece(piece: Piece, /) -> None: ...
+def line_key(targets: Sequence[Node], /) -> int: ...
+def find_site(
+    lines: dict[int, list[Site]], targets: Sequence[Node], /
+) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None: ...
+def privacy(slots: int, shown: tuple[int, ...], steps: list[tuple[int, int, tuple[int, ...]]], /) -> Privacy: ...
+def runner(
+    lines: dict[int, list[Site]],
+    ledger: LedgerBase,
+    queue: FoldQueue,
+    observer: ContextVar[Any],
+    is_quiet: ContextVar[bool],
+    quiet: Callable[[], Context],
+    /,
+) -> Runner: ...
 def step(plan: Plan, inputs: Sequence[Tensor | Pending], read: tuple[int, ...], made: tuple[int, ...], /) -> Step: ...
 def pending(step: StepBase, index: int, /) -> Pending: ...
 def current_origin() -> tuple[CodeType, int]: ...
@@ -293,4 +386,4 @@ def matcher(
     find_part: Callable[[Node, int], Node | None],
     leaves: tuple[Any, ...],
     /,
-) -> Callable[..., tuple[tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None]: ...
+) -> Matcher: ...

@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from unspool._core import LedgerBase
 from unspool._engine.held import (
     Held,
     Loose,
@@ -63,7 +64,7 @@ _MOST_SAMPLES = 1 << 13
 _CROWD = 1 << 10
 
 
-class Ledger:
+class Ledger(LedgerBase):
     """What is held of the steps that were evaluated, and what became of the rest.
 
     Attributes

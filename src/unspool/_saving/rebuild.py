@@ -222,7 +222,7 @@ class Rebuilt:
         made = fold(plan, inputs, origins, stand_in.id - 1, depth, (), (index,), [stand_in])
         if made is None:
             raise SaveFileError("the file has a call twice")
-        BOUNDS.note(made)
+        BOUNDS.note(len(made.plan.fragment.body), made.id)
         return made
 
     # -- values --
