@@ -25,6 +25,8 @@ typedef struct {
     PyObject *inferred; /* what it inferred, by shapes, dtypes and parameters; None: it is asked every time */
     PyObject *result_dtypes;
     PyObject *sized;
+    /* What of it was recalled last, for what place and from where: nearly always the next one too. */
+    PyObject *recalled_from, *recalled_for, *recalled;
     /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
     PyObject *left, *right, *result;
     int commutes;
@@ -73,6 +75,29 @@ static inline long long
 number_of(const NodeObject *node)
 {
     return PyLong_AsLongLong(node->id);
+}
+
+/* The collector need not look at the tuple of inputs of every node: a node goes through it as if it held the inputs
+   itself, while it is the only one that holds the tuple. */
+static inline void
+own_inputs(PyObject *inputs)
+{
+    if (Py_REFCNT(inputs) == 1 && PyTuple_CheckExact(inputs) && PyTuple_GET_SIZE(inputs) > 0) {
+        PyObject_GC_UnTrack(inputs);
+    }
+}
+
+static inline int
+visit_inputs(PyObject *inputs, visitproc visit, void *arg)
+{
+    if (inputs == NULL || Py_REFCNT(inputs) != 1 || !PyTuple_CheckExact(inputs) || PyObject_GC_IsTracked(inputs)) {
+        Py_VISIT(inputs);
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); i++) {
+        Py_VISIT(PyTuple_GET_ITEM(inputs, i));
+    }
+    return 0;
 }
 
 void hide(NodeObject *node);
@@ -183,6 +208,7 @@ extern PyObject *names_pick, *names_shape; /* of parameters */
 
 int indexing_start(void);
 int layout_start(void);
+int reducing_start(void);
 int read_selection(PyObject *x, PyObject *index, Selection *selection);
 void release_selection(Selection *selection);
 PyObject *record_selection(PyObject *x, const Selection *selection);
@@ -243,6 +269,6 @@ extern PyTypeObject EncoderType;
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
-    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[];
+    layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[];
 
 #endif

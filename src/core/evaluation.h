@@ -153,7 +153,12 @@ extern PyTypeObject PrivacyType;
 
 extern PyTypeObject RunnerType;
 
+extern PyObject *default_runner; /* of the engine that serves `eval()` */
+extern PyObject *watched;        /* a context variable: the derivative that is being taken, if any */
+extern PyObject *general_float;  /* what a tensor is as a number, in the general way */
+
 int running_start(void);
+PyObject *tensor_float(PyObject *self);
 
 extern PyMethodDef site_functions[], folding_functions[], running_functions[];
 

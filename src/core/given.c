@@ -41,6 +41,7 @@ static const struct {
     {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
     {"general_update", &general_update}, {"float32", &float32},         {"seed", &seed},
     {"counters", &counters},         {"bounds", &bounds},
+    {"runner", &default_runner},     {"watched", &watched},         {"general_float", &general_float},
     {NULL, NULL},
 };
 

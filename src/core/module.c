@@ -26,10 +26,10 @@ PyInit__core(void)
                                 constant_methods,      update_methods,         layout_methods,
                                 matching_methods,      sweep_methods,          wiring_methods,
                                 encoding_methods,      site_functions,         folding_functions,
-                                running_functions};
+                                running_functions,     reducing_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
-        constants_start() < 0 || layout_start() < 0 ||
+        constants_start() < 0 || layout_start() < 0 || reducing_start() < 0 ||
         queue_start() < 0 || folding_start() < 0 || running_start() < 0) {
         return PyErr_NoMemory();
     }

@@ -102,8 +102,11 @@ static PyMemberDef piece_members[] = {
 static int
 piece_traverse(PieceObject *self, visitproc visit, void *arg)
 {
+    int stop = visit_inputs(self->inputs, visit, arg);
+    if (stop) {
+        return stop;
+    }
     Py_VISIT(self->site);
-    Py_VISIT(self->inputs);
     Py_VISIT(self->outputs);
     Py_VISIT(self->residuals);
     Py_VISIT(self->slab);
@@ -185,8 +188,10 @@ make_piece(PyObject *site, PyObject *inputs, NodeObject *const *outputs, Py_ssiz
             Py_DECREF(made);
             return NULL;
         }
+        PyObject_GC_UnTrack(reference); /* it owns nothing, and nor does the list of such */
         PyList_SET_ITEM(made->outputs, i, reference);
     }
+    PyObject_GC_UnTrack(made->outputs);
     return made;
 }
 

@@ -4,7 +4,9 @@
 
 #include <time.h>
 
-static PyObject *name_run, *name_note_time;
+PyObject *default_runner, *watched, *general_float;
+
+static PyObject *name_run, *name_note_time, *name_item;
 
 typedef struct {
     PyObject_HEAD
@@ -184,6 +186,9 @@ run_known(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
     for (Py_ssize_t i = 0; inputs != NULL && i < matcher->inputs; i++) {
         PyTuple_SET_ITEM(inputs, i, Py_NewRef(match.node[matcher->input[i].slot]));
     }
+    if (inputs != NULL) {
+        own_inputs(inputs); /* which the piece will have, and then the call */
+    }
     outputs = inputs == NULL ? NULL : nodes_at(match.node, matcher->output, matcher->outputs);
     int done = -1;
     if (outputs != NULL) {
@@ -194,6 +199,56 @@ run_known(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
     Py_XDECREF(outputs);
     release_match(&match);
     return done;
+}
+
+/* Return the value of a node, which is run if it is known how; None if it has none yet. */
+static PyObject *
+value_now(NodeObject *node)
+{
+    PyObject *target = (PyObject *)node;
+    if (node->value == Py_None && default_runner != NULL && Py_IS_TYPE(default_runner, &RunnerType) &&
+        run_known((RunnerObject *)default_runner, &target, 1) < 0) {
+        return NULL;
+    }
+    return Py_NewRef(node->value);
+}
+
+PyDoc_STRVAR(value_now_doc,
+"value_now(tensor, /)\n--\n\n"
+"Return the value of a tensor: the one it has, or what the engine that serves ``eval()`` makes of it if it is recognised.\n"
+"None if that takes more.");
+
+static PyObject *
+value_now_of(PyObject *module, PyObject *node)
+{
+    return is_node(node) ? value_now((NodeObject *)node) : PyErr_Format(PyExc_TypeError, "expected a node, got %R", node);
+}
+
+/* A tensor as a number. The general way decides while a derivative is taken, and says what is wrong. */
+PyObject *
+tensor_float(PyObject *self)
+{
+    int is_plain = watched == NULL ? 0 : is_off(watched);
+    PyObject *value = is_plain > 0 ? value_now((NodeObject *)self) : NULL;
+    if (value == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *number = value == NULL || value == Py_None ? NULL : PyObject_CallMethodNoArgs(value, name_item);
+    Py_XDECREF(value);
+    if (number != NULL && PyFloat_CheckExact(number)) {
+        return number;
+    }
+    Py_XDECREF(number);
+    if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            return NULL;
+        }
+        PyErr_Clear();
+    }
+    if (general_float == NULL) {
+        return PyErr_Format(PyExc_RuntimeError, "the core has not been told what a tensor is as a number");
+    }
+    return PyObject_CallOneArg(general_float, self);
 }
 
 PyDoc_STRVAR(run_doc,
@@ -289,10 +344,12 @@ running_start(void)
 {
     name_run = PyUnicode_InternFromString("run");
     name_note_time = PyUnicode_InternFromString("note_time");
-    return name_run == NULL || name_note_time == NULL ? -1 : 0;
+    name_item = PyUnicode_InternFromString("item");
+    return name_run == NULL || name_note_time == NULL || name_item == NULL ? -1 : 0;
 }
 
 PyMethodDef running_functions[] = {
     {"runner", runner, METH_VARARGS, runner_doc},
+    {"value_now", value_now_of, METH_O, value_now_doc},
     {NULL},
 };
