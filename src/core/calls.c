@@ -126,17 +126,14 @@ PyTypeObject CallType = {
     .tp_getset = call_getset,
 };
 
-static PyObject *name_of_id, *name_of_shapes, *name_of_dtypes, *name_of_recipes;
+static PyObject *name_of_recipes;
 
-/* Make the names of what a call asks of its plan; returns -1 if there is no memory for them. */
+/* Make the name of what a call asks of its plan; returns -1 if there is no memory for them. */
 int
 calls_start(void)
 {
-    name_of_id = PyUnicode_InternFromString("id");
-    name_of_shapes = PyUnicode_InternFromString("output_shapes");
-    name_of_dtypes = PyUnicode_InternFromString("output_dtypes");
     name_of_recipes = PyUnicode_InternFromString("recipes");
-    return name_of_recipes == NULL || name_of_id == NULL || name_of_shapes == NULL || name_of_dtypes == NULL ? -1 : 0;
+    return name_of_recipes == NULL ? -1 : 0;
 }
 
 /* Make a call that nobody finds. `place` has the code object and the offset where it counts as recorded. */
@@ -144,17 +141,24 @@ static CallObject *
 make_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *place, PyObject *depth, PyObject *value,
           PyObject *id)
 {
-    PyObject *code;
-    int lasti;
-    if (!PyArg_ParseTuple(place, "Oi", &code, &lasti)) {
+    if (!is_plan(plan) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2) {
+        return (CallObject *)PyErr_Format(PyExc_TypeError, "a call has a plan, and a code object and an offset");
+    }
+    PyObject *code = PyTuple_GET_ITEM(place, 0);
+    long lasti = PyLong_AsLong(PyTuple_GET_ITEM(place, 1));
+    if (lasti == -1 && PyErr_Occurred()) {
         return NULL;
     }
     CallObject *call = NULL;
-    PyObject *key = PyObject_GetAttr(plan, name_of_id);
-    PyObject *shapes = key == NULL ? NULL : PyObject_GetAttr(plan, name_of_shapes);
-    PyObject *dtypes = shapes == NULL ? NULL : PyObject_GetAttr(plan, name_of_dtypes);
-    if (dtypes != NULL && check_recipe(call_op, inputs) == 0) {
-        call = (CallObject *)make_node(&CallType, call_op, inputs, no_params, shapes, dtypes, key, code, lasti, id);
+    PyObject *key = Py_XNewRef(((PlanObject *)plan)->id);
+    PyObject *shapes = Py_XNewRef(((PlanObject *)plan)->output_shapes);
+    PyObject *dtypes = Py_XNewRef(((PlanObject *)plan)->output_dtypes);
+    if (key == NULL || shapes == NULL || dtypes == NULL) {
+        PyErr_SetString(PyExc_TypeError, "a plan has an id, and shapes and dtypes of outputs");
+    }
+    else if (dtypes != NULL && check_recipe(call_op, inputs) == 0) {
+        call = (CallObject *)make_node(&CallType, call_op, inputs, no_params, shapes, dtypes, key, code, (int)lasti,
+                                       id);
     }
     if (call != NULL) {
         call->plan = Py_NewRef(plan);

@@ -65,7 +65,6 @@ typedef struct NodeObject {
 
 extern PyTypeObject NodeType, BundleType, TensorType;
 
-#define is_node(object) PyObject_TypeCheck(object, &NodeType)
 
 NodeObject *make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
                       PyObject *dtype, PyObject *key, PyObject *code, int lasti, PyObject *id);
@@ -119,6 +118,7 @@ NodeObject *table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, 
 
 extern PyObject *empty; /* the empty tuple */
 extern PyObject *tensor_class;  /* the class that users hold */
+extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *no_params;     /* the parameters of an op that has none */
 extern PyObject *is_internal;   /* whether a source file is one of ours, a dict that finds out what it lacks */
 extern PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
@@ -129,7 +129,6 @@ extern PyObject *seed; /* the contents of the 1 that a backward pass starts from
 extern PyObject *leaf_ops;
 extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 extern PyObject *call_op;
-extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
 extern PyObject *float32, *float64, *complex128, *int64;
 extern PyObject *dtypes; /* all that tensors have */
@@ -137,6 +136,14 @@ extern PyObject *array_class, *numpy_float, *numpy_integer;
 extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
+
+/* Whether an object is a node. Nearly all are tensors, and to look through the bases of a class takes longer. */
+static inline int
+is_node(PyObject *object)
+{
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    return type == tensor_class || type == projection_class || PyObject_TypeCheck(object, &NodeType);
+}
 
 /* --- what ops infer (inference.c) --- */
 
@@ -227,7 +234,7 @@ typedef struct {
     NodeObject **handles;
 } CallObject;
 
-#define is_call(object) PyObject_TypeCheck(object, &CallType)
+#define is_call(object) Py_IS_TYPE(object, &CallType) /* it has no subclasses */
 
 extern PyTypeObject CallType;
 

@@ -37,13 +37,24 @@ PyObject *nodes_at(NodeObject **node, const Py_ssize_t *slots, Py_ssize_t count)
 
 /* --- sites and lines (sites.c) --- */
 
+/* What of a plan is looked at in every step; Python's class has the rest. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *id, *output_shapes, *output_dtypes, *run;
+} PlanObject;
+
+extern PyTypeObject PlanType;
+
+#define is_plan(object) PyObject_TypeCheck(object, &PlanType)
+
 /* What of a piece that is asked for again is looked at in every step; Python's class has the rest. */
 typedef struct {
     PyObject_HEAD
-    PyObject *plan;
+    PyObject *plan; /* once it is ready */
     PyObject *match;         /* a matcher, or None */
     PyObject *origins;       /* of each instruction */
     PyObject *checks;        /* what tells whether it is private, by the indices of the outputs that are alive */
+    PyObject *indices, *check; /* those that were asked for last: nearly always the next ones too */
     PyObject *apart_results; /* indices of results that are no part of it */
     Py_ssize_t results, length;
     long long nbytes, peak, kernels;

@@ -193,6 +193,17 @@ release_handles(Handles *handles)
     Py_XDECREF(handles->indices);
 }
 
+/* Whether some indices, small numbers, are those that a site was asked for last. */
+static int
+has_indices(const SiteObject *site, PyObject *const *indices, Py_ssize_t count)
+{
+    int same = site->indices != NULL && PyTuple_GET_SIZE(site->indices) == count;
+    for (Py_ssize_t i = 0; same && i < count; i++) {
+        same = PyTuple_GET_ITEM(site->indices, i) == indices[i];
+    }
+    return same;
+}
+
 static int
 find_handles(const PieceObject *piece, Handles *handles)
 {
@@ -235,7 +246,10 @@ find_handles(const PieceObject *piece, Handles *handles)
         Py_XDECREF(index);
         Py_XDECREF(node);
     }
-    if (!failed) {
+    if (!failed && list == NULL && has_indices(site, indices, handles->count)) {
+        handles->indices = Py_NewRef(site->indices);
+    }
+    else if (!failed) {
         handles->indices = list == NULL ? as_tuple(indices, handles->count) : PyList_AsTuple(list);
     }
     for (Py_ssize_t i = 0; list == NULL && i < handles->count; i++) {
@@ -247,6 +261,28 @@ find_handles(const PieceObject *piece, Handles *handles)
         return -1;
     }
     return 0;
+}
+
+/* What tells whether a piece is private, for some of its outputs; a new reference. */
+static PyObject *
+find_check(SiteObject *site, PyObject *indices)
+{
+    if (site->indices == indices && site->check != NULL) {
+        return Py_NewRef(site->check);
+    }
+    PyObject *check = Py_XNewRef(PyDict_GetItemWithError(site->checks, indices));
+    if (check == NULL && !PyErr_Occurred()) {
+        check = PyObject_CallMethodOneArg((PyObject *)site, name_make_check, indices);
+    }
+    if (check != NULL && !Py_IS_TYPE(check, &PrivacyType)) {
+        Py_CLEAR(check);
+        PyErr_SetString(PyExc_TypeError, "a site makes checks of privacy");
+    }
+    if (check != NULL) {
+        Py_XSETREF(site->indices, Py_NewRef(indices));
+        Py_XSETREF(site->check, Py_NewRef(check));
+    }
+    return check;
 }
 
 /* Return why a piece cannot be folded; PRIVATE if it can. */
@@ -263,15 +299,8 @@ look_outside(SiteObject *site, const Handles *handles)
             return FAILED;
         }
     }
-    PyObject *check = Py_XNewRef(PyDict_GetItemWithError(site->checks, handles->indices));
-    if (check == NULL && !PyErr_Occurred()) {
-        check = PyObject_CallMethodOneArg((PyObject *)site, name_make_check, handles->indices);
-    }
-    if (check == NULL || !Py_IS_TYPE(check, &PrivacyType)) {
-        Py_XDECREF(check);
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "a site makes checks of privacy");
-        }
+    PyObject *check = find_check(site, handles->indices);
+    if (check == NULL) {
         return FAILED;
     }
     Py_ssize_t found = check_privacy((PrivacyObject *)check, handles->node, handles->count);

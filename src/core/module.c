@@ -18,7 +18,7 @@ PyInit__core(void)
                              &OriginType, &PieceType, &StepType,   &PendingType,
                              &UpdateType, &UpdaterType, &MatcherType, &SweepType,
                              &JournalType, &EncoderType, &CountersType, &LedgerType, &BoundsType,
-                             &SiteType,    &RowType,    &QueueType,    &PrivacyType,  &RunnerType};
+                             &PlanType,    &SiteType,    &RowType,    &QueueType,    &PrivacyType,  &RunnerType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,

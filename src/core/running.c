@@ -6,7 +6,7 @@
 
 PyObject *default_runner, *watched, *general_float;
 
-static PyObject *name_run, *name_note_time, *name_item;
+static PyObject *name_note_time, *name_item;
 
 typedef struct {
     PyObject_HEAD
@@ -105,14 +105,14 @@ run_plan(RunnerObject *self, PyObject *plan, PyObject *inputs)
 {
     PyObject *few[32], **values = few;
     Py_ssize_t count = PyTuple_GET_SIZE(inputs);
-    PyObject *run = PyObject_GetAttr(plan, name_run);
+    PyObject *run = is_plan(plan) ? Py_XNewRef(((PlanObject *)plan)->run) : NULL;
     if (run != NULL && count > (Py_ssize_t)Py_ARRAY_LENGTH(few) &&
         (values = PyMem_Malloc(count * sizeof(PyObject *))) == NULL) {
         Py_DECREF(run);
         return PyErr_NoMemory();
     }
     if (run == NULL) {
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "a site has a plan that can be run");
     }
     int are_there = 1;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -342,10 +342,9 @@ runner(PyObject *module, PyObject *args)
 int
 running_start(void)
 {
-    name_run = PyUnicode_InternFromString("run");
     name_note_time = PyUnicode_InternFromString("note_time");
     name_item = PyUnicode_InternFromString("item");
-    return name_run == NULL || name_note_time == NULL || name_item == NULL ? -1 : 0;
+    return name_note_time == NULL || name_item == NULL ? -1 : 0;
 }
 
 PyMethodDef running_functions[] = {

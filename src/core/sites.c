@@ -2,6 +2,54 @@
 
 #include "evaluation.h"
 
+/* --- plans --- */
+
+static int
+plan_traverse(PlanObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->run);
+    return 0;
+}
+
+static int
+plan_clear(PlanObject *self)
+{
+    Py_CLEAR(self->run);
+    return 0;
+}
+
+static void
+plan_dealloc(PlanObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    plan_clear(self);
+    Py_XDECREF(self->id);
+    Py_XDECREF(self->output_shapes);
+    Py_XDECREF(self->output_dtypes);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMemberDef plan_members[] = {
+    {"id", T_OBJECT_EX, offsetof(PlanObject, id), 0, NULL},
+    {"output_shapes", T_OBJECT_EX, offsetof(PlanObject, output_shapes), 0, NULL},
+    {"output_dtypes", T_OBJECT_EX, offsetof(PlanObject, output_dtypes), 0, NULL},
+    {"run", T_OBJECT_EX, offsetof(PlanObject, run), 0, NULL},
+    {NULL},
+};
+
+PyTypeObject PlanType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.PlanBase",
+    .tp_doc = "What of a plan is looked at in every step; see `unspool._engine.plan.Plan`.",
+    .tp_basicsize = sizeof(PlanObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)plan_dealloc,
+    .tp_traverse = (traverseproc)plan_traverse,
+    .tp_clear = (inquiry)plan_clear,
+    .tp_members = plan_members,
+};
+
 /* --- sites --- */
 
 static int
@@ -21,6 +69,7 @@ site_clear(SiteObject *self)
     Py_CLEAR(self->plan);
     Py_CLEAR(self->match);
     Py_CLEAR(self->checks);
+    Py_CLEAR(self->check);
     /* What pieces look at stays until the end: origins and indices refer to nothing that refers to a site. */
     return 0;
 }
@@ -31,6 +80,7 @@ site_dealloc(SiteObject *self)
     PyObject_GC_UnTrack(self);
     site_clear(self);
     Py_CLEAR(self->origins);
+    Py_CLEAR(self->indices);
     Py_CLEAR(self->apart_results);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }

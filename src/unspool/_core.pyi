@@ -8,6 +8,7 @@ import numpy as np
 
 from unspool._autodiff.chain import Pending, Placed, Step
 from unspool._dims import Shape
+from unspool._engine.backend import Run
 from unspool._engine.held import Slab
 from unspool._engine.ledger import Ledger
 from unspool._engine.matching import Site
@@ -107,6 +108,12 @@ class Bounds:
 
 class Matcher: ...
 class Privacy: ...
+
+class PlanBase:
+    id: int
+    output_shapes: tuple[Any, ...]
+    output_dtypes: tuple[Any, ...]
+    run: Run
 
 class SiteBase:
     plan: Plan
