@@ -112,6 +112,7 @@ int table_insert(NodeObject *node);
 void table_remove(NodeObject *node);
 Py_uhash_t hash_inputs(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_hash_t of_key);
 int hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash);
+NodeObject *table_find_float(PyObject *dtype, double value, Py_uhash_t hash);
 NodeObject *table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash);
 
 /* --- what Python gives (given.c) --- */

@@ -58,7 +58,7 @@ typedef struct {
     PyObject *apart_results; /* indices of results that are no part of it */
     Py_ssize_t results, length;
     long long nbytes, peak, kernels;
-    char is_ready, is_large;
+    char is_ready, is_large, has_bundles;
 } SiteObject;
 
 extern PyTypeObject SiteType;
@@ -141,7 +141,8 @@ typedef struct QueueObject {
     PieceObject **piece; /* borrowed; NULL for one that has died */
     Py_ssize_t room, head, count;
     long long first; /* the ticket of what stands at the head */
-    Py_ssize_t most, after, crowd;
+    Py_ssize_t most, after, crowd, many_nodes, fewest_long;
+    PyObject *families; /* a dict, of which Python knows what is in it; or None */
 } QueueObject;
 
 extern PyTypeObject QueueType;

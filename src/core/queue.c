@@ -2,7 +2,7 @@
 
 #include "evaluation.h"
 
-static PyObject *name_fold_deep, *name_make_space;
+static PyObject *name_fold_deep, *name_make_space, *name_is_of_family;
 
 /* --- places --- */
 
@@ -375,6 +375,43 @@ fold_oldest(QueueObject *self, Py_ssize_t most, const RowObject *row, Py_ssize_t
     return failed ? -1 : 0;
 }
 
+/* Whether a piece reads an output of something that was folded as part of a row. */
+static int
+reads_folded(const PieceObject *piece)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(piece->inputs); i++) {
+        NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(piece->inputs, i);
+        if (Py_IS_TYPE(operand, (PyTypeObject *)projection_class) && is_call(operand->inputs) &&
+            PyObject_IsTrue(((CallObject *)operand->inputs)->depth) == 1) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(will_fold_doc,
+"will_fold(piece, /)\n--\n\n"
+"Return whether a piece that waits is folded before anything is differentiated: it is part of a loop.");
+
+static PyObject *
+queue_will_fold(PyObject *object, PyObject *given)
+{
+    QueueObject *self = (QueueObject *)object;
+    if (!Py_IS_TYPE(given, &PieceType) || ((PieceObject *)given)->row == Py_None) {
+        return PyErr_Format(PyExc_TypeError, "expected a piece that was placed, got %R", given);
+    }
+    const PieceObject *piece = (PieceObject *)given;
+    const RowObject *row = whole_row((RowObject *)piece->row);
+    if (row->depth > self->most || (row->nodes >= self->many_nodes && row->depth >= self->fewest_long) ||
+        ((SiteObject *)piece->site)->has_bundles || reads_folded(piece)) {
+        Py_RETURN_TRUE;
+    }
+    if (self->families == NULL || !PyDict_Check(self->families) || PyDict_GET_SIZE(self->families) == 0) {
+        Py_RETURN_FALSE;
+    }
+    return PyObject_CallMethodOneArg(object, name_is_of_family, given);
+}
+
 PyDoc_STRVAR(fold_row_doc, "fold_row(row, depth, /)\n--\n\nFold the pieces of a row up to a depth.");
 
 static PyObject *
@@ -425,6 +462,7 @@ static int
 queue_traverse(QueueObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->ledger);
+    Py_VISIT(self->families);
     return 0;
 }
 
@@ -432,6 +470,7 @@ static int
 queue_clear(QueueObject *self)
 {
     Py_CLEAR(self->ledger);
+    Py_CLEAR(self->families);
     return 0;
 }
 
@@ -466,6 +505,9 @@ static PyMemberDef queue_members[] = {
     {"most", T_PYSSIZET, offsetof(QueueObject, most), 0, NULL},
     {"after", T_PYSSIZET, offsetof(QueueObject, after), 0, NULL},
     {"crowd", T_PYSSIZET, offsetof(QueueObject, crowd), 0, NULL},
+    {"many_nodes", T_PYSSIZET, offsetof(QueueObject, many_nodes), 0, NULL},
+    {"fewest_long", T_PYSSIZET, offsetof(QueueObject, fewest_long), 0, NULL},
+    {"families", T_OBJECT, offsetof(QueueObject, families), 0, NULL},
     {NULL},
 };
 
@@ -478,6 +520,7 @@ static PyMethodDef queue_methods[] = {
     {"alive", queue_alive, METH_NOARGS, alive_doc},
     {"clear", queue_clear_out, METH_NOARGS, "clear()\n--\n\nForget what waits: it stays as it is."},
     {"pad", queue_pad, METH_O, pad_doc},
+    {"will_fold", queue_will_fold, METH_O, will_fold_doc},
     {"fold_row", queue_fold_row, METH_VARARGS, fold_row_doc},
     {"fold_chosen", queue_fold_chosen, METH_VARARGS, fold_chosen_doc},
     {"fold_one", queue_fold_one, METH_O, fold_one_doc},
@@ -510,5 +553,6 @@ queue_start(void)
 {
     name_fold_deep = PyUnicode_InternFromString("_fold_deep");
     name_make_space = PyUnicode_InternFromString("_make_space");
-    return name_fold_deep == NULL || name_make_space == NULL ? -1 : 0;
+    name_is_of_family = PyUnicode_InternFromString("_is_of_family");
+    return name_fold_deep == NULL || name_make_space == NULL || name_is_of_family == NULL ? -1 : 0;
 }

@@ -70,7 +70,7 @@ class Site(_core.SiteBase):
         use, or for `TOO_OLD` or `RECORDED_BEFORE`.
     """
 
-    __slots__ = ("_make", "apart", "fragment", "has_bundles", "is_known", "positions", "stays")
+    __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
 
     def __init__(
         self,

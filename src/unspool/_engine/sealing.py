@@ -32,7 +32,7 @@ from unspool._core import Piece, measure_piece
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
 from unspool._engine.structure import find_apart
-from unspool._fragments.call import Call, Projection, call_of
+from unspool._fragments.call import Call
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -77,6 +77,10 @@ class FoldQueue(_core.QueueBase):
     ----------
     most, after : int
         How deep a row is that is a loop, and how much of it is left waiting when it is folded while it goes on.
+    many_nodes, fewest_long : int
+        A row is a loop too if it has this many nodes, in at least so many pieces.
+    families : dict
+        Kinds of pieces, and the node that many of a kind read.
     ledger : Ledger or None
         Whether it follows what is held decides whether ``on_fold`` is called for every piece.
     """
@@ -90,7 +94,9 @@ class FoldQueue(_core.QueueBase):
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
         self.crowd = MOST_WAITING
-        self._families: dict[tuple[int, int], None] = {}
+        self.many_nodes = MANY_NODES
+        self.fewest_long = FEWEST_LONG
+        self.families: dict[tuple[int, int], None] = {}
         self._on_fold = on_fold
         self._on_stay = on_stay
         self._gate: _Gate = _Gate() if beside is None else beside._gate
@@ -176,17 +182,6 @@ class FoldQueue(_core.QueueBase):
         """Fold everything that waits."""
         self._fold_all(None)
 
-    def will_fold(self, piece: Piece) -> bool:
-        """Whether a piece that waits is folded before anything is differentiated: it is part of a loop."""
-        row = _row_of(piece)
-        return (
-            row.depth > self.most
-            or (row.nodes >= MANY_NODES and row.depth >= FEWEST_LONG)
-            or piece.site.has_bundles
-            or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
-            or self._is_of_family(piece)
-        )
-
     def find_families(self) -> None:
         """Look for families among the pieces that wait: many of one kind that read the same node.
 
@@ -202,14 +197,12 @@ class FoldQueue(_core.QueueBase):
                     key = (kind, operand.id)
                     counts[key] = count = counts.get(key, 0) + 1
                     if count == self.most + 1:
-                        self._families[key] = None
-        for key in list(self._families)[:-_MOST_FAMILIES]:
-            self._families.pop(key, None)  # another thread may have been here
+                        self.families[key] = None
+        for key in list(self.families)[:-_MOST_FAMILIES]:
+            self.families.pop(key, None)  # another thread may have been here
 
     def _is_of_family(self, piece: Piece) -> bool:
-        families = self._families
-        if not families:
-            return False
+        families = self.families
         kind = piece.site.fragment.id
         return any((kind, operand.id) in families for operand in piece.inputs)
 
@@ -257,11 +250,6 @@ def depth_of(node: Node) -> int:
     """Return how many pieces in a row end with the one that a node is an output of."""
     piece = getattr(node, "piece", None)
     return 0 if piece is None else piece.depth
-
-
-def _row_of(piece: Piece) -> Row:
-    assert piece.row is not None  # it has one since it waits
-    return piece.row.whole()
 
 
 def make_site(
