@@ -243,6 +243,6 @@ extern PyTypeObject EncoderType;
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
-    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[];
+    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[], walk_methods[];
 
 #endif

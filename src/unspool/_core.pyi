@@ -262,6 +262,21 @@ def arrive(
     passing: tuple[int, ...],
     /,
 ) -> tuple[list[Any], tuple[bool, ...]] | tuple[()] | None: ...
+def reach(
+    outputs: list[Node],
+    first: int,
+    single: Node | None,
+    through_all: set[Op],
+    shown: dict[int, tuple[int, ...]],
+    passing_inputs: Callable[[Plan], tuple[int, ...]],
+    operands_of: Callable[[Node], Sequence[Node]],
+    is_differentiable: Callable[[Node], bool],
+    is_open: Callable[[Node], bool] | None,
+    /,
+) -> tuple[list[Node], list[tuple[Node, ...]]]: ...
+def activate(
+    reached: list[Node], sources: list[tuple[Node, ...]], active: set[int], shown: dict[int, tuple[int, ...]], /
+) -> list[Node]: ...
 def wiring(order: list[Node], /) -> tuple[bytes, bytes, bytes, list[Node], list[tuple[Any, ...]]]: ...
 def has_pending(nodes: list[Node], first: int, most: int, /) -> bool: ...
 def recurring(order: list[Node], /) -> dict[Any, list[int]]: ...
