@@ -102,7 +102,6 @@ extern PyObject *align;         /* operands that broadcast, and the shape they b
 extern PyObject *constant_op;
 extern PyObject *seed; /* the contents of the 1 that a backward pass starts from */
 extern PyObject *leaf_ops;
-extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 extern PyObject *call_op;
 extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
@@ -211,9 +210,11 @@ int calls_start(void);
 
 int note_folded(CallObject *call);
 
-/* --- pieces and steps (pieces.c, steps.c) --- */
+/* --- pieces and steps (pieces.c, steps.c, notes.c) --- */
 
-extern PyTypeObject PieceType, StepType, PendingType;
+extern PyTypeObject PieceType, StepType, PendingType, NoteType, CallSweepType;
+
+int notes_start(void);
 
 /* --- recognising pieces (matching.c) --- */
 
@@ -243,6 +244,7 @@ extern PyTypeObject EncoderType;
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
-    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[], walk_methods[];
+    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[], walk_methods[],
+    note_function_methods[];
 
 #endif

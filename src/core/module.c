@@ -16,17 +16,17 @@ PyInit__core(void)
     PyTypeObject *types[] = {&OpType,     &NodeType,  &BundleType, &CallType,   &TensorType,
                              &OriginType, &PieceType, &StepType,   &PendingType,
                              &UpdateType, &UpdaterType, &MatcherType, &SweepType,
-                             &JournalType, &EncoderType};
+                             &JournalType, &EncoderType, &NoteType, &CallSweepType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,
                                 operator_methods,      place_methods,          selection_methods,
                                 constant_methods,      update_methods,         layout_methods,
                                 matching_methods,      sweep_methods,          wiring_methods,
-                                encoding_methods,      walk_methods};
+                                encoding_methods,      walk_methods,           note_function_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
-        constants_start() < 0 || layout_start() < 0) {
+        constants_start() < 0 || layout_start() < 0 || notes_start() < 0) {
         return PyErr_NoMemory();
     }
     PyObject *module = PyModule_Create(&definition);

@@ -1,12 +1,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import CellType, CodeType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.chain import Pending, Placed, Step
+from unspool._autodiff.chain import Placed
 from unspool._dims import Shape
 from unspool._engine.held import Slab
 from unspool._engine.matching import Site
@@ -106,19 +106,30 @@ class EncoderBase:
 
 def position_key(position: tuple[Any, int], /) -> tuple[int, int]: ...
 
-class StepBase:
+class Step:
     plan: Plan
-    inputs: Sequence[Tensor | Pending]
+    @property
+    def inputs(self) -> tuple[Tensor | Pending, ...]: ...
     read: tuple[int, ...]
     made: tuple[int, ...]
     wanted: tuple[int, ...]
     placed: Placed | None
     number: int
     position: int
+    def output(self, index: int, /) -> Pending: ...
 
-class PendingBase:
+class Pending:
     step: Step
     index: int
+    @property
+    def shape(self) -> Any: ...
+    def keep(self) -> Self: ...
+
+class Note:
+    def apply(self, call: Call, arriving: list[Any], arrived: dict[int, Any], /) -> None: ...
+
+class CallSweep:
+    def pull(self, order: list[Node], floor: int, /) -> tuple[Any, ...] | None: ...
 
 class TensorBase(Node):
     def __add__(self, other: Any, /) -> Tensor: ...
@@ -183,8 +194,6 @@ def bind(
     lost: Any = ...,
     plain_output: Callable[[Call, int], Tensor] = ...,
     leaves: frozenset[Op] = ...,
-    step: type[StepBase] = ...,
-    pending: type[PendingBase] = ...,
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
@@ -238,8 +247,37 @@ def fold(
 ) -> Call | None: ...
 def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
 def place_piece(piece: Piece, results: Sequence[Node], /) -> bool: ...
-def step(plan: Plan, inputs: Sequence[Tensor | Pending], read: tuple[int, ...], made: tuple[int, ...], /) -> Step: ...
-def pending(step: StepBase, index: int, /) -> Pending: ...
+def step(plan: Plan, inputs: list[Any], /) -> Step: ...
+def runs(last: Step, longest: int, /) -> list[tuple[list[Step], tuple[tuple[int, int], ...]]]: ...
+def needed(run: list[Step], /) -> set[int]: ...
+def shared(run: list[Step], /) -> tuple[bool, ...]: ...
+def read_by_each(run: list[Step], positions: tuple[int, ...], /) -> list[Any]: ...
+def settle(run: list[Step], placed: Placed, /) -> None: ...
+def note(
+    plan: Plan,
+    outputs: int,
+    sources: tuple[tuple[str, Any], ...],
+    read: tuple[int, ...],
+    forms: tuple[tuple[Any, ...] | None, ...],
+    factored: type[Any],
+    sum: type[Any],
+    merge: Callable[[Any, Any], Any],
+    output: Callable[[Call, int], Tensor],
+    /,
+) -> Note: ...
+def call_sweep(
+    shown: dict[int, tuple[int, ...]],
+    arrived: dict[int, Any],
+    wanted: set[int],
+    found: dict[int, Any],
+    active: set[int],
+    recurs: dict[Any, list[int]],
+    passing_inputs: Callable[[Plan], tuple[int, ...]],
+    form_of: Callable[[Any], Any],
+    sum: type[Any],
+    factored: type[Any],
+    /,
+) -> CallSweep: ...
 def current_origin() -> tuple[CodeType, int]: ...
 def next_id() -> int: ...
 def all_hold(
@@ -252,16 +290,6 @@ def all_hold(
 ) -> bool: ...
 def count() -> int: ...
 def nodes() -> list[Node]: ...
-def arrive(
-    call: Call,
-    met: tuple[int, ...],
-    arrived: dict[int, Any],
-    wanted: set[int],
-    found: dict[int, Any],
-    active: set[int],
-    passing: tuple[int, ...],
-    /,
-) -> tuple[list[Any], tuple[bool, ...]] | tuple[()] | None: ...
 def reach(
     outputs: list[Node],
     first: int,

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool._autodiff.chain import Pending, add_picked, as_tensor, stack_of, stacked_tensors, youngest
+from unspool._autodiff.chain import add_picked, as_tensor, stack_of, stacked_tensors, youngest
+from unspool._core import Pending
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
 from unspool._ops.indexing import RowSum, selection_of

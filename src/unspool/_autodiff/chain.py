@@ -11,9 +11,8 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from unspool import _core, _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
-from unspool._core import PendingBase, StepBase
+from unspool._core import Pending, Step
 from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
@@ -50,49 +49,9 @@ _LARGEST_STACK = 1 << 18
 _FEW = 16
 
 
-class Step(StepBase):
-    """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
-
-    ``read`` are the positions of inputs that are outputs of earlier steps. ``made`` lists the output of each `Pending`
-    that was made of it, ``wanted`` those that are needed whatever else reads them. Once it is ``placed``, ``position``
-    tells where in a chain.
-    """
-
-    __slots__ = ()
-
-    def output(self, index: int) -> Pending:
-        """Return what stands for an output."""
-        self.made += (index,)
-        return _core.pending(self, index)
-
-    def needed_beside(self, reader: Step) -> set[int]:
-        """Return the outputs that something else than a given step may ask for."""
-        read = [i.index for i in {id(i): i for i in reader.inputs if type(i) is Pending and i.step is self}.values()]
-        return {index for index in self.made if self.made.count(index) > read.count(index)}.union(self.wanted)
-
-
-class Pending(PendingBase):
-    """An output of a step, before it is a tensor."""
-
-    __slots__ = ()
-
-    @property
-    def shape(self) -> Any:
-        """Its shape."""
-        return self.step.plan.output_shapes[self.index]
-
-    def keep(self) -> Pending:
-        """Note that it will be asked for whatever else reads it."""
-        self.step.wanted += (self.index,)
-        return self
-
-
-_core.bind(step=Step, pending=Pending)
-
-
 def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
     """Note a derivative call."""
-    return _core.step(plan, inputs, tuple([i for i, value in enumerate(inputs) if type(value) is Pending]), ())
+    return _core.step(plan, list(inputs))
 
 
 class Placed:
@@ -158,67 +117,20 @@ def _part(source: Node, index: int) -> Tensor:
 
 def place_steps(last: Pending) -> None:
     """Make nodes of a step and of all it depends on that are not nodes yet."""
-    run: list[Step] = []
-    wiring: tuple[tuple[int, int], ...] | None = None
-    for step in _waiting(last.step):
-        carried = _carried(step, run[-1]) if run and step.plan is run[-1].plan else None
-        if carried is None or (wiring is not None and carried != wiring) or len(run) == LONGEST:
-            _place_run(run, wiring or ())
-            run, wiring = [step], None
-        else:
-            run.append(step)
-            wiring = carried
-    _place_run(run, wiring or ())
-
-
-def _waiting(last: Step) -> Iterator[Step]:
-    """Yield a step and all it depends on that are not nodes yet, in the order in which they were noted."""
-    found = {last.number: last}
-    stack = [last]
-    while stack:
-        step = stack.pop()
-        inputs = step.inputs
-        for position in step.read:
-            value: Any = inputs[position]
-            before = value.step
-            if before.placed is None and before.number not in found:
-                found[before.number] = before
-                stack.append(before)
-    for number in sorted(found):
-        yield found.pop(number)
-
-
-def _carried(step: Step, before: Step) -> tuple[tuple[int, int], ...] | None:
-    """Return which inputs of a step are which outputs of the one before; None if it reads another step."""
-    inputs = step.inputs
-    pairs = []
-    for position in step.read:
-        value: Any = inputs[position]
-        if value.step is before:
-            pairs.append((position, value.index))
-        elif value.step.placed is None:
-            return None
-    return tuple(pairs) or None
+    for run, wiring in _core.runs(last.step, LONGEST):
+        _place_run(run, wiring)
 
 
 def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     if len(run) < SHORTEST:
         for step in run:
             inputs = tuple([as_tensor(value) for value in step.inputs])
-            _settle(step, Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}), -1)
+            _core.settle([step], Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}))
         return
-    stacked = tuple(sorted(_needed_of_all(run)))
+    stacked = tuple(sorted(_core.needed(run)))
     length = _longest(run[0].plan, stacked)
     for first in range(0, len(run), length):
         _place_chain(run[first : first + length], wiring, stacked)
-
-
-def _settle(step: Step, placed: Placed, position: int) -> None:
-    """Note where a step is now; what it read is released."""
-    step.placed = placed
-    step.position = position
-    step.inputs = ()
-    step.read = ()
 
 
 def _longest(plan: Plan, stacked: Sequence[int]) -> int:
@@ -229,42 +141,22 @@ def _longest(plan: Plan, stacked: Sequence[int]) -> int:
 
 def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
     plan = run[0].plan
-    carried = {position for position, _ in wiring}
+    carried = [position for position, _ in wiring]
     constant, varying = _constants(run, carried)
     last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
-    entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
-    entering += [as_tensor(run[0].inputs[position]) for position in constant]
-    entering += [as_tensor(step.inputs[position]) for step in run for position in varying]
-    node = make_chain(chain, tuple(entering))
+    entering = _core.read_by_each(run[:1], (*carried, *constant)) + _core.read_by_each(run, varying)
+    node = make_chain(chain, tuple([as_tensor(value) if type(value) is Pending else value for value in entering]))
     shown = {index: i for i, index in enumerate(last)}
     stacks = {index: len(last) + i for i, index in enumerate(stacked)}
-    placed = Placed(node, len(run), shown, stacks)
-    for position, step in enumerate(run):
-        _settle(step, placed, position)
+    _core.settle(run, Placed(node, len(run), shown, stacks))
 
 
-def _needed_of_all(run: list[Step]) -> set[int]:
-    """Return the outputs that are needed of some step that is not the last, beside what the next one reads."""
-    needed: set[int] = set()
-    made: tuple[int, ...] | None = None
-    for step, reader in pairwise(run):
-        # Steps that were noted in the short way share what they made; they are all alike.
-        if step.made is not made or step.wanted:
-            needed |= step.needed_beside(reader)
-            made = step.made
-    return needed
-
-
-def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _constants(run: list[Step], carried: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return which inputs that are not carried are the same for all steps, and which are not."""
-    constant: list[int] = []
-    varying: list[int] = []
-    for position, value in enumerate(run[0].inputs):
-        if position not in carried:
-            same = all(step.inputs[position] is value for step in run)
-            (constant if same else varying).append(position)
-    return tuple(constant), tuple(varying)
+    flags = list(enumerate(_core.shared(run)))
+    constant = tuple([position for position, same in flags if same and position not in carried])
+    return constant, tuple([position for position, same in flags if not same and position not in carried])
 
 
 # --- the node --------------------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, total
-from unspool._autodiff.chain import Pending, as_tensor, youngest
+from unspool._autodiff.chain import as_tensor, youngest
 from unspool._autodiff.late import late
+from unspool._autodiff.noting import form_of
 from unspool._autodiff.walk import Walk, walking
-from unspool._core import arrive, recurring
+from unspool._core import Pending, call_sweep, recurring
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
@@ -75,26 +76,27 @@ def _sweep(
     levels = default_engine().levels
     floor = levels.floor(order[-1]) if order else 0
     recurs = recurring(order) if len(shown) >= FEWEST else {}
+    calls = call_sweep(shown, arrived, wanted, found, active, recurs, late.passing_inputs, form_of, Sum, Factored)
     with origin_scope() as origin:
-        # The hot loop of every gradient: a node with a tuple of rules, which is nearly every node, costs no call but
-        # those of its rules.
+        # The hot loop of every gradient: calls that look like those before cost nothing here, and a node with a tuple
+        # of rules, which is nearly every node, no call but those of its rules.
         while order:
-            node = order.pop()
+            node = order[-1]
             key = node.id
             if key < floor:
                 floor = levels.floor(node)
                 _begin_level(arrived)
             if type(node) is Call:
-                taken = arrive(node, shown[key], arrived, wanted, found, active, late.passing_inputs(node.plan))
-                if taken:
-                    if recurs and (positions := recurs[node.plan]):
-                        _keep_apart(positions, *taken)
-                    late.pull_call(node, taken[0], taken[1], arrived)
-                elif taken is None:
-                    arriving = _at_outputs(node, shown[key], arrived, wanted, found)
-                    if arriving is not None:
-                        _distribute_call(node, arriving, active, arrived)
+                left = calls.pull(order, floor)
+                if left is None:
+                    continue
+                call, *at_call = left
+                if at_call:
+                    late.pull_call(call, *at_call, arrived)
+                elif (arriving := _at_outputs(call, shown[call.id], arrived, wanted, found)) is not None:
+                    _distribute_call(call, arriving, active, arrived)
                 continue
+            order.pop()
             ct = arrived.pop(key, None)
             if ct is None:
                 continue
@@ -120,20 +122,6 @@ def _sweep(
                         arrived[key] = contribution if before is None else accumulate(before, contribution)
     found.update((key, arrived[key]) for key in wanted if key not in found and key in arrived)
     return found
-
-
-def _keep_apart(positions: list[int], arriving: list[Any], needed: tuple[bool, ...]) -> None:
-    """Do not let a call add to what arrived at some of its inputs.
-
-    What steps of a loop read again now and then would tie each of them to another one before it. Added up afterwards it
-    leaves them a chain.
-    """
-    first = len(arriving) - len(needed)
-    for position in positions:
-        if needed[position]:
-            before = arriving[first + position]
-            if type(before) is not Sum:
-                arriving[first + position] = Sum() if before is None else Sum(before)
 
 
 def _begin_level(arrived: dict[int, Any]) -> None:

@@ -21,6 +21,7 @@ from unspool._ops.op import JointRule
 if TYPE_CHECKING:
     from unspool._ops.op import Op
 
+
 @contextmanager
 def walking(outputs: Sequence[Node], variables: Sequence[Node]) -> Iterator[Walk]:
     """Walk a graph that stays as it is during the block. Loops in it are folded before, read or not."""
@@ -80,7 +81,7 @@ class Walk:
         self.order = activate(reached, sources, self.active, self.shown)
 
     def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], list[tuple[Node, ...]]]:
-        """Return the differentiable nodes that outputs are made from, in order, and what each is differentiated through."""
+        """Return the differentiable nodes that outputs are made from, in order, and what each is differentiated by."""
         is_closed = not self._inside.is_anywhere and not self._opened
         return reach(
             list(outputs),
