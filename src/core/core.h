@@ -212,7 +212,7 @@ int note_folded(CallObject *call);
 
 /* --- pieces and steps (pieces.c, steps.c, notes.c) --- */
 
-extern PyTypeObject PieceType, StepType, PendingType, NoteType, CallSweepType;
+extern PyTypeObject PieceType, StepType, PendingType, NoteType, CallSweepType, SourcesType;
 
 int notes_start(void);
 

@@ -16,7 +16,7 @@ PyInit__core(void)
     PyTypeObject *types[] = {&OpType,     &NodeType,  &BundleType, &CallType,   &TensorType,
                              &OriginType, &PieceType, &StepType,   &PendingType,
                              &UpdateType, &UpdaterType, &MatcherType, &SweepType,
-                             &JournalType, &EncoderType, &NoteType, &CallSweepType};
+                             &JournalType, &EncoderType, &NoteType, &CallSweepType, &SourcesType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,

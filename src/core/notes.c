@@ -555,9 +555,8 @@ take_arrived(PyObject *arrived, PyObject *id)
 static int
 are_outputs_simple(PyObject *met, PyObject *arrived, Py_ssize_t outputs)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(met);
-    for (Py_ssize_t i = 0; i + 1 < count; i += 2) {
-        PyObject *found = PyDict_GetItemWithError(arrived, PyTuple_GET_ITEM(met, i + 1));
+    for (Py_ssize_t i = 0; i < met_count(met); i++) {
+        PyObject *found = PyDict_GetItemWithError(arrived, met_at(met, i)->id);
         if (found == NULL || found == Py_None) {
             if (PyErr_Occurred()) {
                 return -1;
@@ -567,13 +566,13 @@ are_outputs_simple(PyObject *met, PyObject *arrived, Py_ssize_t outputs)
         if (!is_simple(found)) {
             return 0;
         }
-        Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(met, i));
+        Py_ssize_t index = PyLong_AsSsize_t(met_at(met, i)->output);
         if (index < 0 || index >= outputs) {
             PyErr_SetString(PyExc_IndexError, "a call has no such output");
             return -1;
         }
-        for (Py_ssize_t j = 0; j < i; j += 2) {
-            if (PyLong_AsSsize_t(PyTuple_GET_ITEM(met, j)) == index) {
+        for (Py_ssize_t j = 0; j < i; j++) {
+            if (PyLong_AsSsize_t(met_at(met, j)->output) == index) {
                 return 0;
             }
         }
@@ -598,15 +597,15 @@ static Py_ssize_t
 take_at_outputs(const CallSweepObject *self, PyObject *met, Arrival *arrival)
 {
     Py_ssize_t taken = 0;
-    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(met); i += 2) {
-        PyObject *id = PyTuple_GET_ITEM(met, i + 1), *found = take_arrived(self->arrived, id);
+    for (Py_ssize_t i = 0; i < met_count(met); i++) {
+        PyObject *id = met_at(met, i)->id, *found = take_arrived(self->arrived, id);
         if (found == NULL) {
             if (PyErr_Occurred()) {
                 return -1;
             }
             continue;
         }
-        arrival->arriving[PyLong_AsSsize_t(PyTuple_GET_ITEM(met, i))] = found;
+        arrival->arriving[PyLong_AsSsize_t(met_at(met, i)->output)] = found;
         taken++;
         if (note_found(self, id, found) < 0) {
             return -1;
@@ -811,7 +810,7 @@ static PyObject *
 sweep_call(CallSweepObject *self, CallObject *call)
 {
     PyObject *met = PyDict_GetItemWithError(self->shown, call->node.id);
-    if (met == NULL || !PyTuple_Check(met)) {
+    if (met == NULL) {
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", call->node.id);
     }
     int simple = are_outputs_simple(met, self->arrived, call->outputs);

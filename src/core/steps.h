@@ -1,4 +1,4 @@
-/* What the records of a derivative sweep look like (steps.c), for those that make them (notes.c). */
+/* What the records of a derivative sweep look like (steps.c, walks.c), for those that make and read them (notes.c). */
 
 #ifndef UNSPOOL_STEPS_H
 #define UNSPOOL_STEPS_H
@@ -26,6 +26,19 @@ typedef struct {
 } PendingObject;
 
 #define is_pending(object) Py_IS_TYPE(object, &PendingType)
+
+/* Of a call that is visited as a whole, the outputs that were met: one, or a tuple. */
+static inline Py_ssize_t
+met_count(PyObject *met)
+{
+    return PyTuple_Check(met) ? PyTuple_GET_SIZE(met) : 1;
+}
+
+static inline NodeObject *
+met_at(PyObject *met, Py_ssize_t i)
+{
+    return (NodeObject *)(PyTuple_Check(met) ? PyTuple_GET_ITEM(met, i) : met);
+}
 
 StepObject *make_step(PyObject *plan, Py_ssize_t size, PyObject *read, PyObject *made);
 PyObject *make_pending(StepObject *step, PyObject *index);

@@ -3,7 +3,7 @@
    A loop of K steps is K calls, and a sweep looks at each of them: see `unspool._autodiff.walk`, which decides what a
    walk asks about nodes that are no calls. */
 
-#include "core.h"
+#include "steps.h"
 
 /* --- from nodes to numbers --- */
 
@@ -69,6 +69,61 @@ numbers_add(Numbers *numbers, const void *key, Py_ssize_t value)
 
 /* --- what outputs are made from --- */
 
+/* A node, and which of its inputs it is differentiated through: at some positions, or all, where there is no tuple. */
+typedef struct {
+    PyObject *node, *inputs, *passing;
+} Reached;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t length, room;
+    Reached *reached;
+} SourcesObject;
+
+static inline Py_ssize_t
+operand_count(const Reached *reached)
+{
+    return PyTuple_GET_SIZE(reached->passing == NULL ? reached->inputs : reached->passing);
+}
+
+static inline NodeObject *
+operand_at(const Reached *reached, Py_ssize_t i)
+{
+    i = reached->passing == NULL ? i : PyLong_AsSsize_t(PyTuple_GET_ITEM(reached->passing, i));
+    return (NodeObject *)PyTuple_GET_ITEM(reached->inputs, i);
+}
+
+static void
+sources_dealloc(SourcesObject *self)
+{
+    for (Py_ssize_t i = 0; i < self->length; i++) {
+        Py_DECREF(self->reached[i].node);
+        Py_DECREF(self->reached[i].inputs);
+        Py_XDECREF(self->reached[i].passing);
+    }
+    PyMem_Free(self->reached);
+    PyObject_Free(self);
+}
+
+static Py_ssize_t
+sources_length(SourcesObject *self)
+{
+    return self->length;
+}
+
+static PySequenceMethods sources_sequence = {.sq_length = (lenfunc)sources_length};
+
+PyTypeObject SourcesType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.Sources",
+    .tp_doc = "Nodes in order, and what each is differentiated through; see `unspool._autodiff.walk`.",
+    .tp_basicsize = sizeof(SourcesObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = node_refuse,
+    .tp_dealloc = (destructor)sources_dealloc,
+    .tp_as_sequence = &sources_sequence,
+};
+
 enum { PLANS = 8 };
 
 typedef struct {
@@ -80,7 +135,7 @@ typedef struct {
     PyObject *passing_inputs, *operands_of, *is_differentiable, *is_open; /* functions; the last may be None */
     /* What it has found: nodes and what they are differentiated through, and where they are among them, outputs of
        calls where these are; -1 for what is not differentiated. */
-    PyObject *reached, *sources;
+    SourcesObject *found;
     Numbers numbers;
     int in_id_order;
     /* What it has to look at yet, alive for its readers are. */
@@ -140,27 +195,6 @@ passing_of(Reach *walk, PyObject *plan)
     return found;
 }
 
-/* Return what a call is differentiated through. */
-static PyObject *
-operands_of_call(Reach *walk, CallObject *call)
-{
-    PyObject *inputs = call->node.inputs, *passing = passing_of(walk, call->plan);
-    if (passing == NULL || PyTuple_GET_SIZE(passing) == PyTuple_GET_SIZE(inputs)) {
-        return passing == NULL ? NULL : Py_NewRef(inputs);
-    }
-    PyObject *operands = PyTuple_New(PyTuple_GET_SIZE(passing));
-    for (Py_ssize_t i = 0; operands != NULL && i < PyTuple_GET_SIZE(passing); i++) {
-        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(passing, i));
-        if (at < 0 || at >= PyTuple_GET_SIZE(inputs)) {
-            PyErr_SetString(PyExc_IndexError, "a call has no such input");
-            Py_CLEAR(operands);
-            break;
-        }
-        PyTuple_SET_ITEM(operands, i, Py_NewRef(PyTuple_GET_ITEM(inputs, at)));
-    }
-    return operands;
-}
-
 /* Return what a node that is no output of a call is differentiated through. */
 static PyObject *
 operands_of_node(Reach *walk, NodeObject *node)
@@ -178,41 +212,70 @@ operands_of_node(Reach *walk, NodeObject *node)
     return sequence;
 }
 
-/* Note that an output of a call was met: its position and its id. Returns 1 if the call was met before, -1 is an error. */
+/* Note that an output of a call was met. Returns 1 if the call was met before, -1 is an error. */
 static int
 meet_output(Reach *walk, NodeObject *output, CallObject *call)
 {
     PyObject *met = PyDict_GetItemWithError(walk->shown, call->node.id);
-    if (met == NULL && PyErr_Occurred()) {
-        return -1;
+    if (met == NULL) {
+        return PyErr_Occurred() || PyDict_SetItem(walk->shown, call->node.id, (PyObject *)output) < 0 ? -1 : 0;
     }
-    int was_met = met != NULL;
-    PyObject *here = PyTuple_Pack(2, output->output, output->id);
-    if (here != NULL && was_met) {
-        Py_SETREF(here, PySequence_Concat(met, here));
+    /* One output needs no tuple: a loop has many calls, and each would be one thing more for the collector. */
+    PyObject *all = PyTuple_New(met_count(met) + 1);
+    for (Py_ssize_t i = 0; all != NULL && i < met_count(met); i++) {
+        PyTuple_SET_ITEM(all, i, Py_NewRef((PyObject *)met_at(met, i)));
     }
-    int failed = here == NULL || PyDict_SetItem(walk->shown, call->node.id, here) < 0;
-    Py_XDECREF(here);
-    return failed ? -1 : was_met;
+    if (all != NULL) {
+        PyTuple_SET_ITEM(all, met_count(met), Py_NewRef((PyObject *)output));
+    }
+    int failed = all == NULL || PyDict_SetItem(walk->shown, call->node.id, all) < 0;
+    Py_XDECREF(all);
+    return failed ? -1 : 1;
 }
 
-/* Note that a node was reached, and what it is differentiated through; the reference to that is taken over. */
+/* Note that a node was reached, and what it is differentiated through; the reference to its inputs is taken over. */
 static int
-add_reached(Reach *walk, NodeObject *node, PyObject *operands)
+add_reached(Reach *walk, NodeObject *node, PyObject *inputs, PyObject *passing)
 {
-    int failed = operands == NULL || PyList_Append(walk->reached, (PyObject *)node) < 0 ||
-                 PyList_Append(walk->sources, operands) < 0;
-    Py_XDECREF(operands);
+    SourcesObject *found = walk->found;
+    if (found->length == found->room) {
+        Reached *larger = PyMem_Realloc(found->reached, 2 * found->room * sizeof(Reached));
+        if (larger == NULL) {
+            Py_DECREF(inputs);
+            PyErr_NoMemory();
+            return -1;
+        }
+        found->reached = larger;
+        found->room *= 2;
+    }
+    Reached *reached = &found->reached[found->length++];
+    *reached = (Reached){Py_NewRef((PyObject *)node), inputs, Py_XNewRef(passing)};
     long long key = number_of(node);
-    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(operands); i++) {
-        NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(operands, i);
+    for (Py_ssize_t i = 0; i < operand_count(reached); i++) {
+        NodeObject *operand = operand_at(reached, i);
         long long other = number_of(operand);
         if (other >= walk->first) {
-            failed = numbers_find(&walk->numbers, operand)->key == NULL && wait_for(walk, (PyObject *)operand) < 0;
+            if (numbers_find(&walk->numbers, operand)->key == NULL && wait_for(walk, (PyObject *)operand) < 0) {
+                return -1;
+            }
             walk->in_id_order &= other <= key;
         }
     }
-    return failed ? -1 : 0;
+    return 0;
+}
+
+/* Check that a plan is differentiated through inputs that a call has. */
+static int
+check_passing(PyObject *passing, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(passing); i++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(passing, i));
+        if (at < 0 || at >= count) {
+            PyErr_SetString(PyExc_IndexError, "a call has no such input");
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static int
@@ -223,11 +286,14 @@ reach_output(Reach *walk, NodeObject *node)
     if (was_met != 0) {
         return was_met < 0 ? -1 : numbers_add(&walk->numbers, node, numbers_find(&walk->numbers, call)->value);
     }
-    Py_ssize_t place = PyList_GET_SIZE(walk->reached);
-    if (numbers_add(&walk->numbers, node, place) < 0 || numbers_add(&walk->numbers, call, place) < 0) {
+    Py_ssize_t place = walk->found->length;
+    PyObject *inputs = call->node.inputs, *passing = passing_of(walk, call->plan);
+    if (passing == NULL || check_passing(passing, PyTuple_GET_SIZE(inputs)) < 0 ||
+        numbers_add(&walk->numbers, node, place) < 0 || numbers_add(&walk->numbers, call, place) < 0) {
         return -1;
     }
-    return add_reached(walk, &call->node, operands_of_call(walk, call));
+    int is_all = PyTuple_GET_SIZE(passing) == PyTuple_GET_SIZE(inputs);
+    return add_reached(walk, &call->node, Py_NewRef(inputs), is_all ? NULL : passing);
 }
 
 static int
@@ -249,11 +315,11 @@ reach_node(Reach *walk, NodeObject *node)
         }
     }
     PyObject *operands = operands_of_node(walk, node);
-    if (operands == NULL || numbers_add(&walk->numbers, node, PyList_GET_SIZE(walk->reached)) < 0) {
+    if (operands == NULL || numbers_add(&walk->numbers, node, walk->found->length) < 0) {
         Py_XDECREF(operands);
         return -1;
     }
-    return add_reached(walk, node, operands);
+    return add_reached(walk, node, operands, NULL);
 }
 
 /* --- their order --- */
@@ -274,7 +340,7 @@ compare_places(const void *one, const void *other)
 static Place *
 places_by_id(const Reach *walk)
 {
-    Py_ssize_t count = PyList_GET_SIZE(walk->reached);
+    Py_ssize_t count = walk->found->length;
     Place *place = PyMem_New(Place, count + 1);
     if (place == NULL) {
         PyErr_NoMemory();
@@ -284,7 +350,7 @@ places_by_id(const Reach *walk)
     for (Py_ssize_t i = 0; i < count; i++) {
         /* A loop is reached from its end. */
         Py_ssize_t at = count - 1 - i;
-        place[i] = (Place){number_of((NodeObject *)PyList_GET_ITEM(walk->reached, at)), at};
+        place[i] = (Place){number_of((NodeObject *)walk->found->reached[at].node), at};
         falls &= i == 0 || place[i].id > place[i - 1].id;
     }
     if (!falls) {
@@ -325,9 +391,10 @@ heap_pop(Py_ssize_t *heap, Py_ssize_t *length)
 static int
 sort_topologically(const Reach *walk, Place *place)
 {
-    Py_ssize_t count = PyList_GET_SIZE(walk->reached), reads = 0;
+    const Reached *reached = walk->found->reached;
+    Py_ssize_t count = walk->found->length, reads = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        reads += PyTuple_GET_SIZE(PyList_GET_ITEM(walk->sources, i));
+        reads += operand_count(&reached[i]);
     }
     /* By rank: how many operands each waits for, where its readers begin, the heap; then the ranks, and the readers. */
     Py_ssize_t *waits = PyMem_Calloc(4 * (count + 2) + reads, sizeof(Py_ssize_t));
@@ -345,9 +412,9 @@ sort_topologically(const Reach *walk, Place *place)
     /* Twice: readers are counted, and then entered from where the counts say. */
     for (int pass = 0; pass < 2; pass++) {
         for (Py_ssize_t i = 0; i < count; i++) {
-            PyObject *operands = PyList_GET_ITEM(walk->sources, place[i].place);
-            for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(operands); j++) {
-                Entry *entry = numbers_find(&walk->numbers, PyTuple_GET_ITEM(operands, j));
+            const Reached *reader_node = &reached[place[i].place];
+            for (Py_ssize_t j = 0; j < operand_count(reader_node); j++) {
+                Entry *entry = numbers_find(&walk->numbers, operand_at(reader_node, j));
                 if (entry->key == NULL || entry->value < 0) {
                     continue;
                 }
@@ -390,39 +457,36 @@ sort_topologically(const Reach *walk, Place *place)
     return 0;
 }
 
-/* Return a list whose items stand at given places of another one. */
-static PyObject *
-at_places(PyObject *list, const Place *place)
+/* Put what was reached in order. */
+static int
+put_in_order(Reach *walk)
 {
-    PyObject *found = PyList_New(PyList_GET_SIZE(list));
-    for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(list); i++) {
-        PyList_SET_ITEM(found, i, Py_NewRef(PyList_GET_ITEM(list, place[i].place)));
-    }
-    return found;
-}
-
-static PyObject *
-in_order(const Reach *walk)
-{
+    Py_ssize_t count = walk->found->length;
     Place *place = places_by_id(walk);
-    if (place == NULL || (!walk->in_id_order && sort_topologically(walk, place) < 0)) {
+    Reached *ordered = place == NULL ? NULL : PyMem_New(Reached, count + 1);
+    if (ordered == NULL || (!walk->in_id_order && sort_topologically(walk, place) < 0)) {
+        if (place != NULL && ordered == NULL) {
+            PyErr_NoMemory();
+        }
         PyMem_Free(place);
-        return NULL;
+        PyMem_Free(ordered);
+        return -1;
     }
-    PyObject *reached = at_places(walk->reached, place);
-    PyObject *sources = reached == NULL ? NULL : at_places(walk->sources, place);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        ordered[i] = walk->found->reached[place[i].place];
+    }
     PyMem_Free(place);
-    PyObject *pair = sources == NULL ? NULL : PyTuple_Pack(2, reached, sources);
-    Py_XDECREF(reached);
-    Py_XDECREF(sources);
-    return pair;
+    PyMem_Free(walk->found->reached);
+    walk->found->reached = ordered;
+    walk->found->room = count + 1;
+    return 0;
 }
 
 PyDoc_STRVAR(reach_doc,
 "reach(outputs, first, single, through_all, shown, passing_inputs, operands_of, is_differentiable, is_open, /)\n--\n\n"
-"Return the differentiable nodes that outputs are made from, and what each is differentiated through: two lists, in\n"
-"topological order; by id, where that is one.\n\n"
-"A call stands for its outputs, and ``shown`` gets those that were met: the position and the id, one after the other.\n"
+"Return the differentiable nodes that outputs are made from, and what each is differentiated through, in topological\n"
+"order; by id, where that is one.\n\n"
+"A call stands for its outputs, and ``shown`` gets those that were met, by the id of the call: one, or a tuple.\n"
 "Nodes with an id below ``first`` are left out, and so is what ``single`` is made from, a node or None. Functions are\n"
 "asked: which inputs a plan is differentiated through, what a node is (where its op is not in the set ``through_all``),\n"
 "whether one of another dtype than numbers have is differentiable, and whether the call of an output is walked node by\n"
@@ -445,9 +509,18 @@ reach(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     Reach walk = {.first = first, .single = args[2] == Py_None ? NULL : (NodeObject *)args[2], .through_all = args[3],
                   .shown = args[4], .passing_inputs = args[5], .operands_of = args[6], .is_differentiable = args[7],
                   .is_open = args[8], .in_id_order = 1};
-    walk.reached = PyList_New(0);
-    walk.sources = PyList_New(0);
-    int failed = walk.reached == NULL || walk.sources == NULL || numbers_start(&walk.numbers, 256) < 0;
+    walk.found = PyObject_New(SourcesObject, &SourcesType);
+    if (walk.found == NULL) {
+        return NULL;
+    }
+    walk.found->length = 0;
+    walk.found->room = 64;
+    walk.found->reached = PyMem_New(Reached, walk.found->room);
+    int failed = walk.found->reached == NULL;
+    if (failed) {
+        PyErr_NoMemory();
+    }
+    failed |= numbers_start(&walk.numbers, 256) < 0;
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(args[0]); i++) {
         PyObject *output = PyList_GET_ITEM(args[0], i);
         failed = number_of((NodeObject *)output) >= first && wait_for(&walk, output) < 0;
@@ -455,16 +528,17 @@ reach(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     while (!failed && walk.length > 0) {
         failed = reach_node(&walk, walk.waiting[--walk.length]) < 0;
     }
-    PyObject *result = failed ? NULL : in_order(&walk);
+    failed = failed || put_in_order(&walk) < 0;
     for (int i = 0; i < PLANS; i++) {
         Py_XDECREF(walk.plan[i]);
         Py_XDECREF(walk.passing[i]);
     }
     PyMem_Free(walk.numbers.entry);
     PyMem_Free(walk.waiting);
-    Py_XDECREF(walk.reached);
-    Py_XDECREF(walk.sources);
-    return result;
+    if (failed) {
+        Py_CLEAR(walk.found);
+    }
+    return (PyObject *)walk.found;
 }
 
 /* --- what depends on a variable --- */
@@ -474,8 +548,8 @@ static int
 add_outputs(PyObject *active, PyObject *shown, PyObject *id)
 {
     PyObject *met = PyDict_GetItemWithError(shown, id);
-    for (Py_ssize_t i = 1; met != NULL && i < PyTuple_GET_SIZE(met); i += 2) {
-        if (PySet_Add(active, PyTuple_GET_ITEM(met, i)) < 0) {
+    for (Py_ssize_t i = 0; met != NULL && i < met_count(met); i++) {
+        if (PySet_Add(active, met_at(met, i)->id) < 0) {
             return -1;
         }
     }
@@ -483,31 +557,31 @@ add_outputs(PyObject *active, PyObject *shown, PyObject *id)
 }
 
 PyDoc_STRVAR(activate_doc,
-"activate(reached, sources, active, shown, /)\n--\n\n"
+"activate(sources, active, shown, /)\n--\n\n"
 "Return those of some nodes, in topological order, that depend on a variable or are one; their ids, and those of outputs\n"
 "of calls that were met, are added to the set ``active``, which has those of the variables.");
 
 static PyObject *
 activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("activate", nargs, 4) < 0) {
+    if (check_count("activate", nargs, 3) < 0) {
         return NULL;
     }
-    PyObject *reached = args[0], *sources = args[1], *active = args[2], *shown = args[3];
-    if (!PyList_Check(reached) || !PyList_Check(sources) || PyList_GET_SIZE(reached) != PyList_GET_SIZE(sources) ||
-        !PySet_Check(active) || !PyDict_Check(shown)) {
-        return PyErr_Format(PyExc_TypeError, "expected two lists of one length, a set and a dict");
+    PyObject *active = args[1], *shown = args[2];
+    if (!Py_IS_TYPE(args[0], &SourcesType) || !PySet_Check(active) || !PyDict_Check(shown)) {
+        return PyErr_Format(PyExc_TypeError, "expected what was reached, a set and a dict");
     }
+    const SourcesObject *sources = (SourcesObject *)args[0];
     PyObject *order = PyList_New(0);
     int failed = order == NULL;
-    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(reached); i++) {
-        PyObject *operands = PyList_GET_ITEM(sources, i), *node = PyList_GET_ITEM(reached, i);
-        PyObject *id = ((NodeObject *)node)->id;
+    for (Py_ssize_t i = 0; !failed && i < sources->length; i++) {
+        const Reached *reached = &sources->reached[i];
+        PyObject *id = ((NodeObject *)reached->node)->id;
         int is_variable = PySet_Contains(active, id), is_active = is_variable;
-        for (Py_ssize_t j = 0; is_active == 0 && j < PyTuple_GET_SIZE(operands); j++) {
-            is_active = PySet_Contains(active, ((NodeObject *)PyTuple_GET_ITEM(operands, j))->id);
+        for (Py_ssize_t j = 0; is_active == 0 && j < operand_count(reached); j++) {
+            is_active = PySet_Contains(active, operand_at(reached, j)->id);
         }
-        failed = is_active < 0 || (is_active && PyList_Append(order, node) < 0) ||
+        failed = is_active < 0 || (is_active && PyList_Append(order, reached->node) < 0) ||
                  (is_active && !is_variable && (PySet_Add(active, id) < 0 || add_outputs(active, shown, id) < 0));
     }
     if (failed) {

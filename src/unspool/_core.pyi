@@ -128,6 +128,9 @@ class Pending:
 class Note:
     def apply(self, call: Call, arriving: list[Any], arrived: dict[int, Any], /) -> None: ...
 
+class Sources:
+    def __len__(self) -> int: ...
+
 class CallSweep:
     def pull(self, order: list[Node], floor: int, /) -> tuple[Any, ...] | None: ...
 
@@ -266,7 +269,7 @@ def note(
     /,
 ) -> Note: ...
 def call_sweep(
-    shown: dict[int, tuple[int, ...]],
+    shown: dict[int, Tensor | tuple[Tensor, ...]],
     arrived: dict[int, Any],
     wanted: set[int],
     found: dict[int, Any],
@@ -295,16 +298,14 @@ def reach(
     first: int,
     single: Node | None,
     through_all: set[Op],
-    shown: dict[int, tuple[int, ...]],
+    shown: dict[int, Tensor | tuple[Tensor, ...]],
     passing_inputs: Callable[[Plan], tuple[int, ...]],
     operands_of: Callable[[Node], Sequence[Node]],
     is_differentiable: Callable[[Node], bool],
     is_open: Callable[[Node], bool] | None,
     /,
-) -> tuple[list[Node], list[tuple[Node, ...]]]: ...
-def activate(
-    reached: list[Node], sources: list[tuple[Node, ...]], active: set[int], shown: dict[int, tuple[int, ...]], /
-) -> list[Node]: ...
+) -> Sources: ...
+def activate(sources: Sources, active: set[int], shown: dict[int, Tensor | tuple[Tensor, ...]], /) -> list[Node]: ...
 def wiring(order: list[Node], /) -> tuple[bytes, bytes, bytes, list[Node], list[tuple[Any, ...]]]: ...
 def has_pending(nodes: list[Node], first: int, most: int, /) -> bool: ...
 def recurring(order: list[Node], /) -> dict[Any, list[int]]: ...

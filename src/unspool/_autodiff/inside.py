@@ -14,6 +14,7 @@ from unspool._ops.leaf import CONSTANT
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._ops.op import Op
+    from unspool._tensor import Tensor
 
 _by_id = attrgetter("id")
 
@@ -70,15 +71,18 @@ class Inside:
         if end <= BOUNDS.newest:
             self.first = min(self.first, end)
 
-    def read_on_the_way(self, shown: Mapping[int, tuple[int, ...]]) -> list[int]:
+    def read_on_the_way(self, shown: Mapping[int, Tensor | tuple[Tensor, ...]]) -> list[int]:
         """Return the calls in which an output that is a variable is read on the way to other outputs that were met.
 
         ``shown`` has the outputs that were met, as `Walk` notes them.
         """
         found = []
         for key, (plan, indices) in self._outputs.items():
-            met = shown.get(key, ())[::2]
-            if any(other in _outputs_behind(plan, index) for index in indices for other in met):
+            met = shown.get(key, ())
+            if type(met) is not tuple and [met.output] == indices:  # type: ignore[union-attr]
+                continue  # an output is not made from itself: most states of a loop are nothing else
+            outputs: tuple[Tensor, ...] = met if type(met) is tuple else (met,)  # type: ignore[assignment]
+            if any(other.output in _outputs_behind(plan, index) for index in indices for other in outputs):
                 found.append(key)
         return found
 

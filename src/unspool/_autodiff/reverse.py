@@ -9,13 +9,14 @@ cotangent reached has no entry, which is not the same as a zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, total
 from unspool._autodiff.chain import as_tensor, youngest
 from unspool._autodiff.late import late
 from unspool._autodiff.noting import form_of
-from unspool._autodiff.walk import Walk, walking
+from unspool._autodiff.walk import Walk, met_outputs, walking
 from unspool._core import Pending, call_sweep, recurring
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
@@ -28,6 +29,8 @@ from unspool.errors import ContributionShapeError, MissingRuleError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
+
+_by_id = attrgetter("id")
 
 
 def pullback(
@@ -93,7 +96,7 @@ def _sweep(
                 call, *at_call = left
                 if at_call:
                     late.pull_call(call, *at_call, arrived)
-                elif (arriving := _at_outputs(call, shown[call.id], arrived, wanted, found)) is not None:
+                elif (arriving := _at_outputs(call, met_outputs(shown[call.id]), arrived, wanted, found)) is not None:
                     _distribute_call(call, arriving, active, arrived)
                 continue
             order.pop()
@@ -148,28 +151,23 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
 
 
 def _at_outputs(
-    call: Call, met: tuple[int, ...], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
+    call: Call, met: Sequence[Tensor], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
 ) -> list[Any] | None:
     """Take what has arrived at the outputs of a call, and note what is asked for; None if nothing has."""
     arriving: list[Any] | None = None
-    pairs = (met,) if len(met) == 2 else sorted(zip(met[::2], met[1::2], strict=True), key=_by_id, reverse=True)
-    for index, key in pairs:
-        ct = arrived.pop(key, None)
+    for output in sorted(met, key=_by_id, reverse=True):
+        ct = arrived.pop(output.id, None)
         if ct is None:
             continue
-        if key in wanted:
-            found[key] = ct.keep() if type(ct) is Pending else ct
+        if output.id in wanted:
+            found[output.id] = ct.keep() if type(ct) is Pending else ct
         if type(ct) is Factored or type(ct) is Sum:
             ct = total(ct)
         if arriving is None:
             arriving = [None] * len(call.shape)
-        before = arriving[index]
-        arriving[index] = ct if before is None else accumulate(before, ct)
+        before = arriving[output.output]
+        arriving[output.output] = ct if before is None else accumulate(before, ct)
     return arriving
-
-
-def _by_id(met: tuple[int, int]) -> int:
-    return met[1]
 
 
 def _distribute_call(call: Call, arriving: list[Any], active: set[int], arrived: dict[int, Any]) -> None:

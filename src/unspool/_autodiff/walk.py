@@ -19,7 +19,9 @@ from unspool._graph import Bundle, Node
 from unspool._ops.op import JointRule
 
 if TYPE_CHECKING:
+    from unspool._core import Sources
     from unspool._ops.op import Op
+    from unspool._tensor import Tensor
 
 
 @contextmanager
@@ -50,16 +52,15 @@ class Walk:
         The nodes on such a path, in topological order. A call that is visited as a whole stands for its outputs.
     active : set of id
         The ids of these nodes, of the outputs of such calls, and of the variables.
-    shown : dict of id to tuple of int
-        Of each call that is visited as a whole, the outputs that were met: the position and the id of one after the
-        other, which is one object for each step of a loop, not two.
+    shown : dict of id to Tensor or tuple of Tensor
+        Of each call that is visited as a whole, the outputs that were met. Most calls of a loop have one, and no tuple.
     """
 
     __slots__ = ("_inside", "_opened", "_single", "_through_all", "active", "order", "shown")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
-        self.shown: dict[int, tuple[int, ...]] = {}
+        self.shown: dict[int, Tensor | tuple[Tensor, ...]] = {}
         self.order: list[Node] = []
         if not variables:
             return
@@ -69,18 +70,18 @@ class Walk:
         self._single = variables[0] if len(self.active) == 1 else None
         # Ops that are differentiated through all their inputs: asked once per op, not once per node.
         self._through_all: set[Op] = set()
-        reached, sources = self._reach(outputs)
+        sources = self._reach(outputs)
         while opened := [key for key in self._inside.read_on_the_way(self.shown) if not self._opened.get(key)]:
             self._opened.update(dict.fromkeys(opened, True))
             self.shown.clear()
-            reached, sources = self._reach(outputs)
-        self._activate(reached, sources)
+            sources = self._reach(outputs)
+        self._activate(sources)
 
-    def _activate(self, reached: list[Node], sources: list[tuple[Node, ...]]) -> None:
+    def _activate(self, sources: Sources) -> None:
         """Find what depends on a variable, from what is made first to what is made last."""
-        self.order = activate(reached, sources, self.active, self.shown)
+        self.order = activate(sources, self.active, self.shown)
 
-    def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], list[tuple[Node, ...]]]:
+    def _reach(self, outputs: Sequence[Node]) -> Sources:
         """Return the differentiable nodes that outputs are made from, in order, and what each is differentiated by."""
         is_closed = not self._inside.is_anywhere and not self._opened
         return reach(
@@ -109,6 +110,11 @@ class Walk:
         if is_open is None:
             is_open = self._opened[call.id] = self._inside.is_in(call)
         return is_open
+
+
+def met_outputs(met: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the outputs of a call that were met, as `Walk.shown` has them, as a tuple."""
+    return met if type(met) is tuple else (met,)  # type: ignore[return-value]
 
 
 def _passes_through_all(op: Op) -> bool:
