@@ -530,13 +530,14 @@ shared(PyObject *module, PyObject *run)
 }
 
 PyDoc_STRVAR(read_by_each_doc,
-"read_by_each(run, positions, /)\n--\n\n"
-"Return what each step of a run reads at some positions: those of the first step, then those of the next, in a list.");
+"read_by_each(run, positions, as_tensor, /)\n--\n\n"
+"Return what each step of a run reads at some positions: those of the first step, then those of the next, in a list.\n"
+"Of outputs of other steps it has what a function makes of them.");
 
 static PyObject *
 read_by_each(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("read_by_each", nargs, 2) < 0 || check_run(args[0]) < 0) {
+    if (check_count("read_by_each", nargs, 3) < 0 || check_run(args[0]) < 0) {
         return NULL;
     }
     Py_ssize_t count, size = Py_SIZE(PyList_GET_ITEM(args[0], 0));
@@ -544,8 +545,14 @@ read_by_each(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     PyObject *found = position == NULL ? NULL : PyList_New(count * PyList_GET_SIZE(args[0]));
     for (Py_ssize_t at = 0; found != NULL && at < PyList_GET_SIZE(args[0]); at++) {
         const StepObject *step = (StepObject *)PyList_GET_ITEM(args[0], at);
-        for (Py_ssize_t i = 0; i < count; i++) {
-            PyList_SET_ITEM(found, at * count + i, Py_NewRef(step->inputs[position[i]]));
+        for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
+            PyObject *value = step->inputs[position[i]];
+            value = is_pending(value) ? PyObject_CallOneArg(args[2], value) : Py_NewRef(value);
+            if (value == NULL) {
+                Py_CLEAR(found);
+                break;
+            }
+            PyList_SET_ITEM(found, at * count + i, value);
         }
     }
     PyMem_Free(position);

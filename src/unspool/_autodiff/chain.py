@@ -84,12 +84,12 @@ def as_tensor(value: Any) -> Tensor:
     return getitem(_part(placed.source, placed.stacks[index]), step.position)
 
 
-def stack_of(values: Sequence[Pending]) -> Tensor:
-    """Return consecutive outputs of a chain along a new first axis: they are stacked already."""
-    placed: Any = values[0].step.placed
-    first = values[0].step.position
-    whole = _part(placed.source, placed.stacks[values[0].index])
-    return whole if whole.shape[0] == len(values) else whole[first : first + len(values)]
+def stack_of(first: Pending, count: int) -> Tensor:
+    """Return so many consecutive outputs of a chain along a new first axis: they are stacked already."""
+    placed: Any = first.step.placed
+    whole = _part(placed.source, placed.stacks[first.index])
+    position = first.step.position
+    return whole if whole.shape[0] == count else whole[position : position + count]
 
 
 def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
@@ -145,8 +145,9 @@ def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: 
     constant, varying = _constants(run, carried)
     last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
     chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
-    entering = _core.read_by_each(run[:1], (*carried, *constant)) + _core.read_by_each(run, varying)
-    node = make_chain(chain, tuple([as_tensor(value) if type(value) is Pending else value for value in entering]))
+    entering = _core.read_by_each(run[:1], (*carried, *constant), as_tensor)
+    entering += _core.read_by_each(run, varying, as_tensor)
+    node = make_chain(chain, tuple(entering))
     shown = {index: i for i, index in enumerate(last)}
     stacks = {index: len(last) + i for i, index in enumerate(stacked)}
     _core.settle(run, Placed(node, len(run), shown, stacks))
