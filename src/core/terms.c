@@ -219,7 +219,7 @@ segments(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 PyDoc_STRVAR(longest_pick_doc,
 "longest_pick(terms, /)\n--\n\n"
-"Return how many terms in a row, at most, are the same output of steps of one chain.");
+"Return how many terms in a row, at most, are outputs of the steps of one chain.");
 
 static PyObject *
 longest_pick(PyObject *module, PyObject *terms)
@@ -237,8 +237,7 @@ longest_pick(PyObject *module, PyObject *terms)
             forget_chain(&chain);
             return NULL;
         }
-        int goes_on = is_pick && before != NULL && before->step->placed == term->step->placed &&
-                      agree(before->index, term->index) == 1;
+        int goes_on = is_pick && before != NULL && before->step->placed == term->step->placed;
         length = goes_on ? length + 1 : is_pick;
         longest = length > longest ? length : longest;
         before = is_pick ? term : NULL;

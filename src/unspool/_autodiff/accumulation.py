@@ -9,7 +9,7 @@ a block is a number, not a matter of memory: whatever budget a gradient is taken
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -112,32 +112,38 @@ def total(contribution: Any) -> Tensor:
 
 
 def _without_picks(terms: list[Any]) -> list[Any]:
-    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stack.
+    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stacks.
 
-    If all terms are outputs of steps or tensors, they are added in their order, as they would be one by one.
+    If all terms are outputs of steps or tensors, they are added in their order, as they would be one by one. Beside
+    terms that are gathered, those that are the same output of the steps are added up apart.
     """
     if longest_pick(terms) < FEWEST:
         return terms
-    parts: list[Any] = []
-    kinds: list[Any] = []
-    for term in terms:
-        placed: Any = term.step.placed if type(term) is Pending else None
-        is_pick = placed is not None and placed.length and term.index in placed.stacks
-        kind = (id(placed.source), term.index) if is_pick else None
-        if kind is not None and kinds and kinds[-1] == kind:
-            parts[-1].append(term)
-        else:
-            parts.append([term])
-            kinds.append(kind)
     if any(type(term) is Factored or as_factored(term) is not None for term in terms):
+        parts = _picks(terms, lambda term: (id(term.step.placed), term.index))
         return [one for part in parts for one in ([add_picked(None, part)] if len(part) >= FEWEST else part)]
     total: Any = None
-    for part in parts:
+    for part in _picks(terms, lambda term: id(term.step.placed)):
         if len(part) >= FEWEST:
             total = add_picked(total, part)
         else:
             total = reduce(add_cotangents, map(_written, part), *([] if total is None else [total]))
     return [total]
+
+
+def _picks(terms: list[Any], kind_of: Callable[[Pending], Any]) -> list[list[Any]]:
+    """Split terms into single ones and such as are stacked up by a chain and of one kind, one after the other."""
+    parts: list[list[Any]] = []
+    latest: Any = None
+    for term in terms:
+        placed: Any = term.step.placed if type(term) is Pending else None
+        kind = kind_of(term) if placed is not None and placed.length and term.index in placed.stacks else None
+        if kind is not None and kind == latest:
+            parts[-1].append(term)
+        else:
+            parts.append([term])
+        latest = kind
+    return parts
 
 
 def _total_of_rows(terms: list[Factored]) -> Tensor:

@@ -60,13 +60,21 @@ class Placed:
     ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps: for each the part it is.
     """
 
-    __slots__ = ("last", "length", "source", "stacks")
+    __slots__ = ("_parts", "last", "length", "source", "stacks")
 
     def __init__(self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int]) -> None:
         self.source = source
         self.length = length
         self.last = last
         self.stacks = stacks
+        self._parts: dict[int, Tensor] = {}
+
+    def part(self, index: int) -> Tensor:
+        """Return a part of a chain."""
+        found = self._parts.get(index)
+        if found is None:
+            found = self._parts[index] = _graph.apply(PART, self.source, index=index)
+        return found
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -80,23 +88,27 @@ def as_tensor(value: Any) -> Tensor:
     if not placed.length:
         return output(placed.source, index)
     if step.position == placed.length - 1 and index in placed.last:
-        return _part(placed.source, placed.last[index])
-    return getitem(_part(placed.source, placed.stacks[index]), step.position)
+        return placed.part(placed.last[index])  # type: ignore[no-any-return]
+    return getitem(placed.part(placed.stacks[index]), step.position)
 
 
 def stack_of(first: Pending, count: int) -> Tensor:
     """Return so many consecutive outputs of a chain along a new first axis: they are stacked already."""
     placed: Any = first.step.placed
-    whole = _part(placed.source, placed.stacks[first.index])
+    whole: Tensor = placed.part(placed.stacks[first.index])
     position = first.step.position
     return whole if whole.shape[0] == count else whole[position : position + count]
 
 
 def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
-    """Return the sum of some outputs of one chain, rows of a stack, added one after the other to what came before."""
+    """Return the sum of some outputs of one chain, rows of stacks, added one after the other to what came before."""
     placed: Any = values[0].step.placed
-    positions = np.array([value.step.position for value in values])
-    rows = getitem(_part(placed.source, placed.stacks[values[0].index]), positions)
+    stacks = {value.index: 0 for value in values}
+    for number, index in enumerate(stacks):
+        stacks[index] = number * placed.length
+    positions = np.array([value.step.position + stacks[value.index] for value in values])
+    wholes = [placed.part(placed.stacks[index]) for index in stacks]
+    rows = getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
     if before is not None:
         rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
     return getitem(cumsum(rows, axis=0), -1)
@@ -106,10 +118,6 @@ def youngest(values: Sequence[Any]) -> Any:
     """Return the output of the latest step among some values; placing it first lets all before it form chains."""
     pending = [v for v in values if type(v) is Pending and v.step.placed is None]
     return max(pending, key=lambda p: p.step.number) if pending else None
-
-
-def _part(source: Node, index: int) -> Tensor:
-    return _graph.apply(PART, source, index=index)
 
 
 # --- placing steps ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from unspool._fragments.call import BOUNDS, Call, Projection, call_of, is_inside, link_of
+from unspool._fragments.call import BOUNDS, Call, Projection, call_of, is_inside
 from unspool._graph import Node
 from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import CONSTANT
@@ -46,10 +46,15 @@ class Inside:
         self._left: dict[int, int] = {}
         self._made_of_constants = False
         self.first = min(map(_age, variables))
+        outputs = self._outputs
         for v in variables:
+            # Every state of a loop may be a variable.
             if type(v) is Projection:
-                call, index = link_of(v)
-                self._outputs.setdefault(call.id, (call.plan, []))[1].append(index)
+                call = call_of(v)
+                if (known := outputs.get(call.id)) is None:
+                    outputs[call.id] = call.plan, [v.output]
+                else:
+                    known[1].append(v.output)
             elif not _is_end(v):
                 self._recorded.add(v.id)
                 self._ops.add(v.op)
