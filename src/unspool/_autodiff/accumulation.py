@@ -120,15 +120,25 @@ def _without_picks(terms: list[Any]) -> list[Any]:
     if longest_pick(terms) < FEWEST:
         return terms
     if any(type(term) is Factored or as_factored(term) is not None for term in terms):
-        parts = _picks(terms, lambda term: (id(term.step.placed), term.index))
+        parts = _picks(terms, _output_of)
         return [one for part in parts for one in ([add_picked(None, part)] if len(part) >= FEWEST else part)]
     total: Any = None
-    for part in _picks(terms, lambda term: id(term.step.placed)):
+    for part in _picks(terms, _chain_of):
         if len(part) >= FEWEST:
             total = add_picked(total, part)
         else:
             total = reduce(add_cotangents, map(_written, part), *([] if total is None else [total]))
     return [total]
+
+
+def _output_of(term: Pending) -> tuple[int, ...]:
+    return id(term.step.placed), term.index
+
+
+def _chain_of(term: Pending) -> tuple[int, ...]:
+    """Return what tells apart what can be picked together: a chain, and which output it is if its stacks are large."""
+    placed: Any = term.step.placed
+    return (id(placed),) if placed.is_small else _output_of(term)
 
 
 def _picks(terms: list[Any], kind_of: Callable[[Pending], Any]) -> list[list[Any]]:

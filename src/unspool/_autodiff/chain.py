@@ -58,15 +58,17 @@ class Placed:
     """Where steps have their outputs now: one step at a call, or the steps of a chain.
 
     ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps: for each the part it is.
+    ``is_small`` tells whether all the stacks may be copied.
     """
 
-    __slots__ = ("_parts", "last", "length", "source", "stacks")
+    __slots__ = ("_parts", "is_small", "last", "length", "source", "stacks")
 
     def __init__(self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int]) -> None:
         self.source = source
         self.length = length
         self.last = last
         self.stacks = stacks
+        self.is_small = False
         self._parts: dict[int, Tensor] = {}
 
     def part(self, index: int) -> Tensor:
@@ -103,11 +105,11 @@ def stack_of(first: Pending, count: int) -> Tensor:
 def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
     """Return the sum of some outputs of one chain, rows of stacks, added one after the other to what came before."""
     placed: Any = values[0].step.placed
-    stacks = {value.index: 0 for value in values}
-    for number, index in enumerate(stacks):
-        stacks[index] = number * placed.length
-    positions = np.array([value.step.position + stacks[value.index] for value in values])
-    wholes = [placed.part(placed.stacks[index]) for index in stacks]
+    # In their order, so that all sums over a chain pick from the same.
+    indices = sorted({value.index for value in values})
+    first = {index: number * placed.length for number, index in enumerate(indices)}
+    positions = np.array([first[value.index] + value.step.position for value in values])
+    wholes = [placed.part(placed.stacks[index]) for index in indices]
     rows = getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
     if before is not None:
         rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
@@ -143,8 +145,11 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
 
 def _longest(plan: Plan, stacked: Sequence[int]) -> int:
     """Return how many steps a chain may have that stacks up some of the outputs of each."""
-    size = sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in stacked])
-    return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, size)))
+    return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, _nbytes(plan, stacked))))
+
+
+def _nbytes(plan: Plan, outputs: Sequence[int]) -> int:
+    return sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in outputs])
 
 
 def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
@@ -158,7 +163,9 @@ def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: 
     node = make_chain(chain, tuple(entering))
     shown = {index: i for i, index in enumerate(last)}
     stacks = {index: len(last) + i for i, index in enumerate(stacked)}
-    _core.settle(run, Placed(node, len(run), shown, stacks))
+    placed = Placed(node, len(run), shown, stacks)
+    placed.is_small = len(run) * _nbytes(plan, stacked) <= _LARGEST_STACK
+    _core.settle(run, placed)
 
 
 def _constants(run: list[Step], carried: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
