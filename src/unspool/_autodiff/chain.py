@@ -24,7 +24,7 @@ from unspool._core import Pending, Step
 from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
-from unspool._graph import Bundle, Node, origin_scope
+from unspool._graph import Bundle, Node, intern_bundle, origin_scope
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
@@ -63,12 +63,14 @@ class Placed:
 
     __slots__ = ("_parts", "is_small", "last", "length", "source", "stacks")
 
-    def __init__(self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int]) -> None:
+    def __init__(
+        self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int], is_small: bool = False
+    ) -> None:
         self.source = source
         self.length = length
         self.last = last
         self.stacks = stacks
-        self.is_small = False
+        self.is_small = is_small
         self._parts: dict[int, Tensor] = {}
 
     def part(self, index: int) -> Tensor:
@@ -138,7 +140,7 @@ def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
             _core.settle([step], Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}))
         return
     stacked = tuple(sorted(_core.needed(run)))
-    length = _longest(run[0].plan, stacked)
+    length = len(run) if len(run) <= _FEW else _longest(run[0].plan, stacked)
     for first in range(0, len(run), length):
         _place_chain(run[first : first + length], wiring, stacked)
 
@@ -154,25 +156,63 @@ def _nbytes(plan: Plan, outputs: Sequence[int]) -> int:
 
 def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
     plan = run[0].plan
-    carried = [position for position, _ in wiring]
-    constant, varying = _constants(run, carried)
-    last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
-    chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
-    entering = _core.read_by_each(run[:1], (*carried, *constant), as_tensor)
-    entering += _core.read_by_each(run, varying, as_tensor)
-    node = make_chain(chain, tuple(entering))
-    shown = {index: i for i, index in enumerate(last)}
-    stacks = {index: len(last) + i for i, index in enumerate(stacked)}
-    placed = Placed(node, len(run), shown, stacks)
-    placed.is_small = len(run) * _nbytes(plan, stacked) <= _LARGEST_STACK
-    _core.settle(run, placed)
+    made = run[-1].made
+    last = tuple([i for i in range(len(plan.output_shapes)) if i in made])
+    design = _design(plan, len(run), wiring, _core.shared(run), last, stacked)
+    entering = _core.read_by_each(run[:1], design.first, as_tensor)
+    entering += _core.read_by_each(run, design.varying, as_tensor)
+    node = make_chain(design, tuple(entering))
+    _core.settle(run, Placed(node, len(run), design.last, design.stacks, design.is_small))
 
 
-def _constants(run: list[Step], carried: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return which inputs that are not carried are the same for all steps, and which are not."""
-    flags = list(enumerate(_core.shared(run)))
-    constant = tuple([position for position, same in flags if same and position not in carried])
-    return constant, tuple([position for position, same in flags if not same and position not in carried])
+class _Design(NamedTuple):
+    """What chains that are alike have in common.
+
+    ``first`` are the inputs that a chain reads of its first step, ``varying`` those of each. ``last`` and ``stacks``
+    are as in `Placed`.
+    """
+
+    params: dict[str, Chain]
+    key: tuple[Any, ...]
+    shapes: tuple[Any, ...]
+    dtypes: tuple[Any, ...]
+    first: tuple[int, ...]
+    varying: tuple[int, ...]
+    last: dict[int, int]
+    stacks: dict[int, int]
+    is_small: bool
+
+
+def _design(
+    plan: Plan,
+    steps: int,
+    wiring: tuple[tuple[int, int], ...],
+    shared: tuple[bool, ...],
+    last: tuple[int, ...],
+    stacked: tuple[int, ...],
+) -> _Design:
+    """Return the design of a chain. A loop that takes one way or another has many short ones that are alike."""
+    known = "chain", steps, wiring, shared, last, stacked
+    found: _Design | None = plan.derivatives.get(known)
+    if found is None:
+        carried = tuple([position for position, _ in wiring])
+        constant = tuple([i for i, same in enumerate(shared) if same and i not in carried])
+        varying = tuple([i for i, same in enumerate(shared) if not same and i not in carried])
+        chain = Chain(plan, steps, wiring, constant, varying, last, stacked)
+        params = {"chain": chain}
+        shapes, dtypes = zip(*chain.avals(), strict=True)
+        found = plan.derivatives[known] = _Design(
+            params,
+            tuple(params.items()),
+            shapes,
+            dtypes,
+            (*carried, *constant),
+            varying,
+            {index: i for i, index in enumerate(last)},
+            {index: len(last) + i for i, index in enumerate(stacked)},
+            steps * _nbytes(plan, stacked) <= _LARGEST_STACK,
+        )
+    return found
 
 
 # --- the node --------------------------------------------------------------------------------------------------------
@@ -204,14 +244,17 @@ class Chain(NamedTuple):
         return ChainRun(self, arrays)
 
 
-def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
+def make_chain(design: _Design, inputs: tuple[Tensor, ...]) -> Bundle:
     """Return the node of a chain."""
-    origins = chain.plan.fragment.origins
-    with origin_scope() as origin:
-        if origins:  # a step that only passes on what arrives has no instructions
-            origin.code, origin.lasti = origins[-1]
-        STATISTICS.chains += 1
-        return _graph.apply_multi(CHAIN, *inputs, chain=chain)
+    origins = design.params["chain"].plan.fragment.origins
+    STATISTICS.chains += 1
+    found: Any = _graph.find(CHAIN, inputs, design.key)
+    if found is None:
+        with origin_scope() as origin:
+            if origins:  # a step that only passes on what arrives has no instructions
+                origin.code, origin.lasti = origins[-1]
+            found = intern_bundle(CHAIN, inputs, design.params, design.shapes, design.dtypes, design.key)
+    return found  # type: ignore[no-any-return]
 
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
