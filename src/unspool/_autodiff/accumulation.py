@@ -93,6 +93,8 @@ def merge(before: Contribution, after: Contribution) -> Contribution:
 
 def total(contribution: Any) -> Tensor:
     """Return what was accumulated, as one tensor."""
+    if type(contribution) is Pending:
+        return as_tensor(contribution)
     if type(contribution) is not Sum:
         return _written(contribution)
     terms = contribution.terms

@@ -45,20 +45,27 @@ class Inside:
         # What is on the ways back from variables, and how much further each was followed.
         self._left: dict[int, int] = {}
         self._made_of_constants = False
-        self.first = min(map(_age, variables))
         outputs = self._outputs
+        recorded: list[Node] = []
+        ages: list[int] = []
         for v in variables:
             # Every state of a loop may be a variable.
             if type(v) is Projection:
                 call = call_of(v)
+                ages.append(call.id)
                 if (known := outputs.get(call.id)) is None:
                     outputs[call.id] = call.plan, [v.output]
                 else:
                     known[1].append(v.output)
-            elif not _is_end(v):
-                self._recorded.add(v.id)
-                self._ops.add(v.op)
-                self._look_back(v)
+            else:
+                ages.append(v.id)
+                if not _is_end(v):
+                    recorded.append(v)
+        self.first = min(ages)
+        for v in recorded:
+            self._recorded.add(v.id)
+            self._ops.add(v.op)
+            self._look_back(v)
         self.is_anywhere = bool(self._recorded)
 
     def _look_back(self, variable: Node) -> None:

@@ -147,9 +147,10 @@ def pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
     began = next_id()
     with rules_of_users() as read:
         results = pullback([loss], [unit_seed(loss.dtype)], variables)
-    # The first time it may be the only one. Of what was there before it is not known where levels began.
-    is_new = all(node is None or node.id > began for node in results)
-    if line.visits > 1 and is_new and line.failures < _MOST_FAILURES and line.made < _MOST_MADE:
+    # The first time it may be the only one. A record has few nodes. Of what was there before it is not known where
+    # levels began.
+    may_recur = line.visits > 1 and line.failures < _MOST_FAILURES and line.made < _MOST_MADE
+    if may_recur and len(given) <= LARGEST and all(node is None or node.id > began for node in results):
         made = None if read else _make_table(engine, given, results, began)
         if made is None:
             line.failures += 1
