@@ -94,10 +94,7 @@ def as_tensor(value: Any) -> Tensor:
     position = step.position
     if position == placed.length - 1 and index in placed.last:
         return placed.part(placed.last[index])  # type: ignore[no-any-return]
-    whole = placed.part(placed.stacks[index])
-    # The short way of `getitem`, without asking whether it is one: every state of a loop may be asked for.
-    picked = _core.pick(whole, position)
-    return getitem(whole, position) if picked is None else picked
+    return getitem(placed.part(placed.stacks[index]), position)
 
 
 def stack_of(first: Pending, count: int) -> Tensor:
