@@ -215,6 +215,7 @@ int note_folded(CallObject *call);
 extern PyTypeObject PieceType, StepType, PendingType, NoteType, CallSweepType, SourcesType;
 
 int notes_start(void);
+int call_sweeps_start(void);
 int terms_start(void);
 
 /* --- recognising pieces (matching.c) --- */
@@ -246,6 +247,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[], walk_methods[],
-    note_function_methods[], term_methods[];
+    note_function_methods[], call_sweep_function_methods[], term_methods[];
 
 #endif

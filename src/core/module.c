@@ -24,10 +24,11 @@ PyInit__core(void)
                                 constant_methods,      update_methods,         layout_methods,
                                 matching_methods,      sweep_methods,          wiring_methods,
                                 encoding_methods,      walk_methods,           note_function_methods,
+                                call_sweep_function_methods,
                                 term_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
-        constants_start() < 0 || layout_start() < 0 || notes_start() < 0 ||
+        constants_start() < 0 || layout_start() < 0 || notes_start() < 0 || call_sweeps_start() < 0 ||
         terms_start() < 0) {
         return PyErr_NoMemory();
     }

@@ -1,4 +1,5 @@
-/* What the records of a derivative sweep look like (steps.c, walks.c), for those that make and read them (notes.c). */
+/* What the records of a derivative sweep look like (steps.c, walks.c), for those that make and read them (notes.c,
+   callsweeps.c, terms.c). */
 
 #ifndef UNSPOOL_STEPS_H
 #define UNSPOOL_STEPS_H
@@ -43,5 +44,10 @@ met_at(PyObject *met, Py_ssize_t i)
 StepObject *make_step(PyObject *plan, Py_ssize_t size, PyObject *read, PyObject *made);
 PyObject *make_pending(StepObject *step, PyObject *index);
 int keep_pending(PendingObject *pending);
+
+/* How a call of a derived plan is noted (notes.c). What arrives is NULL where nothing does. */
+typedef struct NoteObject NoteObject;
+
+int note_step(const NoteObject *note, CallObject *call, PyObject *const *arriving, PyObject *arrived);
 
 #endif
