@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
 
 # Arrays of at most so many bytes are not worth evicting: the objects around them are larger.
-TINY = 256
+TINY = 16
 
 
 class Held:

@@ -362,10 +362,17 @@ class Ledger:
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
             self._looked_at = now
 
-    def free(self, wanted: int, identity: int | None = None) -> int:
+    def free(
+        self,
+        wanted: int,
+        identity: int | None = None,
+        known: Mapping[int, int] | None = None,
+        block_of: Callable[[int], int] | None = None,
+    ) -> int:
         """Evict some of what is held, before a node if one is given: the backward pass needs room to work there.
 
-        Returns how many bytes that gave.
+        ``known`` tells how often the nodes of the backward pass refer to what is held, and ``block_of`` of how many
+        steps at once it can run so many again. Returns how many bytes that gave.
         """
         with self.lock:
             before = self.held_bytes()
@@ -373,7 +380,10 @@ class Ledger:
                 self.line.rewind(identity)
             goal = before - wanted
             references = self._references()
-            total = self._drop_slabs(before, goal, 1)
+            for key, count in (known or {}).items():
+                references[key] = references.get(key, 0) + count
+            total = before if block_of is None else self._drop_oldest(before, goal, block_of)
+            total = self._drop_slabs(total, goal, 1)
             # What a variable holds, or a step that is still to run, goes last.
             total = self._drop_states(total, goal, self.line.now, references)
             self._drop_states(total, goal, self.line.now, None, surely=True)
@@ -407,6 +417,26 @@ class Ledger:
         slabs = self._slabs
         while total > goal and len(slabs) > left:
             total -= self._drop_slab(slabs.popleft())
+        return total
+
+    def _drop_oldest(self, total: int, goal: int, block_of: Callable[[int], int]) -> int:
+        """Let the oldest steps go: their slabs and, as far as they run again in one go, the states between them.
+
+        A step whose slab is gone runs again in any case. So where states take more than slabs do, few steps run again.
+        """
+        line = self.line
+        while total > goal and len(self._slabs) > 1:
+            enough = max(goal, total - (total - goal) // 2 - 1)
+            for _ in range(max(1, len(self._slabs) // _MANY)):
+                if total > enough and len(self._slabs) > 1:
+                    total -= self._drop_slab(self._slabs.popleft())
+            oldest = line.place_of(self._slabs[0].identity)
+            freed, given_up = line.give_up_boundaries(
+                total - goal, oldest, block_of(oldest - line.boundaries[0]), None, self.guard, is_free=True
+            )
+            self.evictions += given_up
+            self.has_dropped |= bool(freed)
+            total = self.held_bytes()
         return total
 
     def _drop_slab(self, slab: Slab) -> int:

@@ -105,6 +105,7 @@ class Replay:
         self._saved: list[Saved] = []
         self._has_one_level_below = False
         self._busiest = 0
+        self._known: dict[int, int] = {}
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
         self._arrange: Arrange = as_recorded
@@ -181,7 +182,11 @@ class Replay:
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(self._ledger.limit, need)
-        self._free(self._base + need.overhead() + need.state + need.step - limit)
+        room = limit - need.overhead()
+        self._free(
+            self._base + need.overhead() + need.state + need.step - limit,
+            lambda steps: need.block_of(steps, room),
+        )
 
     def _begin_alone(self, missing: Sequence[Node], limit: int) -> None:
         """Make room where there is one level only: old values are asked for, or steps are too wide to run again.
@@ -199,9 +204,9 @@ class Replay:
                     raise no_room(self._ledger.limit, least)
                 return
 
-    def _free(self, wanted: int) -> None:
+    def _free(self, wanted: int, block_of: Callable[[int], int] | None = None) -> None:
         if wanted > 0:
-            self._base -= self._ledger.free(wanted)
+            self._base -= self._ledger.free(wanted, None, self._known, block_of)
 
     def survey(self, targets: Sequence[Node]) -> Need:
         """Tell what the levels below the highest one take if nothing is held of them.
@@ -217,7 +222,7 @@ class Replay:
                 each = other
             else:
                 self._marks = marks
-        need, _, self._busiest, self._arrange, self._has_one_level_below = each
+        need, _, self._busiest, self._arrange, self._has_one_level_below, self._known = each
         return need
 
     def _survey_levels(self, targets: Sequence[Node]) -> _Survey:
@@ -235,17 +240,21 @@ class Replay:
         below = [levels[level] for level in sorted(levels, reverse=True)]
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
         steps = {unit.id: _steps_of(unit) for unit in units}
+        known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
+        for level in below[:-1]:
+            for key, count in Frame(list(level.values()), 0).uses.items():
+                known[key] = known.get(key, 0) + count
         if not levels:
             alone = Need(Frame([], 0), spine, max(map(workspace_of, spine.order), default=0), fixed)
             alone.everything = busiest
-            return _Survey(alone, steps, busiest, as_recorded, False)
+            return _Survey(alone, steps, busiest, as_recorded, False, known)
         needs = [(_need_of(below, spine, fixed, busiest, arrange), arrange) for arrange in ORDERS]
         need, arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
         # One that is made of constants may be there for a frame of any level.
         sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
         need.fixed += max(sizes, default=0)
         need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
-        return _Survey(need, steps, busiest, arrange, len(levels) == 1)
+        return _Survey(need, steps, busiest, arrange, len(levels) == 1, known)
 
     def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
         """Return the units that a frame is made of and that are not in it, by level."""
@@ -595,7 +604,7 @@ class Replay:
     def _give_up(self, wanted: int, frame: Frame) -> int:
         """Evict states that are still needed, as few as possible, and return how many bytes that gave."""
         before = self._base
-        self._base -= self._ledger.free(wanted, frame.order[0].id)
+        self._base -= self._ledger.free(wanted, frame.order[0].id, self._known)
         freed = before - self._base
         return freed + self._let_go(wanted - freed, keep=1)
 
@@ -638,13 +647,17 @@ class Replay:
 
 
 class _Survey(NamedTuple):
-    """What levels take: of the steps, by id, of the highest one at its busiest, in which order, and if one is left."""
+    """What levels take: of the steps, by id, of the highest one at its busiest, in which order, and if one is left.
+
+    ``known`` is how often the nodes of sweeps refer to others, by id.
+    """
 
     need: Need
     steps: dict[int, int]
     busiest: int
     arrange: Arrange
     has_one_level_below: bool
+    known: dict[int, int]
 
 
 def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, arrange: Arrange) -> Need:
