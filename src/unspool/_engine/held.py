@@ -6,7 +6,7 @@ may still ask for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import compress
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
@@ -146,6 +146,27 @@ class Slab:
         for node in self._valued():
             if not is_kept(node):
                 node.value = None
+        self._count()
+        return freed_of(watched)
+
+    def drop_unread(self, read: Container[int]) -> int:
+        """Let go what no node reads whose id is not among some, and return how many bytes that gave."""
+        call, _ = self._alive()
+        if call is None or not call.value:
+            return 0
+        kept = kept_residuals(call.plan)
+        left: list[Any] = list(call.value)
+        gone = []
+        for index, position in call.plan.fragment.slab.items():
+            if left[position] is not None and position not in kept:
+                handle = call.handle(index)
+                if handle is None or handle.id not in read:
+                    gone.append(left[position])
+                    left[position] = None
+        watched = watch(gone)
+        gone.clear()
+        call.value = () if all(value is None for value in left) else tuple(left)
+        del left
         self._count()
         return freed_of(watched)
 

@@ -143,6 +143,25 @@ class Line:
 
     # -- evicting --
 
+    def drop_unread(
+        self, wanted: int, first: int, read: Container[int], references: Mapping[int, int], guard: Guard | None
+    ) -> int:
+        """Evict up to so many bytes made from a boundary on that nobody reads any more; return how many that gave.
+
+        Nobody does if it is not among what is ``read``, nor referred to more often than ``references`` tells.
+        """
+        died = self.died
+        for key, entry in list(self._held.items()):
+            if self.died - died >= wanted:
+                break
+            if entry.made < first or key in read or key in self.latest or entry.is_referenced(references.get(key, 0)):
+                continue
+            node = entry.node()
+            if node is not None and not is_kept(node):
+                del node
+                self.let_go([entry], guard)
+        return self.died - died
+
     def rewind(self, identity: int) -> None:
         """Forget the boundaries after a node: the backward pass has passed them."""
         now = min(self.now, bisect_left(self._ids, identity) + 1)

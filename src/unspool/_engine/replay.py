@@ -214,7 +214,7 @@ class Replay:
         Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
         """
         each = self._survey_levels(targets)
-        joined = self._marks.joined(each.steps)
+        joined = self._marks.joined(each.work)
         if len(joined.begun) < len(self._marks.begun):
             marks, self._marks = self._marks, joined
             other = self._survey_levels(targets)
@@ -239,7 +239,7 @@ class Replay:
         levels.pop(spine.level, None)
         below = [levels[level] for level in sorted(levels, reverse=True)]
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        steps = {unit.id: _steps_of(unit) for unit in units}
+        work = {unit.id: _work_of(unit) for unit in units}
         known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
         for level in below[:-1]:
             for key, count in Frame(list(level.values()), 0).uses.items():
@@ -247,14 +247,14 @@ class Replay:
         if not levels:
             alone = Need(Frame([], 0), spine, max(map(workspace_of, spine.order), default=0), fixed)
             alone.everything = busiest
-            return _Survey(alone, steps, busiest, as_recorded, False, known)
+            return _Survey(alone, work, busiest, as_recorded, False, known)
         needs = [(_need_of(below, spine, fixed, busiest, arrange), arrange) for arrange in ORDERS]
         need, arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
         # One that is made of constants may be there for a frame of any level.
         sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
         need.fixed += max(sizes, default=0)
         need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
-        return _Survey(need, steps, busiest, arrange, len(levels) == 1, known)
+        return _Survey(need, work, busiest, arrange, len(levels) == 1, known)
 
     def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
         """Return the units that a frame is made of and that are not in it, by level."""
@@ -647,13 +647,13 @@ class Replay:
 
 
 class _Survey(NamedTuple):
-    """What levels take: of the steps, by id, of the highest one at its busiest, in which order, and if one is left.
+    """What levels take: kernels, by id, of the highest one at its busiest, in which order, and if one is left.
 
     ``known`` is how often the nodes of sweeps refer to others, by id.
     """
 
     need: Need
-    steps: dict[int, int]
+    work: dict[int, int]
     busiest: int
     arrange: Arrange
     has_one_level_below: bool
@@ -677,10 +677,12 @@ def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest
     return main
 
 
-def _steps_of(unit: Node) -> int:
-    """Return how many steps of a loop a unit is."""
-    steps: int = unit.attributes["chain"].steps if unit.op.stepwise else 1
-    return steps
+def _work_of(unit: Node) -> int:
+    """Return how many kernels a unit runs, in all steps if it is a chain."""
+    if not unit.op.stepwise:
+        return kernels_of(unit)
+    chain = unit.attributes["chain"]
+    return int(chain.plan.kernels * chain.steps)
 
 
 def _nothing() -> None:
