@@ -143,6 +143,27 @@ def is_taken(unit: Node) -> bool:
     return unit.op is PART and unit.inputs[0].op.stepwise
 
 
+def spare_of(unit: Node) -> Node | None:
+    """Return the operand that a unit can write its result onto, if nobody else reads it."""
+    if unit.op.onto is None:
+        return None
+    first = unit.inputs[0]
+    return first if first.inputs and (first.op.fresh or first.op.onto is not None) else None
+
+
+def entering(chain: Node) -> Sequence[Node]:
+    """Return what a chain carries from its first step on."""
+    return chain.inputs[: len(chain.attributes["chain"].carried)]
+
+
+def _held_by_chain(unit: Node) -> int:
+    """Return the bytes of what a chain stacks up and carries."""
+    chain = unit.attributes["chain"]
+    carried = sum([nbytes(node.shape, node.dtype) for node in entering(unit)])
+    outputs = [size for _, size in own_buffers(unit)]
+    return max(carried, sum(outputs[: len(chain.last)])) + sum(outputs[len(chain.last) :])
+
+
 def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
     """Return the most bytes of its own that the highest frame holds while it waits for others, and while a unit runs.
 
@@ -154,17 +175,28 @@ def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
     waiting = busiest = 0
     inside = {node.id for unit in frame.order for node in outputs_of(unit)}
     for unit in frame.order:
-        stacked = nbytes(unit.shape, unit.dtype) if unit.op.stepwise else 0
+        stacked = _held_by_chain(unit) if unit.op.stepwise else 0
+        begun = entering(unit) if unit.op.stepwise else ()
+        busiest = max(busiest, memory.nbytes + stacked)
+        for operand in begun:  # from then on they belong to the chain
+            left[operand.id] -= 1
+            if not left[operand.id] and operand.id not in wanted:
+                memory.give(live.pop(operand.id, ()))
         if any(operand.id not in inside and operand.inputs for operand in unit.inputs):
             waiting = max(waiting, memory.nbytes + stacked)
-        busiest = max(busiest, memory.nbytes + stacked + workspace_of(unit))
+        spare = spare_of(unit)
+        if spare is not None and left[spare.id] == 1 and spare.id not in wanted and memory.is_alone(live.get(spare.id)):
+            busiest = max(busiest, memory.nbytes)
+            memory.give(live.pop(spare.id))  # it is where the result is written
+        else:
+            busiest = max(busiest, memory.nbytes + stacked + workspace_of(unit))
         for node in outputs_of(unit):
             if node.id in wanted or left.get(node.id):
                 # What is wanted is handed out, and counts in full, be it a view or not.
                 live[node.id] = own_buffers(node) if node.id in wanted else buffers_of(node)
                 memory.take(live[node.id])
         busiest = max(busiest, memory.nbytes)
-        for operand in unit.inputs:
+        for operand in unit.inputs[len(begun) :]:
             left[operand.id] -= 1
             if not left[operand.id] and operand.id not in wanted:
                 memory.give(live.pop(operand.id, ()))

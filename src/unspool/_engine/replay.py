@@ -26,8 +26,10 @@ from unspool._engine.frames import (
     Saved,
     as_possible,
     as_recorded,
+    entering,
     is_taken,
     outputs_of,
+    spare_of,
     unit_of,
     waited_for,
     widths_of,
@@ -278,9 +280,14 @@ class Replay:
         if arguments is None:
             return False
         started = perf_counter()
-        self._take(workspace_of(unit))
+        spare = spare_of(unit)
+        is_onto = spare is not None and self._is_spare(frame, spare)
+        self._take(0 if is_onto else workspace_of(unit))
         try:
-            self._run(frame, unit, arguments)
+            if is_onto:
+                self._keep(frame, unit, apply_kernel(unit, arguments, unit.op.onto))
+            else:
+                self._run(frame, unit, arguments)
         except RebuildError as error:
             raise (located(error, unit, arguments) if type(unit) is Call else error) from None
         del arguments
@@ -295,6 +302,18 @@ class Replay:
         if frame.position in frame.saves:
             self._save(frame, unit)
         return True
+
+    def _is_spare(self, frame: Frame, operand: Node) -> bool:
+        """Whether a unit of a frame that reads an operand may write its result onto it."""
+        key = operand.id
+        return (
+            operand.value is None
+            and key in frame.live
+            and frame.uses[key] == 1
+            and key not in self._targets
+            and self._guard is None
+            and self._values.is_spare(key)
+        )
 
     def _run(self, frame: Frame, unit: Node, arguments: Sequence[Any]) -> None:
         if type(unit) is not Call:
@@ -321,7 +340,7 @@ class Replay:
                 return False
             run = frame.chain = chain.begin(first)
             self._in_chain += run.nbytes
-            self._after(frame, unit.inputs[:fixed])
+            self._after(frame, entering(unit))
         while run.done < chain.steps:
             start = fixed + run.done * each
             varying = unit.inputs[start : start + each]
@@ -335,6 +354,7 @@ class Replay:
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
+        self._after(frame, unit.inputs[len(entering(unit)) : fixed])
         return True
 
     # -- values --
