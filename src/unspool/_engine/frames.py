@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 
 from unspool._engine.planning import nbytes
 from unspool._engine.replayed import Buffer, Memory, buffers_of, is_view, own_buffers
+from unspool._engine.running_sums import waiting_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
+from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.op import PART
 
 _by_id = attrgetter("id")
@@ -156,11 +158,15 @@ def entering(chain: Node) -> Sequence[Node]:
     return chain.inputs[: len(chain.attributes["chain"].carried)]
 
 
-def _held_by_chain(unit: Node) -> int:
-    """Return the bytes of what a chain stacks up and carries."""
-    chain = unit.attributes["chain"]
-    carried = sum([nbytes(node.shape, node.dtype) for node in entering(unit)])
+def held_by_chain(unit: Node) -> int:
+    """Return the bytes of what a chain stacks up and carries at most."""
+    chain, operands = unit.attributes["chain"], entering(unit)
+    carried = sum([nbytes(node.shape, node.dtype) for node in operands])
     outputs = [size for _, size in own_buffers(unit)]
+    if any(op is CONTRACT for op, *_ in chain.plan.fragment.body):
+        sums, _ = chain.plan.run_in_place()
+        added = [(position, chain.plan.dtypes[position]) for position, _ in chain.carried if position in sums]
+        carried += sum([waiting_bytes(chain.plan.input_shapes[position], dtype) for position, dtype in added])
     return max(carried, sum(outputs[: len(chain.last)])) + sum(outputs[len(chain.last) :])
 
 
@@ -175,7 +181,7 @@ def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
     waiting = busiest = 0
     inside = {node.id for unit in frame.order for node in outputs_of(unit)}
     for unit in frame.order:
-        stacked = _held_by_chain(unit) if unit.op.stepwise else 0
+        stacked = held_by_chain(unit) if unit.op.stepwise else 0
         begun = entering(unit) if unit.op.stepwise else ()
         busiest = max(busiest, memory.nbytes + stacked)
         for operand in begun:  # from then on they belong to the chain

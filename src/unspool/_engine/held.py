@@ -129,10 +129,10 @@ class Slab:
         return [v for v in (*values, *[node.value for node in self._valued()]) if v is not None]
 
     def is_there(self) -> bool:
-        """Whether it takes anything still."""
+        """Whether it holds anything still, be it what an output holds too."""
         call, piece = self._alive()
         if call is not None:
-            return bool(self.nbytes) and bool(call.value)
+            return bool(call.value)
         return bool(self._valued()) or (piece is not None and bool(piece.residuals))
 
     def drop(self) -> int:

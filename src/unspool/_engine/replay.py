@@ -27,6 +27,7 @@ from unspool._engine.frames import (
     as_possible,
     as_recorded,
     entering,
+    held_by_chain,
     is_taken,
     outputs_of,
     spare_of,
@@ -338,6 +339,7 @@ class Replay:
             first = self._arguments(frame, unit.inputs[:fixed])
             if first is None:
                 return False
+            self._take(held_by_chain(unit))
             run = frame.chain = chain.begin(first)
             self._in_chain += run.nbytes
             self._after(frame, entering(unit))
@@ -348,7 +350,9 @@ class Replay:
             if arguments is None:
                 return False
             self._take(chain.plan.peak_bytes)
+            self._in_chain -= run.nbytes
             run.advance(1, arguments)
+            self._in_chain += run.nbytes
             del arguments
             self._after(frame, varying)
         frame.chain = None
@@ -457,6 +461,9 @@ class Replay:
     def _push(self, missing: Sequence[Node], above: Frame | None) -> None:
         """Begin to compute values that are missing: put the frame that does it on top."""
         if above is not None:
+            if above.recent and max([node.id for node in missing]) < min(above.recent):
+                self._unpin(above.recent)  # it goes backwards
+                self._unpin(above.ahead)
             for node in missing:
                 above.pinned.append(node.id)
                 self._values.add_reason(node.id)
