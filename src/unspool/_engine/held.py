@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
 
 # Arrays of at most so many bytes are not worth evicting: the objects around them are larger.
-TINY = 16
+TINY = 256
 
 
 class Held:
@@ -120,8 +120,23 @@ class Slab:
         return [node for node in nodes if node is not None and node.value is not None]
 
     def memory(self) -> list[tuple[int, int]]:
-        """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes."""
-        return [memory_of(array) for array in self._arrays()]
+        """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes.
+
+        What tiny outputs hold stays with them, and does not count.
+        """
+        stays = {memory_of(value)[0] for value in self._shown() if value.nbytes <= TINY}
+        found = map(memory_of, self._arrays())
+        return [each for each in found if each[0] not in stays] if stays else list(found)
+
+    def _shown(self) -> list[Any]:
+        """Return the values of outputs that are alive."""
+        call, piece = self._alive()
+        outputs: Sequence[Node | None] = ()
+        if call is not None:
+            outputs = call.handles
+        elif piece is not None:
+            outputs = [node() for node in piece.outputs[: piece.site.results]]
+        return [node.value for node in outputs if node is not None and node.value is not None]
 
     def _arrays(self) -> list[Any]:
         call, piece = self._alive()
