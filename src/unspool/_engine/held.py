@@ -120,23 +120,20 @@ class Slab:
         return [node for node in nodes if node is not None and node.value is not None]
 
     def memory(self) -> list[tuple[int, int]]:
-        """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes.
+        """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes."""
+        return [memory_of(array) for array in self._arrays()]
 
-        What tiny outputs hold stays with them, and does not count.
-        """
-        stays = {memory_of(value)[0] for value in self._shown() if value.nbytes <= TINY}
-        found = map(memory_of, self._arrays())
-        return [each for each in found if each[0] not in stays] if stays else list(found)
-
-    def _shown(self) -> list[Any]:
-        """Return the values of outputs that are alive."""
+    def _left_to_outputs(self, arrays: Iterable[Any]) -> int:
+        """Return the bytes of arrays that tiny outputs hold too: these stay, and count no more without it."""
         call, piece = self._alive()
         outputs: Sequence[Node | None] = ()
         if call is not None:
             outputs = call.handles
         elif piece is not None:
             outputs = [node() for node in piece.outputs[: piece.site.results]]
-        return [node.value for node in outputs if node is not None and node.value is not None]
+        values = [node.value for node in outputs if node is not None and node.value is not None]
+        tiny = {memory_of(value)[0] for value in values if value.nbytes <= TINY}
+        return sum([size for key, size in dict(map(memory_of, arrays)).items() if key in tiny]) if tiny else 0
 
     def _arrays(self) -> list[Any]:
         call, piece = self._alive()
@@ -152,6 +149,7 @@ class Slab:
 
     def drop(self) -> int:
         """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
+        left = self._left_to_outputs(self._arrays())
         watched = watch(self._arrays())
         call, piece = self._alive()
         if call is not None and call.value:
@@ -162,7 +160,7 @@ class Slab:
             if not is_kept(node):
                 node.value = None
         self._count()
-        return freed_of(watched)
+        return freed_of(watched) + left
 
     def drop_unread(self, read: Container[int]) -> int:
         """Let go what no node reads whose id is not among some, and return how many bytes that gave."""
@@ -178,12 +176,13 @@ class Slab:
                 if handle is None or handle.id not in read:
                     gone.append(left[position])
                     left[position] = None
+        outputs = self._left_to_outputs(gone)
         watched = watch(gone)
         gone.clear()
         call.value = () if all(value is None for value in left) else tuple(left)
         del left
         self._count()
-        return freed_of(watched)
+        return freed_of(watched) + outputs
 
 
 def _only_kept(plan: Plan, residuals: tuple[Any, ...]) -> tuple[Any, ...]:
