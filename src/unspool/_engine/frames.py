@@ -316,6 +316,53 @@ def as_possible(units: list[Node]) -> list[Node]:
     return just_in_time([*[unit for unit in order if unit.id in small], *rest])
 
 
+def as_freeing(units: list[Node]) -> list[Node]:
+    """Return units in the order in which they were recorded, but what frees more than it takes as soon as it can.
+
+    What chains stack up is multiplied before the next chain begins, say, whatever reads the products.
+    """
+    left: dict[int, int] = {}
+    readers: dict[int, list[Node]] = {}  # of nodes
+    waiting: dict[int, int] = {}
+    inside = {unit.id for unit in units}
+    for unit in units:
+        waiting[unit.id] = len({unit_of(operand).id for operand in unit.inputs} & inside)
+        for operand in unit.inputs:
+            left[operand.id] = left.get(operand.id, 0) + 1
+            readers.setdefault(operand.id, []).append(unit)
+
+    def gain(unit: Node) -> int:
+        """Return the bytes that are free when a unit has run, less those that it takes; 0 if that is nothing."""
+        if is_view(unit):
+            return 1
+        ends = [each for each in unit.inputs if left[each.id] == 1 and unit_of(each).id in inside]
+        freed = sum([size for each in ends for _, size in buffers_of(each)])
+        return max(0, freed - workspace_of(unit))
+
+    ready = [(-gain(unit), unit.id, unit) for unit in units if not waiting[unit.id]]
+    heapify(ready)
+    done: set[int] = set()
+    order: list[Node] = []
+    while ready:
+        _, key, unit = heappop(ready)
+        if key in done:
+            continue
+        done.add(key)
+        order.append(unit)
+        for operand in unit.inputs:
+            left[operand.id] -= 1
+            if left[operand.id] == 1:  # the last one that reads it frees it
+                for reader in readers[operand.id]:
+                    if reader.id not in done and not waiting[reader.id]:
+                        heappush(ready, (-gain(reader), reader.id, reader))
+        fresh = {reader.id: reader for node in outputs_of(unit) for reader in readers.get(node.id, ())}
+        for reader in fresh.values():
+            waiting[reader.id] -= 1
+            if not waiting[reader.id]:
+                heappush(ready, (-gain(reader), reader.id, reader))
+    return just_in_time(order)
+
+
 Arrange: TypeAlias = Callable[[list[Node]], list[Node]]
 
 # The orders in which steps may run again. None of them is the narrowest for all loops. The last one makes small

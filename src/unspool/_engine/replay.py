@@ -24,6 +24,7 @@ from unspool._engine.frames import (
     Arrange,
     Frame,
     Saved,
+    as_freeing,
     as_possible,
     as_recorded,
     entering,
@@ -500,7 +501,7 @@ class Replay:
 
     def _narrowest(self, units: list[Node], level: int) -> Frame:
         """Return a frame for units in the order in which they take least at once."""
-        frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded)]
+        frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded, as_freeing)]
         return min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
 
     def _collect(
