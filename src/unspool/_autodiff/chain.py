@@ -46,7 +46,7 @@ SHORTEST = 4
 # are few: what a chain holds stays small beside what the loop took, and products of stacks are multiplied in blocks
 # that depend on sizes alone, whatever the memory.
 LONGEST = 256
-_LARGEST_STACK = 1 << 18
+_LARGEST_STACK = 1 << 16
 _FEW = 16
 
 
