@@ -442,17 +442,21 @@ class Ledger:
     def _drop_oldest(
         self, total: int, goal: int, left: int, references: Mapping[int, int], block_of: Callable[[int], int]
     ) -> int:
-        """Let the oldest steps go: their slabs and, as far as they run again in one go, the states between them.
+        """Let the oldest steps go as long as they run again in one go: their slabs, and the states between them.
 
         A step whose slab is gone runs again in any case. So where states take more than slabs do, few steps run again.
         """
         line, slabs = self.line, self._slabs
         while total > goal:
             oldest = line.place_of(slabs[0].identity) if slabs else line.now
+            again = oldest - line.boundaries[0]
+            block = block_of(again)
+            if block < again or 2 * again > line.now - line.boundaries[0]:
+                break  # a plan that runs most steps again may be short of what it did not see
             freed, given_up = line.give_up_boundaries(
                 total - goal,
                 oldest,
-                block_of(oldest - line.boundaries[0]),
+                block,
                 references,
                 self.guard,
                 surely=True,

@@ -146,19 +146,23 @@ class Line:
     def drop_unread(
         self, wanted: int, first: int, read: Container[int], references: Mapping[int, int], guard: Guard | None
     ) -> int:
-        """Evict up to so many bytes made from a boundary on that nobody reads any more; return how many that gave.
+        """Evict what was made from a boundary on and nobody reads any more, if that gives so many bytes; return them.
 
-        Nobody does if it is not among what is ``read``, nor referred to more often than ``references`` tells.
+        Nobody does if it is not among what is ``read``, nor referred to more often than ``references`` tells. If it is
+        too little, it stays: steps are to run again then, from states.
         """
-        died = self.died
+        unread: list[Held] = []
         for key, entry in list(self._held.items()):
-            if self.died - died >= wanted:
-                break
             if entry.made < first or key in read or key in self.latest or entry.is_referenced(references.get(key, 0)):
                 continue
             node = entry.node()
-            if node is not None and not is_kept(node):
-                del node
+            if node is not None and node.value is not None and not is_kept(node):
+                unread.append(entry)
+        if sum([entry.nbytes for entry in unread]) < wanted:
+            return 0
+        died = self.died
+        for entry in unread:
+            if self.died - died < wanted:
                 self.let_go([entry], guard)
         return self.died - died
 
