@@ -462,9 +462,6 @@ class Replay:
     def _push(self, missing: Sequence[Node], above: Frame | None) -> None:
         """Begin to compute values that are missing: put the frame that does it on top."""
         if above is not None:
-            if above.recent and max([node.id for node in missing]) < min(above.recent):
-                self._unpin(above.recent)  # it goes backwards
-                self._unpin(above.ahead)
             for node in missing:
                 above.pinned.append(node.id)
                 self._values.add_reason(node.id)
