@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 # The level of what is made of constants alone: above all others.
 _ANY_LEVEL = 1 << 60
 
+# An order in which work that frees memory comes first is taken if it takes less than this part of what others do.
+_WORTH = 0.75
+
 # The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
 _SHARED = 64
 
@@ -498,8 +501,14 @@ class Replay:
 
     def _narrowest(self, units: list[Node], level: int) -> Frame:
         """Return a frame for units in the order in which they take least at once."""
-        frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded, as_freeing)]
-        return min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
+        frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded)]
+        found = min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
+        if sum([unit.op.stepwise for unit in units]) < 2:
+            return found
+        # It reads what is below in another order than it was recorded in, so it has to be worth it.
+        freeing = Frame(as_freeing(units), level)
+        widths = [widths_of(frame, self._targets)[1] for frame in (freeing, found)]
+        return freeing if widths[0] < _WORTH * widths[1] else found
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
