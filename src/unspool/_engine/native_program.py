@@ -307,11 +307,13 @@ class Builder:
         shape: Any,
         initial: float | None = None,
     ) -> Value:
-        """Append the sum (or product, ...) over axes of a value whose axes lie in order; ``shape`` is the result's."""
+        """Append the sum (or product, ...) over axes of a value; ``shape`` is the result's."""
         loop = loop_of(ufunc, value.dtype, value.dtype, value.dtype)
         if len(axes) == len(value.shape) > 1 and value.layout is not None:
             # Where nothing is kept, NumPy goes through memory as it lies.
             value, axes = value.viewed((value.size,), (value.dtype.itemsize,)), [0]
+        if 0 not in value.shape and not is_in_c_order(value):
+            value, axes = _as_it_lies(value, axes)
         if 0 in value.shape or not is_in_c_order(value):
             raise Unsupported("NumPy goes through such an array in another order")
         result = self.new(plan_slot, shape, value.dtype)
@@ -402,6 +404,18 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
+
+
+def _as_it_lies(value: Value, axes: Sequence[int]) -> tuple[Value, Sequence[int]]:
+    """Return a value that is reduced with its axes as they lie in memory, where what is left of it has one axis.
+
+    NumPy goes through memory in this way; a result with more axes would lie like the value.
+    """
+    kept = [n for a, n in enumerate(value.shape) if a not in axes and n != 1]
+    if len(kept) > 1 or any(s <= 0 for n, s in zip(value.shape, value.strides, strict=True) if n != 1):
+        return value, axes
+    order = sorted(range(len(value.shape)), key=lambda a: -value.strides[a])
+    return value.transposed(order), [at for at, a in enumerate(order) if a in axes]
 
 
 def _repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
