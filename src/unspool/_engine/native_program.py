@@ -41,8 +41,10 @@ MOST_OPERANDS = 6
 # Slots that a call-back reads, at most.
 MOST_READ = 64
 
-# Temporaries begin at multiples of this.
+# Temporaries begin at multiples of this, and take no more than this in all, unless steps of a loop share them: what a
+# thread keeps for them (`frame.c`).
 ALIGNMENT = 64
+MOST_IN_FRAME = 1 << 20
 
 
 # What is computed without a call of NumPy's loops, on at most so many elements.
@@ -87,7 +89,7 @@ def _dtypes_of(ufunc: Any, *dtypes: Any) -> tuple[Any, ...]:
 
 
 class Builder:
-    """A program that is being written, of values with fewer bytes than ``most``.
+    """A program that is being written, of results with fewer bytes than ``most``.
 
     Attributes
     ----------
@@ -128,10 +130,11 @@ class Builder:
         shape = tuple(shape)
         strides = ordered_strides(shape, dtype, order)
         size = prod(shape) * dtype.itemsize
-        if size >= self._most or dtype.hasobject:
-            raise Unsupported("arrays that are this large take over the memory of others in Python")
-        if plan_slot in self._first_output:
-            return self._slot(IN_OUTPUT, self._first_output[plan_slot], shape, dtype, strides)
+        output = None if plan_slot is None else self._first_output.get(plan_slot)
+        if size >= (max(self._most, MOST_IN_FRAME) if output is None else self._most) or dtype.hasobject:
+            raise Unsupported("results that are this large take over the memory of others in Python")
+        if output is not None:
+            return self._slot(IN_OUTPUT, output, shape, dtype, strides)
         at = self.frame
         self.frame += -(-size // ALIGNMENT) * ALIGNMENT
         return self._slot(IN_FRAME, at, shape, dtype, strides)
@@ -177,6 +180,8 @@ class Builder:
         base = bases_of(self.instructions).get(slot, slot)
         home, _, array, dtype, shape, strides, order = self.slots[base]
         if home == IN_FRAME:
+            if prod(shape) * dtype.itemsize >= self._most:
+                raise Unsupported("a view of an array that is this large")
             self.slots[base] = (IN_OUTPUT, self._arrays, array, dtype, shape, strides, order)
             self._arrays += 1
         if base == slot:
