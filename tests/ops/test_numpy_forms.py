@@ -213,7 +213,7 @@ xp.append(x, x); xp.hanning(n) * x; xp.heaviside(x, 0.5); xp.select([x > 0], [x]
 xp.digitize(x, [-1.0, 0.0, 1.0]); xp.tri(n) * x; xp.reshape(x, (1, -1), order="F"); xp.take(x, [7, -9], mode="wrap")
 xp.lexsort((x, -x)); xp.geomspace(x + 9, 4.0, 3); xp.indices((n, 2)) * x[:, None]; xp.resize(x, (9,))
 xp.unravel_index(3 + 0 * x[0].astype(int), (2, n)); xp.logspace(x, 2.0, 3); xp.array_equal(x, x)
-xp.ediff1d(x); xp.nancumsum(x)
+xp.ediff1d(x); xp.nancumsum(x); xp.quantile(x, [0.2, 0.9]); xp.percentile(x, [[7], [50.0]])
 """
 
 

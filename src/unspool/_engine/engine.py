@@ -45,7 +45,7 @@ from unspool._ops.leaf import PLACEHOLDER
 from unspool._statistics import STATISTICS
 from unspool._sweeps import is_swept
 from unspool._tensor import Tensor
-from unspool.errors import BudgetError
+from unspool.errors import BudgetError, UnknownSizeError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -268,7 +268,10 @@ class Evaluator:
         self.statistics.kernel_calls += kernels
         self.ledger.kernels += kernels
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
-        nodes, read = self._loose_step(work, missing)
+        try:
+            nodes, read = self._loose_step(work, missing)
+        except UnknownSizeError:  # there is a placeholder without a value, which the pass is going to name
+            nodes, read = [], []
         if ACTIVITY.lookers and count > 1:
             from unspool._engine.work import pass_as_work
 

@@ -174,7 +174,7 @@ def _of_rows(rows: Tensor, fractions: Tensor, method: str, *, skip_nan: bool) ->
     # Not the formula for two equal elements: of infinite ones it would make NaN.
     between = elementwise.where(elementwise.equal(below, above), below, below + (above - below) * weight)
     if not skip_nan:
-        spoiled = elementwise.isnan(getitem(ordered, (..., slice(-1, None))))
+        spoiled = elementwise.isnan(getitem(ordered, (..., -1, None)))
         between = elementwise.where(spoiled, constant(np.nan, rows.dtype), between)
     return layout.moveaxis(between, -1, 0)
 
