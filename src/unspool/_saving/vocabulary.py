@@ -27,6 +27,7 @@ from unspool._autodiff.loop_structure import Outer
 from unspool._autodiff.loop_trace import TracedStep
 from unspool._batching.mapped import MAPPED, Member
 from unspool._batching.reorder import REORDER
+from unspool._batching.turning import TURNED
 from unspool._core import position_key
 from unspool._engine.default import default_engine
 from unspool._engine.plan import Plan
@@ -66,6 +67,7 @@ UNREGISTERED: dict[str, Op] = {
         OUTER_SUM,
         REORDER,
         REVERSED_LOOP,
+        TURNED,
     )
 }
 
