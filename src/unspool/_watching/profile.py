@@ -181,7 +181,17 @@ class profile:  # noqa: N801 - used like a function, in a with statement
         left = self.rows[_SHOWN:]
         if left:
             rest = sum(row.seconds for row in left)
-            cells.append((_time(rest), self._share(rest), "", "", "", f"{len(left)} {'other' if len(left) == 1 else 'others'}", ""))
+            cells.append(
+                (
+                    _time(rest),
+                    self._share(rest),
+                    "",
+                    "",
+                    "",
+                    f"{len(left)} {'other' if len(left) == 1 else 'others'}",
+                    "",
+                )
+            )
         cells.append((_time(self.other_seconds), self._share(self.other_seconds), "", "", "", "", _OTHER))
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         return "\n".join(
