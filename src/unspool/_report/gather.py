@@ -398,7 +398,11 @@ def _series(name: str, line: str, source: str, steps: Sequence[int], values: lis
 
 def _title(reading: Reading) -> str:
     text = text_of(*reading.origin)
-    return text if 0 < len(text) <= _LONGEST_TITLE else made_at(reading.op, reading.line)
+    if not text:
+        return made_at(reading.op, reading.line)
+    if text.endswith("("):  # a statement of several lines
+        text += "…)"
+    return text if len(text) <= _LONGEST_TITLE else f"{text[: _LONGEST_TITLE - 1].rstrip()}…"
 
 
 def _unfolded(loss: Tensor) -> list[dict[str, str]]:

@@ -23,6 +23,9 @@ from unspool._report.svg import can_be_logarithmic, element, escape, number, sec
 # Rows of the table of times, and series of what was read.
 _MOST_ROWS, _MOST_SERIES, _FEW_LINES = 24, 8, 3
 
+# More arrays than these that went in are shown when they are asked for.
+_MOST_INPUTS = 12
+
 # Digits of a digest that are shown; the raw data has all.
 _DIGITS = 16
 
@@ -404,12 +407,14 @@ def _settings(page: Page, data: dict[str, Any]) -> str:
         )
         for row in data["inputs"]
     ]
+    shown = element("div", table(inputs), class_="scroll")
+    said = f"{sum(row['count'] for row in data['inputs']):,} arrays"
     save = element("a", "Save the raw data as JSON", href="#data", download="report.json", data_save="data")
     return (
         element("p", save, class_="screen")
         + element("div", table([("", ""), *[(str(a), str(b)) for a, b in facts]]), class_="scroll")
         + element("h3", "What went in")
-        + element("div", table(inputs), class_="scroll")
+        + (shown if len(data["inputs"]) <= _MOST_INPUTS else element("details", element("summary", said), shown))
     )
 
 
