@@ -264,7 +264,7 @@ def _time(page: Page, data: dict[str, Any]) -> str:
     by_line, by_op = _gathered(rows, "line"), _gathered(rows, "op")
     words = ", ".join(f"{when} {seconds(value)}" for when, value in totals.items())
     told = f"Op by op: {words}. Plans and native loops are faster than that; shares are what this is for."
-    reason = data["gradient"]["not_timed"]
+    reason = data["gradient"]["timing"]
     legend = "".join(
         f'<li><i style="background:var(--{colour})"></i>{when}</li>'
         for when, colour in (("forward", "c0"), ("backward", "c2"), ("recomputed", "recomputed"))
