@@ -28,7 +28,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
 
 # What a screen shows of it, from its beginning; and the parts that are beside each other on phones.
-SCREEN, PHONE = (1100, 1020), (360, 720)
+SCREEN, PHONE = (1400, 1330), (360, 720)
 PARTS = ("h1", "#about-memory", "#about-spectra")
 
 
@@ -74,7 +74,8 @@ def main() -> None:
         driver = browser(folder)
         try:
             show(driver, page, SCREEN, dark=False)
-            taken(driver, SCREEN).save(IMAGES / "report.png", optimize=True)
+            whole = taken(driver, SCREEN).resize((1100, 1045), Image.Resampling.LANCZOS)
+            whole.save(IMAGES / "report.png", optimize=True)
             show(driver, page, PHONE, dark=True)
             beside = Image.new("RGB", (len(PARTS) * (PHONE[0] + 20) - 20, PHONE[1]), "gray")
             for place, part in enumerate(PARTS):
