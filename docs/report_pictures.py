@@ -35,10 +35,10 @@ PARTS = ("h1", "#about-memory", "#about-spectra")
 def write_report(path: Path) -> None:
     """Run the loop and its gradient within 24 MB, and write the report."""
     J = us.tensor(np.ones(19), name="J")
-    with us.memory("24MB"):
+    with us.memory("24MB") as m:
         found = dmrg(heisenberg(J), random_mps(20, 2, 2, seed=0), rank=32, tol=1e-10)
         found.energy.grad(J).eval()
-        us.report(found.energy, path, wrt=J, title="DMRG: 20 spins within 24 MB")
+        us.report(found.energy, path, wrt=J, memory=m, title="DMRG: 20 spins within 24 MB")
 
 
 def browser(folder: str) -> Any:
