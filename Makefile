@@ -15,6 +15,7 @@
 #   make performance-page  write docs/performance.md, and the table of the README, from the last run of all workloads
 #   make docs     build the site of the documentation into build/site, to be read and searched without a network
 #   make forms-page  measure the forms of a loop and write the table of docs/forms.md
+#   make report-pictures  take the pictures of the page on reports, in Chromium
 #   make recipes  draw the pictures of the recipes, and write their tables from what was measured last
 #   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
@@ -46,7 +47,7 @@ export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-kernels test-nightly test-sanitizers wheel test-array-api test-ecosystem docs bench performance-page \
-	forms-page recipes names-page bench-parts fix clean
+	forms-page report-pictures recipes names-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -116,6 +117,9 @@ forms-page: $(VENV)/.bench
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "build/site/index.html"
+
+report-pictures: $(VENV)/.browser
+	@$(BIN)/python docs/report_pictures.py
 
 recipes: $(VENV)/.bench
 	@$(BIN)/python docs/recipes/make.py

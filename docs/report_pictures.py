@@ -1,8 +1,6 @@
 """Takes the pictures of the page on reports: a run of DMRG within a budget, as a screen and as a phone show it.
 
-They are taken in Chromium, which `make test-browser` drives too.
-
-    python docs/report_pictures.py
+They are taken in Chromium, which `make test-browser` drives too. `make report-pictures` runs this.
 """
 
 from __future__ import annotations

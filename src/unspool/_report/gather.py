@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from unspool._engine.ledger import Ledger
     from unspool._tensor import Tensor
 
-FORMAT, VERSION = "unspool report", 1
+FORMAT, VERSION = "unspool report", 2
 
 # States whose cotangents are shown, and numbers of one series.
 _MOST_STATES, _MOST_NUMBERS = 256, 2000

@@ -96,6 +96,8 @@ def _convergence(page: Page, data: dict[str, Any]) -> str:
         log = can_be_logarithmic([norm for norm in arrived["norms"] if norm > 0])
         chart = line_chart([line], x_label="step", label="norm of the cotangent of the state after each step", log=log)
         told = "What the loss sends back to the state after each step: large where a step mattered."
+        if log and min(arrived["norms"]) == 0:
+            told += " Where there is a gap, nothing arrives."
         cards.append(page.chart("cotangents", "Cotangent of the state, ‖∂ loss / ∂ state‖", chart, told))
     else:
         cards.append(_missing("Cotangent of the state", arrived["reason"] or "nothing arrives at a state"))
