@@ -100,7 +100,7 @@ test-array-api: $(VENV)/.test
 ecosystem: $(VENV)/.ecosystem
 
 test-ecosystem: $(VENV)/.ecosystem
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop tests/ensembles
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop tests/ensembles tests/test_docs.py
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))

@@ -13,9 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "recipes"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index")
-# What points to an example instead of having a program of its own.
-POINTERS = {"phase-diagram"}
-RECIPES = [page for page in PAGES if page not in POINTERS]
 
 
 def read(page: str) -> str:
@@ -36,7 +33,7 @@ def test_every_recipe_is_in_the_index(page: str) -> None:
     assert f"({page}.md)" in read("index")
 
 
-@pytest.mark.parametrize("page", RECIPES)
+@pytest.mark.parametrize("page", PAGES)
 def test_every_recipe_has_a_problem_a_loop_an_answer_a_picture_costs_and_advice(page: str) -> None:
     text = read(page)
     assert text.startswith("# ") and "**The problem.**" in text
@@ -46,13 +43,13 @@ def test_every_recipe_has_a_problem_a_loop_an_answer_a_picture_costs_and_advice(
     assert "## When it is slow or too large" in text
 
 
-@pytest.mark.parametrize("page", RECIPES)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_tables_on_a_page_are_those_of_the_measured_figures(page: str, make: ModuleType) -> None:
     figures = json.loads((FOLDER / "figures.json").read_text(encoding="utf-8"))
     assert make.with_tables(read(page), figures["measured"]) == read(page)
 
 
-@pytest.mark.parametrize("page", RECIPES)
+@pytest.mark.parametrize("page", PAGES)
 def test_pictures_are_small(page: str) -> None:
     assert (ROOT / "docs" / "images" / "recipes" / f"{page}.png").stat().st_size < 200_000
 
