@@ -187,7 +187,7 @@ class Tensor(TensorBase):
         value: Array | None = self.value
         while value is None:
             engine.compute((self,))
-            value = self.value  # looked at once: another thread may let it go at any time
+            value = self.value  # looked at once: another thread may evict it at any time
         if value.flags.writeable:
             value.setflags(write=False)
         return value

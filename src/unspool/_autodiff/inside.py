@@ -97,8 +97,8 @@ def _way_back(variable: Node, most: int, known: Mapping[int, int]) -> list[Node]
     """Return a way from a node to what it is made from: to a leaf, to an output of a call, or of so many steps at most.
 
     Of several inputs the youngest comes first: the later the way ends, the more it tells. A way that ends with a
-    constant tells nothing. What is made of constants alone has no way back. With ``known``, it ends where a node is on
-    a way that was followed further than this one would be.
+    constant tells nothing. From what is made of constants alone no way leads anywhere. With ``known``, it ends where a
+    node is on a way that was followed further than this one would be.
     """
     way = [variable]
     choices = [_youngest_last(variable.inputs)]

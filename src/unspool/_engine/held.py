@@ -136,7 +136,7 @@ class Slab:
         return bool(self._valued()) or (piece is not None and bool(piece.residuals))
 
     def drop(self) -> int:
-        """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
+        """Evict it, as far as nobody wants it kept, and return how many bytes that gave."""
         watched = watch(self._arrays())
         call, piece = self._alive()
         if call is not None and call.value:

@@ -403,7 +403,7 @@ class Ledger:
         return self.line.let_go(entries, self.guard)
 
     def _drop_slabs(self, total: int, goal: int, left: int) -> int:
-        """Let slabs go until what is held fits, oldest first, but not the newest: backward passs begin there."""
+        """Evict slabs until what is held fits, oldest first, but not the newest: backward passes begin there."""
         slabs = self._slabs
         while total > goal and len(slabs) > left:
             total -= self._drop_slab(slabs.popleft())

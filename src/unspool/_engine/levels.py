@@ -34,7 +34,7 @@ class Marks(NamedTuple):
     def joined(self, steps: Mapping[int, int]) -> Marks:
         """Return marks of fewer levels, given how many steps of loops the nodes with some ids are.
 
-        A loop that takes a gradient in every step begins levels in each, and so does a sweep back through it. What a
+        A loop that takes a gradient in every step begins levels in each, and so does a backward pass through it. What a
         gradient in a step reads is read within the step, so all of them may be one level: the steps of a loop.
         """
         keys = sorted(steps)

@@ -314,7 +314,7 @@ class Watch:
                     break
 
     def _add(self, kind: str, where: Any, key: Any, via: str) -> None:
-        """Add a place, and go on with what is there."""
+        """Add a place, and go on with its contents."""
         mark = kind, id(where), key
         if mark in self._places:
             return

@@ -122,7 +122,7 @@ def _ranges(count: int) -> list[tuple[int, int]]:
 
 
 def blocks_of(groups: Sequence[Group], count: int, room: int | None, lines: Lines) -> list[dict[str, Any]]:
-    """Place blocks on each other: kept ones in the order of the steps, others on top of what is there at the time.
+    """Place blocks on each other: kept ones in the order of the steps, others on top of those that are held then.
 
     ``room`` is for what is run again at once in the backward pass, in bytes; if there is none, that is what lies
     between kept states.

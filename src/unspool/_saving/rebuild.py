@@ -3,7 +3,7 @@
 The order matters. Sweeps go by it, so sums of contributions are taken in the order of ids; and what was folded into
 calls decides how products are grouped. So nodes are made in the order of their ids in the file, calls come back as
 calls, and pieces that waited to be folded wait again. What had a value and has none in the file is known to have been
-evaluated, as if a budget had let it go: the engine computes it again when it is needed, bit for bit.
+evaluated, as if a budget had evicted it: the engine computes it again when it is needed, bit for bit.
 
 Shapes and dtypes are not believed: each op is asked what it makes of its inputs. Nothing is given a value before all
 nodes are there.
