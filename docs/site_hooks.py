@@ -96,8 +96,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = notebooks.with_outputs(markdown, notebooks.executed(ROOT / "docs" / name))
         told = f"[As a notebook]({Path(name).stem}.ipynb){{ .notebook download }}"
         markdown = markdown.replace("\n\n", f"\n\n{told}\n\n", 1)
-    if name.startswith("reference/"):
-        page.meta["search"] = {"boost": 2}  # whoever looks for a name wants its entry first
     made = name.startswith("reference/") or name in ELSEWHERE.values()
     return markdown if made else for_site(markdown, f"docs/{name}", name)
 

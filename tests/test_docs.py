@@ -95,6 +95,16 @@ def test_architecture_page_names_every_module() -> None:
     assert not [name for name in modules + packages if f"`{name}`" not in text]
 
 
+def test_architecture_page_names_no_file_that_does_not_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = ("src", "docs", "bench", "tests", "examples")
+    paths = [path for folder in folders for path in (ROOT / folder, *(ROOT / folder).rglob("*"))]
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in paths]
+    named = set(re.findall(r"`([\w./-]*\w(?:\.py|\.pyi|\.c|\.h|/))`", text))
+    assert len(named) > 150
+    assert not [name for name in named if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)]
+
+
 def find_examples(module: ModuleType) -> list[doctest.DocTest]:
     found = doctest.DocTestFinder(exclude_empty=True).find(module)
     return [example for example in found if example.examples]
