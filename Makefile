@@ -13,7 +13,7 @@
 #   make test-ecosystem  the library beside the packages it is used with: autoray, quimb, PyTorch, JAX, xarray and others
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md, and the table of the README, from the last run of all workloads
-#   make docs     build the site of the documentation into build/site, to be read and searched without a network
+#   make docs     run the recipes and build the site of the documentation into build/site, to be read and searched without a network
 #   make forms-page  measure the forms of a loop and write the table of docs/forms.md
 #   make recipes  draw the pictures of the recipes, and write their tables from what was measured last
 #   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
