@@ -13,8 +13,9 @@
 #   make test-ecosystem  the library beside the packages it is used with: autoray, quimb, PyTorch, JAX, xarray and others
 #   make bench    measure the workloads beside other libraries; WORKLOAD=B3 SIZE=small for one of them
 #   make performance-page  write docs/performance.md, and the table of the README, from the last run of all workloads
-#   make docs     build the site of the documentation into build/site, to be read and searched without a network
+#   make docs     run the recipes and build the site of the documentation into build/site, to be read and searched without a network
 #   make forms-page  measure the forms of a loop and write the table of docs/forms.md
+#   make report-pictures  take the pictures of the page on reports, in Chromium
 #   make recipes  draw the pictures of the recipes, and write their tables from what was measured last
 #   make names-page  write docs/names.md, the names of NumPy, SciPy and JAX beside ours
 #   make bench-parts  measure overhead, loops, their kinds, linear algebra, schedules, memory and the tables of the networks
@@ -46,7 +47,7 @@ export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-kernels test-nightly test-sanitizers wheel test-array-api test-ecosystem docs bench performance-page \
-	forms-page recipes names-page bench-parts fix clean
+	forms-page report-pictures recipes names-page bench-parts fix clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,7 +82,7 @@ test-sanitizers: $(VENV)/.test
 		$(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/saving/test_journal.py \
-		tests/saving/test_encoder.py tests/engine/test_native*.py tests/autodiff/test_loop_whole.py
+		tests/saving/test_encoder.py tests/engine/test_running.py tests/engine/test_native*.py tests/autodiff/test_loop_whole.py
 
 wheel: $(VENV)/.core
 	@$(PIP) wheel --no-deps -w dist .
@@ -100,7 +101,7 @@ test-array-api: $(VENV)/.test
 ecosystem: $(VENV)/.ecosystem
 
 test-ecosystem: $(VENV)/.ecosystem
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop tests/ensembles
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m ecosystem tests/interop tests/ensembles tests/test_docs.py
 
 bench: $(VENV)/.bench
 	@$(BIN)/python bench/suite/run.py --size $(SIZE) $(if $(WORKLOAD),--workload $(WORKLOAD))
@@ -116,6 +117,9 @@ forms-page: $(VENV)/.bench
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "build/site/index.html"
+
+report-pictures: $(VENV)/.browser
+	@$(BIN)/python docs/report_pictures.py
 
 recipes: $(VENV)/.bench
 	@$(BIN)/python docs/recipes/make.py

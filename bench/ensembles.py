@@ -1,4 +1,4 @@
-"""Ensembles on a pool of two processes, and a sweep back that a thread works ahead of.
+"""Ensembles on a pool of two processes, and a backward pass that a thread works ahead of.
 
 Two things are measured. 64 loops that look at their values, with gradients, by `us.ensemble`: in this process, and on
 two processes that are there already. And the gradient of a loop of which few states are kept, `us.Checkpointed`, alone

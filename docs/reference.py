@@ -217,7 +217,7 @@ def _directive(path: str, found: Any) -> str:
     """Return what mkdocstrings replaces by signature and docstring."""
     options = f"    options:\n      heading: us.{path}\n      toc_label: {path.rpartition('.')[2]}"
     if path in STRATEGIES:
-        options += "\n      members: false"
+        options += "\n      members: false\n      inherited_members: false"
     if not found.__module__.startswith(f"unspool.{path}"):
         return f"::: unspool.{path}\n{options}"
     # A function that has the name of its module, which would be found first.

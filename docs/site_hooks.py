@@ -1,14 +1,16 @@
 """What the site is made of beside the pages of this folder; mkdocs calls the functions below (``mkdocs.yml``).
 
 Pages that live elsewhere in the repository, the README among them, become pages of the site, and links to them are
-turned. The reference is made (`reference.py`), and recipes are found. So every page is written once, and its links work
-in both places.
+turned. The reference is made (`reference.py`). Recipes are found, run, and shown with what they printed
+(`notebooks.py`). So every page is written once, and its links work in both places.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,14 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from docs import reference  # noqa: E402
+from docs import notebooks, reference  # noqa: E402
 from docs.site_text import ELSEWHERE, contents, for_site, recipes, side_by_side  # noqa: E402
 
 TITLES = {"CITATION.cff": "Citation", "LICENSE": "Licence"}
 # What a browser fetches without being asked; a link that is followed is none of it.
 LOADED = re.compile(r"""<(?:script|img|link|iframe)[^>]+(?:src|href)=["']?((?:https?:)?//[^"' >]+)""")
 ANCHOR = re.compile(r"""\sid=["']?([^"' >]+)""")
+LINK_TO_PAGE = re.compile(r"(\]\([^):]+)\.md(?=[)#])")
 COMING_FROM = {"from-pytorch.md": "PyTorch", "from-jax.md": "JAX", "from-autograd.md": "autograd"}
 
 
@@ -64,7 +67,21 @@ def on_files(files: Files, config: Any) -> Files:
     for page in reference.pages():
         files.append(File.generated(config, page.path, content=page.markdown()))
     files.append(File.generated(config, "reference/index.md", content=contents()))
+    pages = [ROOT / "docs" / "recipes" / name for name in recipes(ROOT / "docs" / "recipes") if name != "index.md"]
+    with ThreadPoolExecutor(2) as pool:
+        for page, ran in zip(pages, pool.map(notebooks.executed, pages), strict=True):
+            files.append(File.generated(config, f"recipes/{page.stem}.ipynb", content=_notebook(page, ran)))
     return files
+
+
+def _notebook(page: Path, ran: list[notebooks.Ran]) -> str:
+    """Return a recipe as a notebook; its links lead to pages of the site that it lies in."""
+
+    def turned(text: str) -> str:
+        return LINK_TO_PAGE.sub(r"\1.html", for_site(text, f"docs/recipes/{page.name}", f"recipes/{page.name}"))
+
+    text = page.read_text(encoding="utf-8")
+    return json.dumps(notebooks.notebook(text, ran, ROOT / "docs" / "images" / "recipes", turned), indent=1)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -75,6 +92,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if name in COMING_FROM:
         page.meta["hide"] = ["toc"]  # leaves room for two columns
         markdown = side_by_side(markdown, COMING_FROM[name])
+    if name.startswith("recipes/") and name != "recipes/index.md":
+        markdown = notebooks.with_outputs(markdown, notebooks.executed(ROOT / "docs" / name))
+        told = f"[As a notebook]({Path(name).stem}.ipynb){{ .notebook download }}"
+        markdown = markdown.replace("\n\n", f"\n\n{told}\n\n", 1)
     made = name.startswith("reference/") or name in ELSEWHERE.values()
     return markdown if made else for_site(markdown, f"docs/{name}", name)
 

@@ -191,3 +191,16 @@ def test_tolerances_may_differ_from_matrix_to_matrix() -> None:
     np.testing.assert_allclose(us.linalg.pinv(x, rtol=rtol).eval(), np.linalg.pinv(x, rtol=rtol))
     np.testing.assert_array_equal(us.linalg.matrix_rank(x, rtol=us.tensor([1e-2, 1e-4])).eval(), [1, 2])
     np.testing.assert_array_equal(us.linalg.matrix_rank(x, tol=np.array([1e-2, 1e-4])).eval(), [1, 2])
+
+
+@pytest.mark.parametrize("tol", [[1e-2, 1e-4, 2.0], [[1e-2], [1e-4]], [1e-2]])
+def test_one_matrix_has_a_rank_for_each_tolerance(tol: Any) -> None:
+    x = np.diag([1.0, 1e-3])
+    rank = us.linalg.matrix_rank(us.tensor(x), tol=tol)
+    expected = np.linalg.matrix_rank(x, tol=tol)
+    assert rank.shape == expected.shape
+    np.testing.assert_array_equal(rank.eval(), expected)
+    one_by_one = [np.linalg.pinv(x, rtol=number) for number in np.ravel(tol)]
+    inverse = us.linalg.pinv(us.tensor(x), rtol=tol)
+    assert inverse.shape == (*np.shape(tol), 2, 2)
+    np.testing.assert_allclose(inverse.eval(), np.reshape(one_by_one, inverse.shape))

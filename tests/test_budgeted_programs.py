@@ -280,6 +280,7 @@ ABOVE = {
     ("truncated", LEAST): SLABS_ONLY,
     ("noisy", LEAST): ONE_STATE,
     ("turning", LEAST): ONE_STATE,
+    ("traced", LEAST): ONE_STATE,
 }
 
 

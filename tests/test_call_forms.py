@@ -21,7 +21,7 @@ import scipy.linalg
 import scipy.special
 
 import unspool as us
-from unspool.errors import UnspoolError
+from unspool.errors import ShapeError, UnboundPlaceholderError, UnknownSizeError, UnspoolError
 
 # No two elements are equal, and none is where a function jumps.
 ARRAYS = {
@@ -201,6 +201,60 @@ def test_a_call_gives_the_right_answer_or_an_error_of_ours(name: str) -> None:
             if name not in REFUSED_BY_NUMPY:
                 wrong.append((form, error))
     assert not wrong
+
+
+# --- symbolic sizes --------------------------------------------------------------------------------------------------
+
+N, M, K = us.dims("n m k")
+SIZES = {"X": (N, M), "V": (M,), "P": (K, K), "I": (N, M), "B": (N, M)}
+
+# How long their result is, or how many arrays they take, is a number that has to be known.
+OF_KNOWN_SIZES = {
+    "numpy.cross": ShapeError,
+    **dict.fromkeys(
+        """numpy.delete numpy.insert numpy.polyadd numpy.polysub numpy.polyval numpy.tril_indices_from
+        numpy.triu_indices_from numpy.unstack""".split(),  # noqa: SIM905 - a list of words
+        UnknownSizeError,
+    ),
+    **dict.fromkeys(
+        """numpy.argwhere numpy.bincount numpy.compress numpy.flatnonzero numpy.intersect1d numpy.nonzero numpy.poly
+        numpy.roots numpy.setdiff1d numpy.setxor1d numpy.trim_zeros numpy.union1d numpy.unique numpy.unique_all
+        numpy.unique_counts numpy.unique_inverse""".split(),  # noqa: SIM905
+        UnboundPlaceholderError,
+    ),
+}
+
+
+def is_recorded(form: str, function: Callable[..., Any]) -> bool:
+    """Whether a call with tensors gives tensors and nothing else."""
+    try:
+        found = list(leaves(call(form, function, **{name: us.tensor(array) for name, array in ARRAYS.items()})))
+    except Exception:
+        return False
+    return all(isinstance(each, us.Tensor) for each in found)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in OTHERWISE])
+def test_a_call_is_recorded_before_sizes_are_known(name: str) -> None:
+    function = FUNCTIONS[name]
+    known = [form for form in forms(function) if of_arrays(form, function)[0] and is_recorded(form, function)]
+    needed: set[type[Exception]] = set()
+    recorded = 0
+    for form in known[:6]:
+        places = {each: us.placeholder(SIZES[each], dtype=array.dtype) for each, array in ARRAYS.items()}
+        values = {places[each]: array for each, array in ARRAYS.items()}
+        try:
+            found = tuple(leaves(call(form, function, **places)))
+        except UnspoolError as error:  # a sequence of arrays is asked for, or a number that has to be known
+            needed.add(type(error))
+        else:
+            recorded += 1
+            assert agree(tuple(each.eval(values) for each in found), tuple(leaves(call(form, function)))), form
+    if name in OF_KNOWN_SIZES:
+        assert not recorded and needed == {OF_KNOWN_SIZES[name]}
+    else:
+        assert recorded or not known
+        assert needed <= {UnboundPlaceholderError, UnknownSizeError}
 
 
 # --- derivatives -----------------------------------------------------------------------------------------------------

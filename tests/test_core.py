@@ -67,6 +67,20 @@ def test_nodes_are_not_made_by_calling_their_class(cls):
         (lambda x: _core.leave(1), "expected a node"),
         (lambda x: _core.fold(None, (x,), (), 1, 1, (), (), []), "origins and indices as tuples"),
         (lambda x: _core.fold(None, [x], (), 1, 1, (), (), []), "inputs of <op call> as a tuple"),
+        (lambda x: _core.fold(None, (x,), ((None, 0),), 1, 1, (), (), []), "a call has a plan"),
+        (lambda x: _core.piece(None, (), (), ()), "a piece has a site"),
+        (lambda x: _core.measure_piece(x), "expected a piece"),
+        (lambda x: _core.QueueBase().add_loose(x), "expected a piece"),
+        (lambda x: _core.QueueBase().place(x), "expected a piece"),
+        (lambda x: _core.QueueBase().enter(x), "expected a piece"),
+        (lambda x: _core.QueueBase().fold_one(x), "expected a piece"),
+        (lambda x: _core.QueueBase().will_fold(x), "expected a piece that was placed"),
+        (lambda x: _core.line_key([]), "expected targets"),
+        (lambda x: _core.find_site({}, [1]), "expected a node, got 1"),
+        (lambda x: _core.find_site([], [x]), "must be dict"),
+        (lambda x: _core.value_now(1), "expected a node, got 1"),
+        (lambda x: _core.reduce(x, x, None, False), "expected an op"),
+        (lambda x: _core.runner({}, None, None, None, None, None), "LedgerBase"),
         (lambda x: _core.bind(nonsense=1), "nothing called 'nonsense'"),
         (lambda x: _core.bind_operator("power", ADD, max), "no operator power"),
     ],
@@ -567,8 +581,114 @@ def test_wiring_refuses_what_is_no_list_of_nodes():
     assert _core.wiring([])[:3] == (b"", b"", b"")
 
 
-def test_what_arrives_at_no_call_is_refused():
-    with pytest.raises(TypeError, match="expected a call"):
-        _core.arrive(us.tensor(1.0), (), {}, set(), {}, set(), ())
-    with pytest.raises(TypeError, match="7 arguments"):
-        _core.arrive()
+class _Sum:
+    """Stands for what is not added up."""
+
+
+def _sweep() -> Any:
+    return _core.call_sweep({}, {}, set(), {}, set(), {}, id, id, _Sum, tuple)
+
+
+def test_a_sweep_through_calls_takes_calls_alone():
+    order: Any = [us.tensor(1.0)]
+    assert _sweep().pull(order, 0) is None and len(order) == 1
+    assert _sweep().pull([], 0) is None
+    for given in ((None, 0), (order, "floor"), ((), 0)):
+        with pytest.raises(TypeError):
+            _sweep().pull(*given)
+    with pytest.raises(TypeError):
+        _core.call_sweep({}, {}, {}, {}, set(), {}, id, id, _Sum, tuple)
+
+
+@pytest.mark.parametrize(
+    ("sources", "read", "forms"),
+    [
+        ((("input", 1),), (), (None,)),  # there is one input
+        ((("output", 1),), (), (None,)),
+        ((("elsewhere", 0, 0),), (), (None,)),
+        ((("input", 0),), (1,), (None,)),  # nothing is read there
+        ((("input", 0),), (), (("plain",),)),
+        ((("input", 0),), (), (("terms", ("other", 0)),)),
+        ((("input", 0),), (), (1,)),
+    ],
+)
+def test_notes_that_say_nothing_of_a_call_are_refused(sources, read, forms):
+    with pytest.raises((TypeError, ValueError)):
+        _core.note(None, 1, sources, read, forms, tuple, _Sum, max, _core.output)
+
+
+def _steps(count: int) -> list[Any]:
+    """Return steps of which each reads the one before."""
+    steps = [_core.step("plan", [us.tensor(1.0)])]
+    for _ in range(count - 1):
+        steps.append(_core.step("plan", [steps[-1].output(0)]))
+    return steps
+
+
+def test_steps_that_nobody_places_end_one_after_the_other_however_many_there_are():
+    last = _steps(200_000)[-1]
+    assert last.number >= 199_999
+    del last
+
+
+def test_steps_of_one_plan_that_read_each_other_alike_are_a_run():
+    x = us.tensor(1.0)
+    one = [_core.step("a", [x, x])]
+    for _ in range(4):
+        one.append(_core.step("a", [one[-1].output(1), x]))
+    two = [_core.step("a", [x, one[-1].output(1)])]  # at another place
+    three = [_core.step("b", [two[-1].output(0), x])]  # of another plan
+    four = [_core.step("b", [three[-1].output(0), one[0].output(2)])]
+    four.append(_core.step("b", [four[0].output(0), three[0].output(0)]))  # reads an earlier one of its run
+    runs = _core.runs(four[-1], 4)
+    assert [run for run, _ in runs] == [one[:4], [one[4], *two], [*three, four[0]], four[1:]]
+    assert [wiring for _, wiring in runs] == [((0, 1),), ((1, 1),), ((0, 0),), ()]
+    assert _core.needed(one[:4]) == {2}
+    assert _core.shared(one[1:4]) == (False, True)
+    assert _core.read_by_each(one[:3], (1,), id) == [x, x, x]
+    with pytest.raises(ValueError, match="no such slot"):
+        _core.read_by_each(one, (2,), id)
+    for run, _ in runs:
+        _core.settle(run, "there")
+    assert [step.position for step in one[:4]] == [0, 1, 2, 3]
+    assert all(step.placed == "there" and step.inputs == () for step in (*one, *two, *three, *four))
+    with pytest.raises(TypeError):
+        _core.settle(one, "there")
+
+
+def test_what_is_no_step_is_no_part_of_a_run():
+    for function in (_core.needed, _core.shared):
+        for given in (None, [], [us.tensor(1.0)]):
+            with pytest.raises(TypeError):
+                function(given)
+    with pytest.raises(TypeError):
+        _core.runs(None, 4)
+    with pytest.raises(ValueError, match="positive"):
+        _core.runs(_steps(1)[0], 0)
+
+
+def test_a_walk_is_in_topological_order_where_ids_are_not():
+    """Nodes read younger ones, as those do that were recorded again: the least ids come first among those that can."""
+    rng = np.random.default_rng(3)
+    op = Op("read", infer=lambda *operands: (operands[0].shape, operands[0].dtype), kernel=None)
+    for _ in range(20):
+        ids = [int(i) for i in rng.permutation(60)]
+        nodes: list[Any] = []
+        for i in ids:
+            picked = rng.permutation(len(nodes))[: int(rng.integers(0, 3))]
+            read = tuple([nodes[j] for j in picked])
+            shape, dtype = (), np.dtype("float64")
+            nodes.append(_core.new(us.Tensor, op, read, {}, shape, dtype, None, _sweep.__code__, 0, 10**9 + 2 * i))
+        sources = _core.reach(list(nodes), 0, None, {op}, {}, id, id, id, None)
+        assert len(sources) == 60
+        order = _core.activate(sources, {node.id for node in nodes}, {})
+        assert [node.id for node in order] == [node.id for node in _graph.in_order(list(nodes))]
+
+
+def test_a_walk_refuses_what_it_cannot_walk():
+    x = us.tensor(1.0)
+    for given in (((x,), 0), ([1], 0), ([x], "first")):
+        with pytest.raises(TypeError):
+            _core.reach(*given, None, set(), {}, id, id, id, None)
+    with pytest.raises(TypeError):
+        _core.activate([], set(), {})

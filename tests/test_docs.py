@@ -28,6 +28,10 @@ IMPORT = re.compile(r"^(?:>>> )? *(?:import|from) (\w+)", re.MULTILINE)
 # Packages that the library is used with and does without: examples of theirs run where they are installed.
 NEIGHBOURS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 NEIGHBOURS = {re.split(r"[<>=]", wanted)[0].replace("scikit-learn", "sklearn") for wanted in NEIGHBOURS["ecosystem"]}
+RECIPES = [page for page in PAGES if page.parent.name == "recipes"]
+WITH_NEIGHBOURS = [
+    page for page in RECIPES if NEIGHBOURS & set(IMPORT.findall((ROOT / page).read_text(encoding="utf-8")))
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -43,8 +47,21 @@ def test_examples_on_pages_run(page: Path) -> None:
     if page.parent.name != "recipes":
         run_page(page)
         return
-    if missing := absent((ROOT / page).read_text(encoding="utf-8")):
+    first = FENCE.search((ROOT / page).read_text(encoding="utf-8"))
+    if first is not None and (missing := absent(first[2])):
         pytest.skip(f"the recipe needs {', '.join(sorted(missing))}")
+    run_recipe(page)
+
+
+@pytest.mark.ecosystem
+@pytest.mark.parametrize("page", WITH_NEIGHBOURS, ids=str)
+def test_recipes_run_beside_the_packages_that_they_import(page: Path) -> None:
+    assert not absent((ROOT / page).read_text(encoding="utf-8"))
+    run_recipe(page)
+
+
+def run_recipe(page: Path) -> None:
+    """Run a recipe in a process of its own."""
     # Recipes count what a budget takes; what other tests hold would count too.
     program = f"from pathlib import Path; from tests.test_docs import run_page; run_page(Path({str(page)!r}))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -76,6 +93,16 @@ def test_architecture_page_names_every_module() -> None:
     modules = [p.name for p in package.glob("*.py") if p.stem != "__init__"]
     packages = [f"{p.parent.name}/" for p in package.glob("*/__init__.py")]
     assert not [name for name in modules + packages if f"`{name}`" not in text]
+
+
+def test_architecture_page_names_no_file_that_does_not_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = ("src", "docs", "bench", "tests", "examples")
+    paths = [path for folder in folders for path in (ROOT / folder, *(ROOT / folder).rglob("*"))]
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in paths]
+    named = set(re.findall(r"`([\w./-]*\w(?:\.py|\.pyi|\.c|\.h|/))`", text))
+    assert len(named) > 150
+    assert not [name for name in named if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)]
 
 
 def find_examples(module: ModuleType) -> list[doctest.DocTest]:

@@ -24,7 +24,7 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 # Words that we gave up, and those that the field has: evict, recompute, backward pass, cached or held.
 GIVEN_UP = re.compile(
     r"\blet(s|ting)? (\w+ )?go\b|\bway back\b|\bwhat is (not )?there\b"
-    r"|\bbur(y|ied|ies)\b|\breverse sweep\b|\brebuil(d|ds|ding|t) (the )?(value|state|residual)",
+    r"|\bbur(y|ied|ies)\b|\breverse sweep\b|\bsweeps? back\b|\brebuil(d|ds|ding|t) (the )?(value|state|residual)",
     re.IGNORECASE,
 )
 
@@ -148,6 +148,16 @@ def test_the_contents_of_the_reference_link_every_name() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_words_that_were_given_up_do_not_come_back(page: Path) -> None:
     assert not [found.group() for found in GIVEN_UP.finditer(" ".join(prose(page).split()))]
+
+
+@pytest.mark.parametrize("folder", ["src", "bench", "examples"])
+def test_the_words_of_docstrings_and_comments_are_those_of_the_pages(folder: str) -> None:
+    found = []
+    for file in sorted((ROOT / folder).rglob("*")):
+        if file.suffix in (".py", ".pyi", ".c", ".h"):
+            text = re.sub(r"\n *(#|//|\*)? *", " ", file.read_text(encoding="utf-8"))
+            found += [f"{file.relative_to(ROOT)}: {word.group()}" for word in GIVEN_UP.finditer(text)]
+    assert not found
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)

@@ -60,3 +60,21 @@ def test_they_take_as_many_values_as_they_have_fields(given: Any) -> None:
 def test_they_are_pickled_by_name() -> None:
     assert Ours.__qualname__ == "Ours"
     assert pickle.loads(pickle.dumps(Ours(1, 5.0))) == Ours(1, 5.0)
+
+
+def test_they_are_made_of_as_many_values_as_they_have_fields() -> None:
+    assert Ours._make(iter([1, 3.0])) == Ours(1, 3.0)
+    with pytest.raises(TypeError, match="Expected 2 arguments, got 3"):
+        Ours._make([1, 2, 3])
+    with pytest.raises(ValueError, match="third"):
+        Ours(1)._replace(third=2)
+    with pytest.raises(TypeError, match="third"):
+        Ours(1, third=2)  # type: ignore[call-arg]
+
+
+def test_fields_without_default_come_first() -> None:
+    with pytest.raises(TypeError, match="without default"):
+
+        class Mixed(_records.NamedTuple):
+            first: int = 1
+            second: int  # type: ignore[misc]

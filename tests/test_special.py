@@ -38,6 +38,13 @@ def test_special_points_have_scipys_values(name: str) -> None:
     np.testing.assert_allclose(getattr(us.special, name)(POINTS).eval(), expected, rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", PLAIN.split())
+def test_integers_of_few_bits_have_the_values_of_numbers(name: str) -> None:
+    with np.errstate(all="ignore"):
+        expected = getattr(special, name)(np.array([0.0, 1.0, 3.0]))
+    np.testing.assert_allclose(getattr(us.special, name)(np.array([0, 1, 3], "uint8")).eval(), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name", ["xlogy", "xlog1py", "rel_entr", "kl_div", "beta", "betaln", "poch", "gammainc", "gammaincc", "jv", "ive"]
 )

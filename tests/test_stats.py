@@ -332,3 +332,20 @@ def test_the_entropy_of_a_normal_variable_is_its_expected_log_density() -> None:
     expected = -0.5 * np.log(2 * np.pi * np.e * 4.0)
     mean = np.sum(weights * us.stats.norm.logpdf(1.0 + 2.0 * nodes, 1.0, 2.0).eval()) / special.gamma(0.5) / np.sqrt(2)
     np.testing.assert_allclose(mean, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool"])
+@pytest.mark.parametrize("name", ["norm", "cauchy", "laplace", "gumbel_l", "expon", "uniform", "logistic"])
+def test_integers_of_few_bits_are_moved_as_numbers_are(name: str, dtype: str) -> None:
+    x = np.array([0, 1, 1]) if dtype == "bool" else np.array([1, 2, 5])
+    expected = getattr(stats, name).logpdf(x, 3, 2)
+    np.testing.assert_allclose(getattr(us.stats, name).logpdf(us.tensor(x.astype(dtype)), 3, 2).eval(), expected)
+    np.testing.assert_allclose(getattr(us.stats, name).logpdf(x, np.uint8(3), np.int8(2)).eval(), expected)
+
+
+def test_of_one_variance_and_no_vector_of_means_the_normal_distribution_is_that_of_numbers() -> None:
+    x = np.array([[1.0, 2.0, 5.0]])
+    for options in ({}, {"mean": 2.0}, {"mean": 0.5, "cov": 3.0}):
+        expected = stats.multivariate_normal.logpdf(x[0], **options)
+        np.testing.assert_allclose(us.stats.multivariate_normal.logpdf(x[0], **options).eval(), expected)
+        assert us.stats.multivariate_normal.logpdf(x, **options).shape == (1, 3)

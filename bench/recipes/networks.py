@@ -117,6 +117,13 @@ def dense(given: Problem) -> Run:
     return run
 
 
+def dense_torch(given: Problem) -> Run:
+    """Return sweeps of one site in PyTorch, an eigenvector's derivative by hand; these bonds truncate nothing."""
+    from bench.suite import b7_dmrg
+
+    return b7_dmrg.torch_eager(b7_dmrg.problem(len(given["J"]) + 1, rank=16, sweeps=3))
+
+
 SYMMETRIC = workload(
     "symmetric-dmrg",
     "DMRG with a charge",
@@ -125,6 +132,8 @@ SYMMETRIC = workload(
     (
         Form("unspool, blocks of symmray", "unspool", blocks, "ours"),
         Form("unspool, `us.networks.dmrg`", "unspool", dense, "ours"),
+        Form("PyTorch, dense, derivative of an eigenvector by hand", "torch", dense_torch, "peer"),
+        cannot("JAX", STOPS),
     ),
     sites=(4, 8),
 )

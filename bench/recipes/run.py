@@ -31,6 +31,7 @@ from bench.recipes import (  # noqa: E402
     networks,
     ode,
     optimisation,
+    phases,
     scf,
     tomorrow,
     wave,
@@ -57,6 +58,7 @@ WORKLOADS: dict[str, Workload] = {
         networks.IPEPS,
         networks.SYMMETRIC,
         tomorrow.WORKLOAD,
+        phases.WORKLOAD,
     )
 }
 

@@ -24,6 +24,8 @@ HERE = Path(__file__).resolve().parent
 IMAGES = HERE.parent / "images" / "recipes"
 FIGURES = HERE / "figures.json"
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A block that starts a cluster: what is drawn and measured is in this process.
+ELSEWHERE = re.compile(r"^>>> from distributed import", re.MULTILINE)
 MEASURED = re.compile(r"<!-- measured: ([\w -]+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
 
 
@@ -34,6 +36,8 @@ def program(page: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": page, "print": lambda *things: None}
     for block in FENCE.finditer(text):
         code, above = block[1], text.count("\n", 0, block.start(1))
+        if ELSEWHERE.search(code):
+            continue
         if ">>>" not in code:
             exec(compile("\n" * above + code, str(path), "exec"), names)
             continue

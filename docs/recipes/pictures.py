@@ -397,6 +397,31 @@ def tomorrow(page: Names) -> Figure:
     return figure
 
 
+def phase_diagram(page: Names) -> Figure:
+    """The specific heat over both couplings, the steps that loops took, and a cut beside the closed form."""
+    figure, (left, middle, right) = panels("Specific heat", "Steps of a loop", "K₁ = K₂")
+    count = 20
+    points = page["grid"](count)
+    found = us.ensemble(page["member"], points, has_aux=True)
+    K1 = points["K1"].reshape(count, count)[0]
+    half = (K1[1] - K1[0]) / 2
+    across = {"origin": "lower", "extent": (K1[0] - half, K1[-1] + half, K1[0] - half, K1[-1] + half)}
+    image(figure, left, found.aux["heat"].reshape(count, count), cmap="viridis", **across)
+    image(figure, middle, found.aux["steps"].reshape(count, count), cmap="magma", **across)
+    line = np.linspace(0.1, 0.9, 200)
+    for axes in (left, middle):
+        axes.plot(line, 0.5 * np.arcsinh(1 / np.sinh(2 * line)), "--", color="white", linewidth=1.2)
+        axes.set(xlabel="K₁", ylabel="K₂", xlim=across["extent"][:2], ylim=across["extent"][:2])
+    h, exact = 1e-4, page["exact"]
+    heat = [(exact(k * (1 + h), k * (1 + h)) - 2 * exact(k, k) + exact(k * (1 - h), k * (1 - h))) / h**2 for k in line]
+    right.plot(line, heat, color=ORANGE, label="Kaufman")
+    right.plot(K1, found.aux["heat"].reshape(count, count).diagonal(), "o", color=BLUE, markersize=4, label="the loops")
+    right.axvline(0.5 * np.arcsinh(1.0), color=GREY, linestyle=":", label="transition of the plane")
+    right.set(xlabel="K₁ = K₂")
+    legend(right)
+    return figure
+
+
 PICTURES: dict[str, Callable[[Names], Figure]] = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -413,5 +438,6 @@ PICTURES: dict[str, Callable[[Names], Figure]] = {
         ipeps,
         symmetric_dmrg,
         tomorrow,
+        phase_diagram,
     )
 }

@@ -1,6 +1,6 @@
 /* Calls: a plan applied to inputs, one node for a whole piece of graph. */
 
-#include "core.h"
+#include "evaluation.h"
 
 static int
 call_traverse(CallObject *self, visitproc visit, void *arg)
@@ -126,17 +126,14 @@ PyTypeObject CallType = {
     .tp_getset = call_getset,
 };
 
-static PyObject *name_of_id, *name_of_shapes, *name_of_dtypes, *name_of_recipes;
+static PyObject *name_of_recipes;
 
-/* Make the names of what a call asks of its plan; returns -1 if there is no memory for them. */
+/* Make the name of what a call asks of its plan; returns -1 if there is no memory for them. */
 int
 calls_start(void)
 {
-    name_of_id = PyUnicode_InternFromString("id");
-    name_of_shapes = PyUnicode_InternFromString("output_shapes");
-    name_of_dtypes = PyUnicode_InternFromString("output_dtypes");
     name_of_recipes = PyUnicode_InternFromString("recipes");
-    return name_of_recipes == NULL || name_of_id == NULL || name_of_shapes == NULL || name_of_dtypes == NULL ? -1 : 0;
+    return name_of_recipes == NULL ? -1 : 0;
 }
 
 /* Make a call that nobody finds. `place` has the code object and the offset where it counts as recorded. */
@@ -144,17 +141,24 @@ static CallObject *
 make_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *place, PyObject *depth, PyObject *value,
           PyObject *id)
 {
-    PyObject *code;
-    int lasti;
-    if (!PyArg_ParseTuple(place, "Oi", &code, &lasti)) {
+    if (!is_plan(plan) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2) {
+        return (CallObject *)PyErr_Format(PyExc_TypeError, "a call has a plan, and a code object and an offset");
+    }
+    PyObject *code = PyTuple_GET_ITEM(place, 0);
+    long lasti = PyLong_AsLong(PyTuple_GET_ITEM(place, 1));
+    if (lasti == -1 && PyErr_Occurred()) {
         return NULL;
     }
     CallObject *call = NULL;
-    PyObject *key = PyObject_GetAttr(plan, name_of_id);
-    PyObject *shapes = key == NULL ? NULL : PyObject_GetAttr(plan, name_of_shapes);
-    PyObject *dtypes = shapes == NULL ? NULL : PyObject_GetAttr(plan, name_of_dtypes);
-    if (dtypes != NULL && check_recipe(call_op, inputs) == 0) {
-        call = (CallObject *)make_node(&CallType, call_op, inputs, no_params, shapes, dtypes, key, code, lasti, id);
+    PyObject *key = Py_XNewRef(((PlanObject *)plan)->id);
+    PyObject *shapes = Py_XNewRef(((PlanObject *)plan)->output_shapes);
+    PyObject *dtypes = Py_XNewRef(((PlanObject *)plan)->output_dtypes);
+    if (key == NULL || shapes == NULL || dtypes == NULL) {
+        PyErr_SetString(PyExc_TypeError, "a plan has an id, and shapes and dtypes of outputs");
+    }
+    else if (dtypes != NULL && check_recipe(call_op, inputs) == 0) {
+        call = (CallObject *)make_node(&CallType, call_op, inputs, no_params, shapes, dtypes, key, code, (int)lasti,
+                                       id);
     }
     if (call != NULL) {
         call->plan = Py_NewRef(plan);
@@ -225,6 +229,38 @@ become_output(NodeObject *node, CallObject *call, PyObject *index)
     return 0;
 }
 
+/* Make a call with a given id of which tensors are outputs, those with some indices; what they were made from is
+   released. NULL, without an exception, if the same call is alive: it was recorded and evaluated before, and its outputs
+   have tensors that stand for them. */
+CallObject *
+fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *id, PyObject *depth, PyObject *residuals,
+               PyObject *indices, NodeObject *const *tensors)
+{
+    if (PyTuple_GET_SIZE(origins) == 0) {
+        PyErr_SetString(PyExc_TypeError, "what is folded was recorded somewhere");
+        return NULL;
+    }
+    PyObject *place = PyTuple_GET_ITEM(origins, PyTuple_GET_SIZE(origins) - 1);
+    PyObject *call = (PyObject *)make_call(plan, inputs, origins, place, depth, residuals, id);
+    PyObject *entered = call == NULL ? NULL : enter(NULL, call);
+    if (entered == NULL || entered != call) {
+        Py_XDECREF(call);
+        Py_XDECREF(entered);
+        return NULL;
+    }
+    Py_DECREF(entered);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(indices); i++) {
+        if (become_output(tensors[i], (CallObject *)call, PyTuple_GET_ITEM(indices, i)) < 0) {
+            Py_DECREF(call);
+            return NULL;
+        }
+    }
+    if (note_folded((CallObject *)call) < 0) {
+        Py_CLEAR(call);
+    }
+    return (CallObject *)call;
+}
+
 PyDoc_STRVAR(fold_doc,
 "fold(plan, inputs, origins, id, depth, residuals, indices, tensors, /)\n--\n\n"
 "Make a call with a given id of which tensors are outputs; what they were made from is released.\n\n"
@@ -242,27 +278,14 @@ fold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "fold takes origins and indices as tuples, and as many tensors in a list");
         return NULL;
     }
-    PyObject *place = PyTuple_GET_ITEM(origins, PyTuple_GET_SIZE(origins) - 1);
-    PyObject *call = (PyObject *)make_call(args[0], args[1], origins, place, args[4], args[5], args[3]);
-    PyObject *entered = call == NULL ? NULL : enter(NULL, call);
-    if (entered == NULL || entered != call) {
-        Py_XDECREF(call);
-        Py_XDECREF(entered);
-        return entered == NULL ? NULL : Py_NewRef(Py_None);
+    PyObject *own = PyList_AsTuple(tensors);
+    CallObject *call = NULL;
+    if (own != NULL && check_nodes(NULL, &PyTuple_GET_ITEM(own, 0), PyTuple_GET_SIZE(own)) == 0) {
+        call = fold_into_call(args[0], args[1], origins, args[3], args[4], args[5], indices,
+                              (NodeObject *const *)&PyTuple_GET_ITEM(own, 0));
     }
-    Py_DECREF(entered);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(indices); i++) {
-        PyObject *tensor = PyList_GET_ITEM(tensors, i);
-        if (!is_node(tensor) ||
-            become_output((NodeObject *)tensor, (CallObject *)call, PyTuple_GET_ITEM(indices, i)) < 0) {
-            Py_DECREF(call);
-            return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a tensor to fold, got %R", tensor);
-        }
-    }
-    if (note_folded((CallObject *)call) < 0) {
-        Py_CLEAR(call);
-    }
-    return call;
+    Py_XDECREF(own);
+    return call != NULL ? (PyObject *)call : PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 /* Make the tensor that stands for an output, from the recipe that the plan has of it. */

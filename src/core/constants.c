@@ -82,6 +82,20 @@ find_bits(PyObject *dtype, const void *bytes, Py_ssize_t size)
     return found;
 }
 
+/* Hashes of the constants of numbers that were looked up: the numbers in a loop are the same ones in every step. */
+static struct {
+    double value; /* 0 where there is none */
+    Py_uhash_t hash;
+} numbers[64];
+
+static size_t
+place_of_number(double value)
+{
+    unsigned long long bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (size_t)(bits * 0x9E3779B97F4A7C15ULL >> 58);
+}
+
 static PyObject *
 find_float(double value)
 {
@@ -89,9 +103,20 @@ find_float(double value)
     if (value == 0.0 || value != value) {
         return find_bits(float64, &value, sizeof value);
     }
+    size_t place = place_of_number(value);
+    if (numbers[place].value == value) {
+        PyObject *known = (PyObject *)table_find_float(float64, value, numbers[place].hash);
+        if (known != NULL) {
+            return known;
+        }
+    }
     PyObject *content = PyFloat_FromDouble(value);
     PyObject *found = content == NULL ? NULL : find_number(float64, content, &value, sizeof value);
     Py_XDECREF(content);
+    if (found != NULL) {
+        numbers[place].value = value;
+        numbers[place].hash = ((NodeObject *)found)->hash;
+    }
     return found;
 }
 

@@ -25,6 +25,8 @@ typedef struct {
     PyObject *inferred; /* what it inferred, by shapes, dtypes and parameters; None: it is asked every time */
     PyObject *result_dtypes;
     PyObject *sized;
+    /* What of it was recalled last, for what place and from where: nearly always the next one too. */
+    PyObject *recalled_from, *recalled_for, *recalled;
     /* What was found for the two dtypes that were asked for last: nearly always the next ones too. */
     PyObject *left, *right, *result;
     int commutes;
@@ -63,7 +65,6 @@ typedef struct NodeObject {
 
 extern PyTypeObject NodeType, BundleType, TensorType;
 
-#define is_node(object) PyObject_TypeCheck(object, &NodeType)
 
 NodeObject *make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
                       PyObject *dtype, PyObject *key, PyObject *code, int lasti, PyObject *id);
@@ -73,6 +74,29 @@ static inline long long
 number_of(const NodeObject *node)
 {
     return PyLong_AsLongLong(node->id);
+}
+
+/* The collector need not look at the tuple of inputs of every node: a node goes through it as if it held the inputs
+   itself, while it is the only one that holds the tuple. */
+static inline void
+own_inputs(PyObject *inputs)
+{
+    if (Py_REFCNT(inputs) == 1 && PyTuple_CheckExact(inputs) && PyTuple_GET_SIZE(inputs) > 0) {
+        PyObject_GC_UnTrack(inputs);
+    }
+}
+
+static inline int
+visit_inputs(PyObject *inputs, visitproc visit, void *arg)
+{
+    if (inputs == NULL || Py_REFCNT(inputs) != 1 || !PyTuple_CheckExact(inputs) || PyObject_GC_IsTracked(inputs)) {
+        Py_VISIT(inputs);
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); i++) {
+        Py_VISIT(PyTuple_GET_ITEM(inputs, i));
+    }
+    return 0;
 }
 
 void hide(NodeObject *node);
@@ -88,12 +112,14 @@ int table_insert(NodeObject *node);
 void table_remove(NodeObject *node);
 Py_uhash_t hash_inputs(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_hash_t of_key);
 int hash_recipe(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t *hash);
+NodeObject *table_find_float(PyObject *dtype, double value, Py_uhash_t hash);
 NodeObject *table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *key, Py_uhash_t hash);
 
 /* --- what Python gives (given.c) --- */
 
 extern PyObject *empty; /* the empty tuple */
 extern PyObject *tensor_class;  /* the class that users hold */
+extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *no_params;     /* the parameters of an op that has none */
 extern PyObject *is_internal;   /* whether a source file is one of ours, a dict that finds out what it lacks */
 extern PyObject *origin_var;    /* the context variable with the source position that new nodes inherit */
@@ -102,9 +128,7 @@ extern PyObject *align;         /* operands that broadcast, and the shape they b
 extern PyObject *constant_op;
 extern PyObject *seed; /* the contents of the 1 that a backward pass starts from */
 extern PyObject *leaf_ops;
-extern PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 extern PyObject *call_op;
-extern PyObject *projection_class; /* the class of tensors that are outputs of calls */
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
 extern PyObject *float32, *float64, *complex128, *int64;
 extern PyObject *dtypes; /* all that tensors have */
@@ -112,6 +136,14 @@ extern PyObject *array_class, *numpy_float, *numpy_integer;
 extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
+
+/* Whether an object is a node. Nearly all are tensors, and to look through the bases of a class takes longer. */
+static inline int
+is_node(PyObject *object)
+{
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    return type == tensor_class || type == projection_class || PyObject_TypeCheck(object, &NodeType);
+}
 
 /* --- what ops infer (inference.c) --- */
 
@@ -183,6 +215,7 @@ extern PyObject *names_pick, *names_shape; /* of parameters */
 
 int indexing_start(void);
 int layout_start(void);
+int reducing_start(void);
 int read_selection(PyObject *x, PyObject *index, Selection *selection);
 void release_selection(Selection *selection);
 PyObject *record_selection(PyObject *x, const Selection *selection);
@@ -201,7 +234,7 @@ typedef struct {
     NodeObject **handles;
 } CallObject;
 
-#define is_call(object) PyObject_TypeCheck(object, &CallType)
+#define is_call(object) Py_IS_TYPE(object, &CallType) /* it has no subclasses */
 
 extern PyTypeObject CallType;
 
@@ -211,9 +244,13 @@ int calls_start(void);
 
 int note_folded(CallObject *call);
 
-/* --- pieces and steps (pieces.c, steps.c) --- */
+/* --- pieces and steps (pieces.c, steps.c, notes.c) --- */
 
-extern PyTypeObject PieceType, StepType, PendingType;
+extern PyTypeObject PieceType, StepType, PendingType, NoteType, CallSweepType, SourcesType;
+
+int notes_start(void);
+int call_sweeps_start(void);
+int terms_start(void);
 
 /* --- recognising pieces (matching.c) --- */
 
@@ -243,6 +280,7 @@ extern PyTypeObject EncoderType;
 extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_methods[], interning_methods[],
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
-    layout_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[];
+    layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
+    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[];
 
 #endif

@@ -1,6 +1,6 @@
 /* The objects of other modules that the core works with: Python gives them, by name, when it imports those modules. */
 
-#include "core.h"
+#include "evaluation.h"
 
 PyObject *empty;
 PyObject *tensor_class;  /* the class that users hold */
@@ -12,7 +12,6 @@ PyObject *align;         /* operands that broadcast, and the shape they broadcas
 PyObject *constant_op;
 PyObject *seed;          /* the contents of the 1 that a backward pass starts from */
 PyObject *leaf_ops;
-PyObject *step_class, *pending_class; /* the records of a derivative sweep */
 PyObject *call_op;
 PyObject *projection_class; /* the class of tensors that are outputs of calls */
 PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
@@ -36,10 +35,12 @@ static const struct {
     {"int64", &int64},               {"dtypes", &dtypes},           {"array_class", &array_class},
     {"numpy_float", &numpy_float},   {"call", &call_op},            {"projection", &projection_class},
     {"lost", &lost},                 {"plain_output", &plain_output}, {"leaves", &leaf_ops},
-    {"step", &step_class},           {"pending", &pending_class},   {"numpy_integer", &numpy_integer},
+    {"numpy_integer", &numpy_integer},
     {"slice", &slice_op},            {"gather", &gather_op},        {"reshape", &reshape_op},
     {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
     {"general_update", &general_update}, {"float32", &float32},         {"seed", &seed},
+    {"counters", &counters},         {"bounds", &bounds},
+    {"runner", &default_runner},     {"watched", &watched},         {"general_float", &general_float},
     {NULL, NULL},
 };
 

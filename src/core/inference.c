@@ -71,12 +71,42 @@ unpack(PyObject *remembered, Inference *inference)
     return inference->hash == -1 ? -1 : 0;
 }
 
+/* Whether two places are the same. Most of what is in them is the same object: to compare that is cheaper than a hash. */
+static int
+same_place(PyObject *one, PyObject *other)
+{
+    if (one == NULL || PyTuple_GET_SIZE(one) != PyTuple_GET_SIZE(other)) {
+        return 0;
+    }
+    int same = 1;
+    for (Py_ssize_t i = 0; same == 1 && i < PyTuple_GET_SIZE(one); i++) {
+        same = agree(PyTuple_GET_ITEM(one, i), PyTuple_GET_ITEM(other, i));
+    }
+    return same;
+}
+
 /* Return what owns the inference that is remembered for a place, a new reference; NULL if there is none. */
 PyObject *
 recall(OpObject *op, PyObject *place, Inference *inference)
 {
-    PyObject *remembered = place == Py_None ? NULL : PyDict_GetItemWithError(op->inferred, place);
-    return remembered == NULL || unpack(remembered, inference) < 0 ? NULL : Py_NewRef(remembered);
+    if (place == Py_None) {
+        return NULL;
+    }
+    int same = op->recalled_from == op->inferred ? same_place(op->recalled_for, place) : 0;
+    if (same < 0) {
+        return NULL;
+    }
+    PyObject *remembered = Py_XNewRef(same ? op->recalled : PyDict_GetItemWithError(op->inferred, place));
+    if (remembered == NULL || unpack(remembered, inference) < 0) {
+        Py_XDECREF(remembered);
+        return NULL;
+    }
+    if (!same) {
+        Py_XSETREF(op->recalled_from, Py_NewRef(op->inferred));
+        Py_XSETREF(op->recalled_for, Py_NewRef(place));
+        Py_XSETREF(op->recalled, Py_NewRef(remembered));
+    }
+    return remembered;
 }
 
 /* Return the parameters of a call as a node keeps them. */

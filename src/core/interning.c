@@ -60,7 +60,11 @@ make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, 
 {
     NodeObject *node = make_here(op, inputs, params, shape, dtype, key);
     Py_DECREF(inputs);
-    return node == NULL ? NULL : enter_first(node, hash);
+    if (node == NULL) {
+        return NULL;
+    }
+    own_inputs(inputs); /* which the node has */
+    return enter_first(node, hash);
 }
 
 /* Refuse what is no recipe: an op, and a tuple of inputs. */

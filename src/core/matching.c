@@ -3,35 +3,10 @@
    A matcher walks back from its targets and compares each node with a table. It borrows all nodes on its way: who it
    starts from owns them. So a node that nothing outside refers to has as many references as there are uses of it. */
 
-#include "core.h"
+#include "evaluation.h"
 
 /* What the references to a node have to be, beside those from the nodes that read it. */
 enum { ANY_NUMBER, NONE_OUTSIDE, SOME_OUTSIDE, NEVER };
-
-typedef struct {
-    Py_ssize_t slot, uses, count;
-    int outside;
-    PyObject *op, *type, *params; /* params is NULL if there are none to compare */
-    Py_ssize_t *source;           /* the slot of each input; ~slot where it is met for the first time */
-    PyObject *parts;              /* (slot, index) of parts that nothing reads, or NULL */
-} MatchStep;
-
-typedef struct {
-    Py_ssize_t slot;
-    int is_literal;
-    PyObject *shape, *dtype;
-} MatchInput;
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc call;
-    Py_ssize_t slots, steps, inputs, outputs, targets;
-    MatchStep *step;
-    MatchInput *input;
-    Py_ssize_t *output, *target;
-    PyObject *find_part;  /* returns a part of a bundle that is alive, or None */
-    PyObject *leaves;     /* ops of leaves that are no literals */
-} MatcherObject;
 
 /* --- tables --- */
 
@@ -176,7 +151,7 @@ match_input(const MatcherObject *self, const MatchInput *input, NodeObject *node
     return agree(node->shape, input->shape);
 }
 
-static PyObject *
+PyObject *
 nodes_at(NodeObject **node, const Py_ssize_t *slots, Py_ssize_t count)
 {
     PyObject *tuple = PyTuple_New(count);
@@ -186,45 +161,13 @@ nodes_at(NodeObject **node, const Py_ssize_t *slots, Py_ssize_t count)
     return tuple;
 }
 
-static PyObject *
-found(const MatcherObject *self, NodeObject **node)
+/* Compare the nodes behind some targets with the table, and find each by its slot; -1 is an error. */
+int
+match_nodes(const MatcherObject *self, PyObject *const *targets, NodeObject **node)
 {
-    PyObject *inputs = PyTuple_New(self->inputs), *values = PyTuple_New(self->inputs);
-    PyObject *outputs = nodes_at(node, self->output, self->outputs);
-    PyObject *all = NULL;
-    if (inputs != NULL && values != NULL && outputs != NULL) {
-        for (Py_ssize_t i = 0; i < self->inputs; i++) {
-            NodeObject *operand = node[self->input[i].slot];
-            PyTuple_SET_ITEM(inputs, i, Py_NewRef(operand));
-            PyTuple_SET_ITEM(values, i, Py_NewRef(operand->value));
-        }
-        all = PyTuple_Pack(3, inputs, outputs, values);
-    }
-    Py_XDECREF(inputs);
-    Py_XDECREF(values);
-    Py_XDECREF(outputs);
-    return all;
-}
-
-static PyObject *
-match(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
-{
-    MatcherObject *self = (MatcherObject *)object;
-    Py_ssize_t given = PyVectorcall_NARGS(flags);
-    NodeObject *few[64], **node = few;
-    PyObject *result = NULL;
-    int is_match = given == self->targets && names == NULL;
-    if (!is_match || check_nodes(NULL, args, given) < 0) {
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected %zd nodes", self->targets);
-    }
-    if (self->slots > 64) {
-        node = PyMem_Malloc(self->slots * sizeof(NodeObject *));
-        if (node == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    for (Py_ssize_t i = 0; i < given; i++) {
-        node[self->target[i]] = (NodeObject *)args[i];
+    int is_match = 1;
+    for (Py_ssize_t i = 0; i < self->targets; i++) {
+        node[self->target[i]] = (NodeObject *)targets[i];
     }
     for (Py_ssize_t i = 0; i < self->steps && is_match == 1; i++) {
         is_match = match_step(self, &self->step[i], node);
@@ -232,13 +175,7 @@ match(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
     for (Py_ssize_t i = 0; i < self->inputs && is_match == 1; i++) {
         is_match = match_input(self, &self->input[i], node[self->input[i].slot]);
     }
-    if (is_match >= 0) {
-        result = is_match ? found(self, node) : Py_NewRef(Py_None);
-    }
-    if (node != few) {
-        PyMem_Free(node);
-    }
-    return result;
+    return is_match;
 }
 
 /* --- the type --- */
@@ -278,29 +215,20 @@ matcher_dealloc(MatcherObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyMemberDef matcher_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(MatcherObject, call), READONLY, NULL},
-    {NULL},
-};
-
 PyTypeObject MatcherType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.Matcher",
     .tp_doc = "Recognises a piece from its targets; see `unspool._engine.matching`.",
     .tp_basicsize = sizeof(MatcherObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = node_refuse,
     .tp_dealloc = (destructor)matcher_dealloc,
     .tp_traverse = (traverseproc)matcher_traverse,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(MatcherObject, call),
-    .tp_members = matcher_members,
 };
 
 PyDoc_STRVAR(matcher_doc,
 "matcher(slots, targets, steps, inputs, outputs, find_part, leaves, /)\n--\n\n"
-"Return what compares the nodes behind some targets with a table, and returns those at the inputs and at the outputs\n"
-"and the values of the inputs, or None at the first difference.\n\n"
+"Return what compares the nodes behind some targets with a table, for the lines of `find_site`.\n\n"
 "Nodes have slots. A step is (slot, op, class, parameters or None, what is asked of the references from outside, uses\n"
 "of the node by others, slots of its inputs, parts or None), where ~slot says that an input is met for the first time.\n"
 "An input is (slot, shape, dtype, whether it has to be a literal).");
@@ -318,7 +246,6 @@ matcher(PyObject *module, PyObject *args)
     if (self == NULL) {
         return NULL;
     }
-    self->call = match;
     self->slots = slots;
     self->find_part = Py_NewRef(find_part);
     self->leaves = Py_NewRef(leaves);

@@ -1,6 +1,7 @@
 /* The module `unspool._core`. */
 
 #include "core.h"
+#include "evaluation.h"
 #include "journal.h"
 
 static PyModuleDef definition = {
@@ -16,17 +17,23 @@ PyInit__core(void)
     PyTypeObject *types[] = {&OpType,     &NodeType,  &BundleType, &CallType,   &TensorType,
                              &OriginType, &PieceType, &StepType,   &PendingType,
                              &UpdateType, &UpdaterType, &MatcherType, &SweepType,
-                             &JournalType, &EncoderType};
+                             &JournalType, &EncoderType, &CountersType, &LedgerType, &BoundsType,
+                             &PlanType,    &SiteType,    &RowType,    &QueueType,    &PrivacyType,  &RunnerType,
+                             &NoteType,    &CallSweepType, &SourcesType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,
                                 operator_methods,      place_methods,          selection_methods,
                                 constant_methods,      update_methods,         layout_methods,
                                 matching_methods,      sweep_methods,          wiring_methods,
-                                encoding_methods};
+                                encoding_methods,      site_functions,         folding_functions,
+                                running_functions,     reducing_methods,       walk_methods,
+                                note_function_methods, call_sweep_function_methods, term_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
-        constants_start() < 0 || layout_start() < 0) {
+        constants_start() < 0 || layout_start() < 0 || reducing_start() < 0 || queue_start() < 0 ||
+        folding_start() < 0 || running_start() < 0 || notes_start() < 0 || call_sweeps_start() < 0 ||
+        terms_start() < 0) {
         return PyErr_NoMemory();
     }
     PyObject *module = PyModule_Create(&definition);

@@ -50,8 +50,11 @@ static PyGetSetDef node_properties[] = {
 int
 node_traverse(NodeObject *self, visitproc visit, void *arg)
 {
+    int stop = visit_inputs(self->inputs, visit, arg);
+    if (stop) {
+        return stop;
+    }
     Py_VISIT(self->op);
-    Py_VISIT(self->inputs);
     Py_VISIT(self->params);
     Py_VISIT(self->shape);
     Py_VISIT(self->dtype);

@@ -1,6 +1,6 @@
 /* Elementwise ops of two operands, with a short way for tensors, numbers and arrays; the operators of arithmetic. */
 
-#include "core.h"
+#include "evaluation.h"
 
 /* The op of each operator, and the function that takes any operands and may return NotImplemented. */
 static struct {
@@ -107,9 +107,10 @@ static PyNumberMethods tensor_numbers = {
     .nb_subtract = tensor_subtract,
     .nb_multiply = tensor_multiply,
     .nb_true_divide = tensor_divide,
+    .nb_float = tensor_float,
 };
 
-PyDoc_STRVAR(tensor_doc, "A node with the four operators of arithmetic; see `unspool.Tensor`.");
+PyDoc_STRVAR(tensor_doc, "A node with the four operators of arithmetic, and its value as a float; see `unspool.Tensor`.");
 
 PyTypeObject TensorType = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -22,6 +22,9 @@ op_traverse(OpObject *self, visitproc visit, void *arg)
     Py_VISIT(self->inferred);
     Py_VISIT(self->result_dtypes);
     Py_VISIT(self->sized);
+    Py_VISIT(self->recalled_from);
+    Py_VISIT(self->recalled_for);
+    Py_VISIT(self->recalled);
     Py_VISIT(self->left);
     Py_VISIT(self->right);
     Py_VISIT(self->result);
@@ -37,6 +40,9 @@ op_clear(OpObject *self)
     Py_CLEAR(self->inferred);
     Py_CLEAR(self->result_dtypes);
     Py_CLEAR(self->sized);
+    Py_CLEAR(self->recalled_from);
+    Py_CLEAR(self->recalled_for);
+    Py_CLEAR(self->recalled);
     Py_CLEAR(self->left);
     Py_CLEAR(self->right);
     Py_CLEAR(self->result);

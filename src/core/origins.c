@@ -34,6 +34,9 @@ PyTypeObject OriginType = {
     .tp_members = origin_members,
 };
 
+/* The code of the user's that recorded last, most often the one that records now, and where it was found to be that. */
+static PyObject *users_code, *known_from;
+
 /* Return whether a source file belongs to unspool: 1 or 0; -1 with an exception. */
 static int
 is_one_of_ours(PyObject *filename)
@@ -76,7 +79,8 @@ find_origin(int *lasti)
     *lasti = 0;
     while (frame != NULL) {
         Py_XSETREF(code, (PyObject *)PyFrame_GetCode(frame));
-        int internal = is_one_of_ours(((PyCodeObject *)code)->co_filename);
+        int is_users = code == users_code && is_internal == known_from;
+        int internal = is_users ? 0 : is_one_of_ours(((PyCodeObject *)code)->co_filename);
         if (internal < 0) {
             Py_DECREF(frame);
             Py_DECREF(code);
@@ -85,6 +89,10 @@ find_origin(int *lasti)
         if (!internal) {
             *lasti = PyFrame_GetLasti(frame);
             Py_DECREF(frame);
+            if (!is_users) {
+                known_from = is_internal;
+                Py_XSETREF(users_code, Py_NewRef(code)); /* its address must not become that of another one */
+            }
             return code;
         }
         PyFrameObject *back = PyFrame_GetBack(frame);

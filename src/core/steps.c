@@ -1,37 +1,55 @@
-/* Steps: what a derivative sweep notes of a loop before it makes nodes.
+/* Steps: what a derivative sweep notes of a loop before it makes nodes, and the runs of them that become one node.
 
    There are as many as the loop has steps. Nothing that outlives the sweep refers to them, so they are in no cycle, and
-   the collector does not need to look at them. */
+   the collector does not need to look at them, nor at what they read, which is part of them. */
 
-#include "core.h"
+#include "steps.h"
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *plan;
-    PyObject *inputs;
-    PyObject *read;
-    PyObject *made;
-    PyObject *wanted;
-    PyObject *placed;
-    PyObject *number;
-    Py_ssize_t position;
-} StepObject;
+static PyObject *
+step_number(StepObject *self, void *unused)
+{
+    return PyLong_FromLongLong(self->number);
+}
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *step;
-    PyObject *index;
-} PendingObject;
+static PyObject *
+step_inputs(StepObject *self, void *unused)
+{
+    Py_ssize_t count = self->placed == Py_None ? Py_SIZE(self) : 0;
+    return as_tuple(self->inputs, count);
+}
 
 static PyMemberDef step_members[] = {
     {"plan", T_OBJECT_EX, offsetof(StepObject, plan), READONLY, NULL},
-    {"inputs", T_OBJECT_EX, offsetof(StepObject, inputs), 0, NULL},
-    {"read", T_OBJECT_EX, offsetof(StepObject, read), 0, NULL},
-    {"made", T_OBJECT_EX, offsetof(StepObject, made), 0, NULL},
-    {"wanted", T_OBJECT_EX, offsetof(StepObject, wanted), 0, NULL},
-    {"placed", T_OBJECT_EX, offsetof(StepObject, placed), 0, NULL},
-    {"number", T_OBJECT_EX, offsetof(StepObject, number), READONLY, NULL},
-    {"position", T_PYSSIZET, offsetof(StepObject, position), 0, NULL},
+    {"read", T_OBJECT_EX, offsetof(StepObject, read), READONLY, NULL},
+    {"made", T_OBJECT_EX, offsetof(StepObject, made), READONLY, NULL},
+    {"wanted", T_OBJECT_EX, offsetof(StepObject, wanted), READONLY, NULL},
+    {"placed", T_OBJECT_EX, offsetof(StepObject, placed), READONLY, NULL},
+    {"position", T_PYSSIZET, offsetof(StepObject, position), READONLY, NULL},
+    {NULL},
+};
+
+static PyGetSetDef step_getset[] = {
+    {"number", (getter)step_number, NULL, "How many steps were noted before.", NULL},
+    {"inputs", (getter)step_inputs, NULL, "What the step reads, as long as it is not placed.", NULL},
+    {NULL},
+};
+
+PyDoc_STRVAR(step_output_doc, "output(index, /)\n--\n\nReturn what stands for an output.");
+
+static PyObject *
+step_output(StepObject *self, PyObject *index)
+{
+    PyObject *here = PyTuple_Pack(1, index), *made = here == NULL ? NULL : PySequence_Concat(self->made, here);
+    Py_XDECREF(here);
+    if (made == NULL) {
+        return NULL;
+    }
+    Py_SETREF(self->made, made);
+    return make_pending(self, index);
+}
+
+static PyMethodDef step_methods[] = {
+    {"output", (PyCFunction)step_output, METH_O, step_output_doc},
     {NULL},
 };
 
@@ -41,17 +59,34 @@ static PyMemberDef pending_members[] = {
     {NULL},
 };
 
+/* Steps that nobody refers to and that are not freed yet: what one reads may be the last to refer to another, and so
+   on, as far as the loop goes. They are freed one after the other, not one inside the other. */
+static StepObject *ending = NULL;
+static int is_ending = 0;
+
 static void
 step_dealloc(StepObject *self)
 {
-    Py_XDECREF(self->plan);
-    Py_XDECREF(self->inputs);
-    Py_XDECREF(self->read);
-    Py_XDECREF(self->made);
-    Py_XDECREF(self->wanted);
-    Py_XDECREF(self->placed);
-    Py_XDECREF(self->number);
-    Py_TYPE(self)->tp_free((PyObject *)self);
+    self->next = ending;
+    ending = self;
+    if (is_ending) {
+        return;
+    }
+    is_ending = 1;
+    while (ending != NULL) {
+        StepObject *step = ending;
+        ending = step->next;
+        for (Py_ssize_t i = 0; i < Py_SIZE(step); i++) {
+            Py_XDECREF(step->inputs[i]);
+        }
+        Py_XDECREF(step->plan);
+        Py_XDECREF(step->read);
+        Py_XDECREF(step->made);
+        Py_XDECREF(step->wanted);
+        Py_XDECREF(step->placed);
+        PyObject_Free(step);
+    }
+    is_ending = 0;
 }
 
 static void
@@ -59,253 +94,501 @@ pending_dealloc(PendingObject *self)
 {
     Py_XDECREF(self->step);
     Py_XDECREF(self->index);
-    Py_TYPE(self)->tp_free((PyObject *)self);
+    PyObject_Free(self);
 }
+
+PyDoc_STRVAR(pending_keep_doc, "keep()\n--\n\nNote that it will be asked for whatever else reads it; returns itself.");
+
+static PyObject *
+pending_keep(PendingObject *self, PyObject *unused)
+{
+    return keep_pending(self) < 0 ? NULL : Py_NewRef((PyObject *)self);
+}
+
+static PyObject *
+pending_shape(PendingObject *self, void *unused)
+{
+    PyObject *shapes = PyObject_GetAttrString(self->step->plan, "output_shapes");
+    PyObject *shape = shapes == NULL ? NULL : PyObject_GetItem(shapes, self->index);
+    Py_XDECREF(shapes);
+    return shape;
+}
+
+static PyGetSetDef pending_getset[] = {
+    {"shape", (getter)pending_shape, NULL, "Its shape.", NULL},
+    {NULL},
+};
+
+static PyMethodDef pending_methods[] = {
+    {"keep", (PyCFunction)pending_keep, METH_NOARGS, pending_keep_doc},
+    {NULL},
+};
+
+PyDoc_STRVAR(step_type_doc,
+"A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.\n\n"
+"``read`` are the positions of inputs that are outputs of earlier steps. ``made`` lists the output of each `Pending` that\n"
+"was made of it, ``wanted`` those that are needed whatever else reads them. Once it is ``placed``, ``position`` tells\n"
+"where in a chain.");
 
 PyTypeObject StepType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "unspool._core.StepBase",
-    .tp_doc = "What a sweep notes of a derivative call; see `unspool._autodiff.chain.Step`.",
-    .tp_basicsize = sizeof(StepObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_name = "unspool._core.Step",
+    .tp_doc = step_type_doc,
+    .tp_basicsize = offsetof(StepObject, inputs),
+    .tp_itemsize = sizeof(PyObject *),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = node_refuse,
     .tp_dealloc = (destructor)step_dealloc,
     .tp_members = step_members,
+    .tp_getset = step_getset,
+    .tp_methods = step_methods,
 };
 
 PyTypeObject PendingType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "unspool._core.PendingBase",
-    .tp_doc = "An output of a step, before it is a tensor; see `unspool._autodiff.chain.Pending`.",
+    .tp_name = "unspool._core.Pending",
+    .tp_doc = "An output of a step, before it is a tensor.",
     .tp_basicsize = sizeof(PendingObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = node_refuse,
     .tp_dealloc = (destructor)pending_dealloc,
     .tp_members = pending_members,
+    .tp_getset = pending_getset,
+    .tp_methods = pending_methods,
 };
+
+/* --- noting --- */
 
 static long long steps_noted = 0;
 
+/* Make a step with room for what it reads. */
+StepObject *
+make_step(PyObject *plan, Py_ssize_t size, PyObject *read, PyObject *made)
+{
+    StepObject *step = PyObject_NewVar(StepObject, &StepType, size);
+    if (step != NULL) {
+        step->plan = Py_NewRef(plan);
+        step->read = Py_NewRef(read);
+        step->made = Py_NewRef(made);
+        step->wanted = Py_NewRef(empty);
+        step->placed = Py_NewRef(Py_None);
+        step->number = steps_noted++;
+        step->position = step->run = -1;
+        memset(step->inputs, 0, size * sizeof(PyObject *));
+    }
+    return step;
+}
+
+PyObject *
+make_pending(StepObject *step, PyObject *index)
+{
+    PendingObject *made = PyObject_New(PendingObject, &PendingType);
+    if (made != NULL) {
+        made->step = (StepObject *)Py_NewRef((PyObject *)step);
+        made->index = Py_NewRef(index);
+    }
+    return (PyObject *)made;
+}
+
+int
+keep_pending(PendingObject *pending)
+{
+    PyObject *here = PyTuple_Pack(1, pending->index);
+    PyObject *wanted = here == NULL ? NULL : PySequence_Concat(pending->step->wanted, here);
+    Py_XDECREF(here);
+    if (wanted == NULL) {
+        return -1;
+    }
+    Py_SETREF(pending->step->wanted, wanted);
+    return 0;
+}
+
 PyDoc_STRVAR(step_doc,
-"step(plan, inputs, read, made, /)\n--\n\n"
-"Note a derivative call. ``read`` are the positions of inputs that are pending, ``made`` the outputs that will be.");
+"step(plan, inputs, /)\n--\n\n"
+"Note a derivative call.");
 
 static PyObject *
 step(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("step", nargs, 4) < 0) {
+    if (check_count("step", nargs, 2) < 0) {
         return NULL;
     }
-    if (step_class == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "steps are noted by unspool._autodiff.chain, which is not imported");
-        return NULL;
+    if (!PyList_Check(args[1])) {
+        return PyErr_Format(PyExc_TypeError, "expected a list of what a step reads, got %R", args[1]);
     }
-    StepObject *made = (StepObject *)((PyTypeObject *)step_class)->tp_alloc((PyTypeObject *)step_class, 0);
-    if (made == NULL) {
-        return NULL;
+    PyObject *read = PyList_New(0);
+    for (Py_ssize_t i = 0; read != NULL && i < PyList_GET_SIZE(args[1]); i++) {
+        if (is_pending(PyList_GET_ITEM(args[1], i))) {
+            PyObject *position = PyLong_FromSsize_t(i);
+            if (position == NULL || PyList_Append(read, position) < 0) {
+                Py_CLEAR(read);
+            }
+            Py_XDECREF(position);
+        }
     }
-    made->plan = Py_NewRef(args[0]);
-    made->inputs = Py_NewRef(args[1]);
-    made->read = Py_NewRef(args[2]);
-    made->made = Py_NewRef(args[3]);
-    made->wanted = Py_NewRef(empty);
-    made->placed = Py_NewRef(Py_None);
-    made->position = -1;
-    made->number = PyLong_FromLongLong(steps_noted++);
-    if (made->number == NULL) {
-        Py_CLEAR(made);
+    PyObject *positions = read == NULL ? NULL : PyList_AsTuple(read);
+    StepObject *made = positions == NULL ? NULL : make_step(args[0], PyList_GET_SIZE(args[1]), positions, empty);
+    Py_XDECREF(read);
+    Py_XDECREF(positions);
+    for (Py_ssize_t i = 0; made != NULL && i < Py_SIZE(made); i++) {
+        made->inputs[i] = Py_NewRef(PyList_GET_ITEM(args[1], i));
     }
     return (PyObject *)made;
 }
 
-PyDoc_STRVAR(pending_doc, "pending(step, index, /)\n--\n\nReturn what stands for an output of a step.");
-
-static PyObject *
-pending(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+static int
+check_step(PyObject *object)
 {
-    if (check_count("pending", nargs, 2) < 0) {
-        return NULL;
+    if (!Py_IS_TYPE(object, &StepType)) {
+        PyErr_Format(PyExc_TypeError, "expected a step, got %R", object);
+        return -1;
     }
-    if (!PyObject_TypeCheck(args[0], &StepType)) {
-        return PyErr_Format(PyExc_TypeError, "expected a step, got %R", args[0]);
-    }
-    PyTypeObject *type = (PyTypeObject *)pending_class;
-    PendingObject *made = (PendingObject *)type->tp_alloc(type, 0);
-    if (made != NULL) {
-        made->step = Py_NewRef(args[0]);
-        made->index = Py_NewRef(args[1]);
-    }
-    return (PyObject *)made;
+    return 0;
 }
 
-/* --- cotangents at calls --- */
+/* --- runs of steps --- */
 
-/* Whether what arrives is an output of a step or a tensor: not a sum, nor anything else that has to be put together. */
-static inline int
-is_simple(PyObject *arrived)
+/* Return what a step reads at one of the positions where it reads another step, and the position. */
+static inline PendingObject *
+read_at(const StepObject *step, Py_ssize_t i, Py_ssize_t *position)
 {
-    return (PyObject *)Py_TYPE(arrived) == pending_class || is_node(arrived);
+    *position = PyLong_AsSsize_t(PyTuple_GET_ITEM(step->read, i));
+    return (PendingObject *)step->inputs[*position];
 }
 
-/* Take what has arrived at a node out of a dict; NULL if nothing has, or with an exception. */
-static PyObject *
-take_arrived(PyObject *arrived, PyObject *id)
+static int
+compare_steps(const void *one, const void *other)
 {
-    PyObject *found = PyDict_GetItemWithError(arrived, id);
-    if (found == NULL || found == Py_None) {
+    long long left = (*(StepObject *const *)one)->number, right = (*(StepObject *const *)other)->number;
+    return (left > right) - (left < right);
+}
+
+/* Return a step and all it depends on that are not placed yet, in the order in which they were noted: new references.
+   They belong to no run yet, which is marked by a number that no run has. */
+static StepObject **
+waiting_steps(StepObject *last, Py_ssize_t *count)
+{
+    Py_ssize_t room = 64, length = 1;
+    StepObject **found = PyMem_New(StepObject *, room);
+    if (found == NULL) {
+        PyErr_NoMemory();
         return NULL;
     }
-    Py_INCREF(found);
-    if (PyDict_DelItem(arrived, id) < 0) {
+    found[0] = (StepObject *)Py_NewRef((PyObject *)last);
+    last->run = PY_SSIZE_T_MAX;
+    int is_in_order = 1;
+    for (Py_ssize_t at = 0; at < length; at++) {
+        StepObject *step = found[at];
+        is_in_order &= at == 0 || step->number < found[at - 1]->number;
+        for (Py_ssize_t i = 0, position; i < PyTuple_GET_SIZE(step->read); i++) {
+            StepObject *before = read_at(step, i, &position)->step;
+            if (before->placed != Py_None || before->run >= 0) {
+                continue;
+            }
+            if (length == room) {
+                StepObject **larger = PyMem_Realloc(found, 2 * room * sizeof(StepObject *));
+                if (larger == NULL) {
+                    for (Py_ssize_t j = 0; j < length; j++) {
+                        found[j]->run = -1;
+                        Py_DECREF(found[j]);
+                    }
+                    PyMem_Free(found);
+                    PyErr_NoMemory();
+                    return NULL;
+                }
+                found = larger;
+                room *= 2;
+            }
+            before->run = PY_SSIZE_T_MAX;
+            found[length++] = (StepObject *)Py_NewRef((PyObject *)before);
+        }
+    }
+    *count = length;
+    if (!is_in_order) {
+        qsort(found, length, sizeof(StepObject *), compare_steps);
+        return found;
+    }
+    for (Py_ssize_t i = 0; i < length / 2; i++) {
+        StepObject *other = found[i];
+        found[i] = found[length - 1 - i];
+        found[length - 1 - i] = other;
+    }
+    return found;
+}
+
+/* Whether a step reads the one before it, and of others only such as belong to earlier runs, which are placed before. */
+static int
+follows(const StepObject *step, const StepObject *before)
+{
+    int reads = 0;
+    if (step->plan != before->plan) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0, position; i < PyTuple_GET_SIZE(step->read); i++) {
+        const StepObject *other = read_at(step, i, &position)->step;
+        if (other != before && other->run == before->run) {
+            return 0;
+        }
+        reads |= other == before;
+    }
+    return reads;
+}
+
+/* Return which inputs of a step are which outputs of the one before: a tuple of pairs. */
+static PyObject *
+wiring_between(const StepObject *step, const StepObject *before)
+{
+    PyObject *pairs = PyList_New(0);
+    for (Py_ssize_t i = 0, position; pairs != NULL && i < PyTuple_GET_SIZE(step->read); i++) {
+        const PendingObject *value = read_at(step, i, &position);
+        if (value->step == before) {
+            PyObject *pair = PyTuple_Pack(2, PyTuple_GET_ITEM(step->read, i), value->index);
+            if (pair == NULL || PyList_Append(pairs, pair) < 0) {
+                Py_CLEAR(pairs);
+            }
+            Py_XDECREF(pair);
+        }
+    }
+    PyObject *wiring = pairs == NULL ? NULL : PyList_AsTuple(pairs);
+    Py_XDECREF(pairs);
+    return wiring;
+}
+
+/* Whether the inputs of a step that are outputs of the one before are those that a wiring has. */
+static int
+is_wired_so(const StepObject *step, const StepObject *before, PyObject *wiring)
+{
+    Py_ssize_t met = 0;
+    for (Py_ssize_t i = 0, position; i < PyTuple_GET_SIZE(step->read); i++) {
+        const PendingObject *value = read_at(step, i, &position);
+        if (value->step != before) {
+            continue;
+        }
+        PyObject *pair = met < PyTuple_GET_SIZE(wiring) ? PyTuple_GET_ITEM(wiring, met) : NULL;
+        if (pair == NULL || PyLong_AsSsize_t(PyTuple_GET_ITEM(pair, 0)) != position ||
+            PyLong_AsSsize_t(PyTuple_GET_ITEM(pair, 1)) != PyLong_AsSsize_t(value->index)) {
+            return 0;
+        }
+        met++;
+    }
+    return met == PyTuple_GET_SIZE(wiring);
+}
+
+/* Add a run of steps and their wiring to a list; both references are taken over. */
+static int
+add_run(PyObject *runs, PyObject *run, PyObject *wiring)
+{
+    PyObject *pair = run == NULL || wiring == NULL ? NULL : PyTuple_Pack(2, run, wiring);
+    int failed = pair == NULL || PyList_Append(runs, pair) < 0;
+    Py_XDECREF(pair);
+    Py_XDECREF(run);
+    Py_XDECREF(wiring);
+    return failed ? -1 : 0;
+}
+
+PyDoc_STRVAR(runs_doc,
+"runs(last, longest, /)\n--\n\n"
+"Return a step and all it depends on that are not placed yet, in the order in which they were noted, as runs of at most\n"
+"so many steps: of one plan, each reading the one before it in the same way, and no other of the run. With each run, in a\n"
+"list, comes its wiring: pairs of an input and of the output of the step before that it is.");
+
+static PyObject *
+runs(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("runs", nargs, 2) < 0 || check_step(args[0]) < 0) {
+        return NULL;
+    }
+    Py_ssize_t longest = PyLong_AsSsize_t(args[1]), count = 0, number = -1;
+    if (longest < 1) {
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "expected a positive length");
+    }
+    StepObject **step = waiting_steps((StepObject *)args[0], &count);
+    if (step == NULL) {
+        return NULL;
+    }
+    PyObject *found = PyList_New(0), *run = NULL, *wiring = NULL;
+    int failed = found == NULL;
+    for (Py_ssize_t i = 0; !failed && i < count; i++) {
+        if (run != NULL && PyList_GET_SIZE(run) < longest && follows(step[i], step[i - 1]) &&
+            (wiring == NULL || is_wired_so(step[i], step[i - 1], wiring))) {
+            if (wiring == NULL) {
+                wiring = wiring_between(step[i], step[i - 1]);
+            }
+            failed = wiring == NULL || PyList_Append(run, (PyObject *)step[i]) < 0;
+        }
+        else {
+            if (run != NULL) {
+                failed = add_run(found, run, wiring == NULL ? Py_NewRef(empty) : wiring) < 0;
+            }
+            number++;
+            run = PyList_New(0);
+            wiring = NULL;
+            failed |= run == NULL || PyList_Append(run, (PyObject *)step[i]) < 0;
+        }
+        step[i]->run = number;
+    }
+    if (!failed) {
+        failed = add_run(found, run, wiring == NULL ? Py_NewRef(empty) : wiring) < 0;
+    }
+    else {
+        Py_XDECREF(run);
+        Py_XDECREF(wiring);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        step[i]->run = -1;
+        Py_DECREF(step[i]);
+    }
+    PyMem_Free(step);
+    if (failed) {
         Py_CLEAR(found);
     }
     return found;
 }
 
-/* Whether all that has arrived at the outputs that were met is simple, and one at each; -1 is an error. */
+/* Check that an object is a list of steps of one plan that are not placed, and not empty. */
 static int
-are_outputs_simple(PyObject *met, PyObject *arrived, Py_ssize_t outputs)
+check_run(PyObject *run)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(met);
-    for (Py_ssize_t i = 0; i + 1 < count; i += 2) {
-        PyObject *found = PyDict_GetItemWithError(arrived, PyTuple_GET_ITEM(met, i + 1));
-        if (found == NULL || found == Py_None) {
-            if (PyErr_Occurred()) {
-                return -1;
-            }
-            continue;
-        }
-        if (!is_simple(found)) {
-            return 0;
-        }
-        Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(met, i));
-        if (index < 0 || index >= outputs) {
-            PyErr_SetString(PyExc_IndexError, "a call has no such output");
-            return -1;
-        }
-        for (Py_ssize_t j = 0; j < i; j += 2) {
-            if (PyLong_AsSsize_t(PyTuple_GET_ITEM(met, j)) == index) {
-                return 0;
-            }
-        }
+    int is_fit = PyList_Check(run) && PyList_GET_SIZE(run) > 0;
+    for (Py_ssize_t i = 0; is_fit && i < PyList_GET_SIZE(run); i++) {
+        StepObject *step = (StepObject *)PyList_GET_ITEM(run, i), *first = (StepObject *)PyList_GET_ITEM(run, 0);
+        is_fit = Py_IS_TYPE(step, &StepType) && step->placed == Py_None && Py_SIZE(step) == Py_SIZE(first);
     }
-    return 1;
+    if (!is_fit) {
+        PyErr_Format(PyExc_TypeError, "expected a list of steps that are alike and not placed, got %R", run);
+        return -1;
+    }
+    return 0;
 }
 
-/* Note what has arrived at a node that is asked for. An output of a step has to know that. */
+/* Whether something beside a reader may ask for an output of a step: more stand for it than the reader reads. */
 static int
-note_found(PyObject *id, PyObject *arrived, PyObject *wanted, PyObject *found)
+is_read_beside(const StepObject *step, const StepObject *reader, PyObject *index)
 {
-    int is_wanted = PySet_Contains(wanted, id);
-    if (is_wanted == 1) {
-        PyObject *kept = is_node(arrived) ? Py_NewRef(arrived) : PyObject_CallMethod(arrived, "keep", NULL);
-        is_wanted = kept == NULL ? -1 : PyDict_SetItem(found, id, kept);
-        Py_XDECREF(kept);
+    Py_ssize_t number = PyLong_AsSsize_t(index), others = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(step->made); i++) {
+        others += PyLong_AsSsize_t(PyTuple_GET_ITEM(step->made, i)) == number;
     }
-    return is_wanted;
+    for (Py_ssize_t i = 0, position; i < PyTuple_GET_SIZE(reader->read); i++) {
+        const PendingObject *value = read_at(reader, i, &position);
+        int is_new = value->step == step && PyLong_AsSsize_t(value->index) == number;
+        for (Py_ssize_t j = 0, earlier; is_new && j < i; j++) {
+            is_new = read_at(reader, j, &earlier) != value;
+        }
+        others -= is_new;
+    }
+    return others > 0;
 }
 
-/* Move what has arrived at the outputs of a call to a list; how much that is, -1 is an error. */
-static Py_ssize_t
-take_at_outputs(PyObject *met, PyObject *arrived, PyObject *wanted, PyObject *noted, PyObject *arriving)
-{
-    Py_ssize_t taken = 0;
-    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(met); i += 2) {
-        PyObject *found = take_arrived(arrived, PyTuple_GET_ITEM(met, i + 1));
-        if (found != NULL) {
-            if (note_found(PyTuple_GET_ITEM(met, i + 1), found, wanted, noted) < 0) {
-                Py_DECREF(found);
-                return -1;
-            }
-            PyList_SetItem(arriving, PyLong_AsSsize_t(PyTuple_GET_ITEM(met, i)), found);
-            taken++;
-        }
-        else if (PyErr_Occurred()) {
-            return -1;
-        }
-    }
-    return taken;
-}
-
-/* Move what has arrived at the active inputs of a call to the list, and return which ones are active. */
-static PyObject *
-take_at_inputs(CallObject *call, PyObject *passing, PyObject *active, PyObject *arrived, PyObject *arriving)
-{
-    Py_ssize_t count = PyTuple_GET_SIZE(call->node.inputs);
-    PyObject *needed = PyTuple_New(count);
-    for (Py_ssize_t i = 0; needed != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(needed, i, Py_NewRef(Py_False));
-    }
-    for (Py_ssize_t i = 0; needed != NULL && i < PyTuple_GET_SIZE(passing); i++) {
-        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(passing, i));
-        if (at < 0 || at >= count) {
-            PyErr_SetString(PyExc_IndexError, "a call has no such input");
-            Py_CLEAR(needed);
-            break;
-        }
-        PyObject *id = ((NodeObject *)PyTuple_GET_ITEM(call->node.inputs, at))->id;
-        int is_active = PySet_Contains(active, id);
-        if (is_active == 1) {
-            PyObject *unset = PyTuple_GET_ITEM(needed, at);
-            PyTuple_SET_ITEM(needed, at, Py_NewRef(Py_True));
-            Py_DECREF(unset);
-            /* A node can stand at two inputs; what arrived at it is passed on once. */
-            PyObject *found = take_arrived(arrived, id);
-            if (found != NULL) {
-                PyList_SetItem(arriving, call->outputs + at, found);
-            }
-        }
-        if (is_active < 0 || PyErr_Occurred()) {
-            Py_CLEAR(needed);
-        }
-    }
-    return needed;
-}
-
-PyDoc_STRVAR(arrive_doc,
-"arrive(call, met, arrived, wanted, found, active, passing, /)\n--\n\n"
-"Take what has arrived at the outputs of a call that were met (a position and an id, one after the other), and at those\n"
-"of its inputs that it is differentiated through, at positions ``passing``, and that are active.\n\n"
-"What is ``wanted`` is noted in ``found``. Returns a list, outputs first, and a tuple that tells which inputs are active;\n"
-"an empty tuple if nothing has arrived at the outputs. None if something has that is a sum: then nothing was taken.");
+PyDoc_STRVAR(needed_doc,
+"needed(run, /)\n--\n\n"
+"Return the set of outputs that are needed of some step of a run that is not the last, beside what the next one reads.");
 
 static PyObject *
-arrive(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+needed(PyObject *module, PyObject *run)
 {
-    if (check_count("arrive", nargs, 7) < 0) {
+    PyObject *found = check_run(run) < 0 ? NULL : PySet_New(NULL);
+    for (Py_ssize_t at = 0; found != NULL && at + 1 < PyList_GET_SIZE(run); at++) {
+        const StepObject *step = (StepObject *)PyList_GET_ITEM(run, at);
+        const StepObject *reader = (StepObject *)PyList_GET_ITEM(run, at + 1);
+        int failed = 0;
+        for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(step->wanted); i++) {
+            failed = PySet_Add(found, PyTuple_GET_ITEM(step->wanted, i)) < 0;
+        }
+        for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(step->made); i++) {
+            PyObject *index = PyTuple_GET_ITEM(step->made, i);
+            int is_known = PySet_Contains(found, index);
+            failed = is_known < 0 || (!is_known && is_read_beside(step, reader, index) && PySet_Add(found, index) < 0);
+        }
+        if (failed) {
+            Py_CLEAR(found);
+        }
+    }
+    return found;
+}
+
+PyDoc_STRVAR(shared_doc,
+"shared(run, /)\n--\n\n"
+"Return, for each input of the steps of a run, whether it is the same for all of them.");
+
+static PyObject *
+shared(PyObject *module, PyObject *run)
+{
+    if (check_run(run) < 0) {
         return NULL;
     }
-    PyObject *met = args[1], *arrived = args[2], *wanted = args[3], *noted = args[4], *active = args[5];
-    PyObject *passing = args[6];
-    if (!is_call(args[0]) || !PyTuple_Check(met) || !PyDict_Check(arrived) || !PySet_Check(wanted) ||
-        !PyDict_Check(noted) || !PySet_Check(active) || !PyTuple_Check(passing)) {
-        return PyErr_Format(PyExc_TypeError, "expected a call, a tuple, a dict, a set, a dict, a set and a tuple");
+    const StepObject *first = (StepObject *)PyList_GET_ITEM(run, 0);
+    PyObject *flags = PyTuple_New(Py_SIZE(first));
+    for (Py_ssize_t i = 0; flags != NULL && i < Py_SIZE(first); i++) {
+        int is_same = 1;
+        for (Py_ssize_t at = 1; is_same && at < PyList_GET_SIZE(run); at++) {
+            is_same = ((StepObject *)PyList_GET_ITEM(run, at))->inputs[i] == first->inputs[i];
+        }
+        PyTuple_SET_ITEM(flags, i, PyBool_FromLong(is_same));
     }
-    CallObject *call = (CallObject *)args[0];
-    int simple = are_outputs_simple(met, arrived, call->outputs);
-    if (simple <= 0) {
-        return simple < 0 ? NULL : Py_NewRef(Py_None);
+    return flags;
+}
+
+PyDoc_STRVAR(read_by_each_doc,
+"read_by_each(run, positions, as_tensor, /)\n--\n\n"
+"Return what each step of a run reads at some positions: those of the first step, then those of the next, in a list.\n"
+"Of outputs of other steps it has what a function makes of them.");
+
+static PyObject *
+read_by_each(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("read_by_each", nargs, 3) < 0 || check_run(args[0]) < 0) {
+        return NULL;
     }
-    Py_ssize_t size = call->outputs + PyTuple_GET_SIZE(call->node.inputs);
-    PyObject *arriving = PyList_New(size);
-    for (Py_ssize_t i = 0; arriving != NULL && i < size; i++) {
-        PyList_SET_ITEM(arriving, i, Py_NewRef(Py_None));
+    Py_ssize_t count, size = Py_SIZE(PyList_GET_ITEM(args[0], 0));
+    Py_ssize_t *position = read_slots(args[1], 0, size, &count);
+    PyObject *found = position == NULL ? NULL : PyList_New(count * PyList_GET_SIZE(args[0]));
+    for (Py_ssize_t at = 0; found != NULL && at < PyList_GET_SIZE(args[0]); at++) {
+        const StepObject *step = (StepObject *)PyList_GET_ITEM(args[0], at);
+        for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
+            PyObject *value = step->inputs[position[i]];
+            value = is_pending(value) ? PyObject_CallOneArg(args[2], value) : Py_NewRef(value);
+            if (value == NULL) {
+                Py_CLEAR(found);
+                break;
+            }
+            PyList_SET_ITEM(found, at * count + i, value);
+        }
     }
-    Py_ssize_t taken = arriving == NULL ? -1 : take_at_outputs(met, arrived, wanted, noted, arriving);
-    if (taken <= 0) {
-        Py_XDECREF(arriving);
-        return taken < 0 ? NULL : Py_NewRef(empty);
+    PyMem_Free(position);
+    return found;
+}
+
+PyDoc_STRVAR(settle_doc,
+"settle(run, placed, /)\n--\n\n"
+"Tell the steps of a run where they are now, one after the other; what they read is released.");
+
+static PyObject *
+settle(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("settle", nargs, 2) < 0 || check_run(args[0]) < 0) {
+        return NULL;
     }
-    PyObject *needed = take_at_inputs(call, passing, active, arrived, arriving);
-    PyObject *result = needed == NULL ? NULL : PyTuple_Pack(2, arriving, needed);
-    Py_XDECREF(needed);
-    Py_DECREF(arriving);
-    return result;
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(args[0]); at++) {
+        StepObject *step = (StepObject *)PyList_GET_ITEM(args[0], at);
+        Py_INCREF(step);
+        step->position = at;
+        Py_SETREF(step->placed, Py_NewRef(args[1]));
+        Py_SETREF(step->read, Py_NewRef(empty));
+        for (Py_ssize_t i = 0; i < Py_SIZE(step); i++) {
+            Py_CLEAR(step->inputs[i]);
+        }
+        Py_DECREF(step);
+    }
+    Py_RETURN_NONE;
 }
 
 PyMethodDef step_function_methods[] = {
-    {"arrive", FAST(arrive), METH_FASTCALL, arrive_doc},
-    {"pending", FAST(pending), METH_FASTCALL, pending_doc},
+    {"needed", needed, METH_O, needed_doc},
+    {"read_by_each", FAST(read_by_each), METH_FASTCALL, read_by_each_doc},
+    {"runs", FAST(runs), METH_FASTCALL, runs_doc},
+    {"settle", FAST(settle), METH_FASTCALL, settle_doc},
+    {"shared", shared, METH_O, shared_doc},
     {"step", FAST(step), METH_FASTCALL, step_doc},
     {NULL},
 };

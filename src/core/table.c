@@ -208,6 +208,22 @@ table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *ke
     return found;
 }
 
+/* Return a new reference to the live constant of a number, which has a dtype, no axes and a hash; NULL if there is none
+   whose key says so in the plainest way. Nothing else runs. */
+NodeObject *
+table_find_float(PyObject *dtype, double value, Py_uhash_t hash)
+{
+    for (NodeObject *node = table.chains[hash & (table.size - 1)]; node != NULL; node = node->next) {
+        if (node->hash == hash && node->op == constant_op && Py_REFCNT(node) > 0 && PyTuple_CheckExact(node->key) &&
+            PyTuple_GET_SIZE(node->key) == 3 && PyTuple_GET_ITEM(node->key, 0) == dtype &&
+            PyTuple_GET_ITEM(node->key, 1) == empty && PyFloat_CheckExact(PyTuple_GET_ITEM(node->key, 2)) &&
+            PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(node->key, 2)) == value) {
+            return (NodeObject *)Py_NewRef(node);
+        }
+    }
+    return NULL;
+}
+
 /* Make the table; returns -1 if there is no memory for it. */
 int
 table_start(void)

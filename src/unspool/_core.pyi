@@ -1,17 +1,19 @@
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from types import CellType, CodeType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.chain import Pending, Placed, Step
+from unspool._autodiff.chain import Placed
 from unspool._dims import Shape
+from unspool._engine.backend import Run
 from unspool._engine.held import Slab
+from unspool._engine.ledger import Ledger
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
-from unspool._engine.sealing import Row
+from unspool._engine.sealing import FoldQueue
 from unspool._ops.op import Op
 from unspool._saving.codec import Word
 from unspool._tensor import Tensor
@@ -71,6 +73,93 @@ class Piece:
     depth: int
     is_loose: bool
 
+class Row:
+    @property
+    def depth(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def whole(self) -> Row: ...
+
+class CountersBase:
+    calls: int
+    chains: int
+    derivatives: int
+    evaluations: int
+    fragments: int
+    kernel_calls: int
+    plan_hits: int
+    plan_misses: int
+    slabs_dropped: int
+
+class LedgerBase:
+    noted: int
+    ceiling: int
+    steps: int
+    kernels: int
+    is_strict: bool
+    is_tracking: bool
+
+class Bounds:
+    @property
+    def length(self) -> int: ...
+    @property
+    def newest(self) -> int: ...
+    def note(self, length: int, id: int, /) -> None: ...
+
+class Matcher: ...
+class Privacy: ...
+
+class PlanBase:
+    id: int
+    output_shapes: tuple[Any, ...]
+    output_dtypes: tuple[Any, ...]
+    run: Run
+
+class SiteBase:
+    plan: Plan
+    match: Matcher | None
+    length: int
+    nbytes: int
+    peak: int
+    kernels: int
+    is_ready: bool
+    is_large: bool
+    has_bundles: bool
+    @property
+    def origins(self) -> tuple[Place, ...]: ...
+    @property
+    def checks(self) -> dict[tuple[int, ...], Privacy]: ...
+    @property
+    def results(self) -> int: ...
+    def describe(self, results: int, origins: tuple[Place, ...], apart_results: frozenset[int], /) -> None: ...
+
+class QueueBase:
+    ledger: Ledger
+    most: int
+    after: int
+    crowd: int
+    many_nodes: int
+    fewest_long: int
+    families: dict[tuple[int, int], None]
+    def __len__(self) -> int: ...
+    def add(
+        self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /
+    ) -> None: ...
+    def add_loose(self, piece: Piece, /) -> None: ...
+    def place(self, piece: Piece, /) -> None: ...
+    def enter(self, piece: Piece, /) -> None: ...
+    def leave(self, piece: Piece, /) -> None: ...
+    def alive(self) -> list[Piece]: ...
+    def clear(self) -> None: ...
+    def pad(self, count: int, /) -> None: ...
+    def will_fold(self, piece: Piece, /) -> bool: ...
+    def fold_row(self, row: Row, depth: int, /) -> None: ...
+    def fold_chosen(self, choose: Callable[[Piece], bool] | None, most: int | None, /) -> None: ...
+    def fold_one(self, piece: Piece, /) -> None: ...
+
+class Runner:
+    def run(self, targets: Sequence[Node], /) -> bool: ...
+
 class Journal:
     out: bytearray
     unfolded: dict[int, ref[Node]]
@@ -106,21 +195,36 @@ class EncoderBase:
 
 def position_key(position: tuple[Any, int], /) -> tuple[int, int]: ...
 
-class StepBase:
+class Step:
     plan: Plan
-    inputs: Sequence[Tensor | Pending]
+    @property
+    def inputs(self) -> tuple[Tensor | Pending, ...]: ...
     read: tuple[int, ...]
     made: tuple[int, ...]
     wanted: tuple[int, ...]
     placed: Placed | None
     number: int
     position: int
+    def output(self, index: int, /) -> Pending: ...
 
-class PendingBase:
+class Pending:
     step: Step
     index: int
+    @property
+    def shape(self) -> Any: ...
+    def keep(self) -> Self: ...
+
+class Note:
+    def apply(self, call: Call, arriving: list[Any], arrived: dict[int, Any], /) -> None: ...
+
+class Sources:
+    def __len__(self) -> int: ...
+
+class CallSweep:
+    def pull(self, order: list[Node], floor: int, /) -> tuple[Any, ...] | None: ...
 
 class TensorBase(Node):
+    def __float__(self) -> float: ...
     def __add__(self, other: Any, /) -> Tensor: ...
     def __radd__(self, other: Any, /) -> Tensor: ...
     def __sub__(self, other: Any, /) -> Tensor: ...
@@ -183,8 +287,11 @@ def bind(
     lost: Any = ...,
     plain_output: Callable[[Call, int], Tensor] = ...,
     leaves: frozenset[Op] = ...,
-    step: type[StepBase] = ...,
-    pending: type[PendingBase] = ...,
+    counters: CountersBase = ...,
+    runner: Runner = ...,
+    watched: ContextVar[Any] = ...,
+    general_float: Callable[[Any], float] = ...,
+    bounds: Bounds = ...,
 ) -> None: ...
 def bind_operator(name: str, op: Op, general: Callable[[Any, Any], Tensor], /) -> None: ...
 def apply(op: Op, /, *inputs: Node, **params: Any) -> Tensor: ...
@@ -196,6 +303,7 @@ def constant(dtype: np.dtype[Any], shape: tuple[int, ...], content: object, data
 def constant_beside(value: Any, dtype: np.dtype[Any], /) -> Tensor | None: ...
 def record(op: Op, x1: Node, x2: Node, /) -> Tensor: ...
 def operands(x1: Any, x2: Any, /) -> tuple[Tensor, Tensor] | None: ...
+def reduce(op: Op, x: Any, axis: Any, keepdims: Any, /) -> Tensor | None: ...
 def reshape(x: Any, shape: Any, /) -> Tensor | None: ...
 def stack(arrays: Any, axis: Any, /) -> Tensor | None: ...
 def combine_at(op: Op, slice_op: Op, update: UpdateBase, values: Any, /) -> Tensor | None: ...
@@ -237,9 +345,57 @@ def fold(
     /,
 ) -> Call | None: ...
 def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
-def place_piece(piece: Piece, results: Sequence[Node], /) -> bool: ...
-def step(plan: Plan, inputs: Sequence[Tensor | Pending], read: tuple[int, ...], made: tuple[int, ...], /) -> Step: ...
-def pending(step: StepBase, index: int, /) -> Pending: ...
+def measure_piece(piece: Piece, /) -> None: ...
+def line_key(targets: Sequence[Node], /) -> int: ...
+def find_site(
+    lines: dict[int, list[Site]], targets: Sequence[Node], /
+) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None: ...
+def privacy(slots: int, shown: tuple[int, ...], steps: list[tuple[int, int, tuple[int, ...]]], /) -> Privacy: ...
+def runner(
+    lines: dict[int, list[Site]],
+    ledger: LedgerBase,
+    queue: FoldQueue,
+    observer: ContextVar[Any],
+    is_quiet: ContextVar[bool],
+    quiet: Callable[[], Context],
+    /,
+) -> Runner: ...
+def value_now(tensor: Node, /) -> Any: ...
+def step(plan: Plan, inputs: list[Any], /) -> Step: ...
+def runs(last: Step, longest: int, /) -> list[tuple[list[Step], tuple[tuple[int, int], ...]]]: ...
+def needed(run: list[Step], /) -> set[int]: ...
+def shared(run: list[Step], /) -> tuple[bool, ...]: ...
+def read_by_each(
+    run: list[Step], positions: tuple[int, ...], as_tensor: Callable[[Any], Tensor], /
+) -> list[Tensor]: ...
+def longest_pick(terms: list[Any], /) -> int: ...
+def segments(terms: list[Any], factored: type[Any], /) -> list[list[Any]]: ...
+def settle(run: list[Step], placed: Placed, /) -> None: ...
+def note(
+    plan: Plan,
+    outputs: int,
+    sources: tuple[tuple[str, Any], ...],
+    read: tuple[int, ...],
+    forms: tuple[tuple[Any, ...] | None, ...],
+    factored: type[Any],
+    sum: type[Any],
+    merge: Callable[[Any, Any], Any],
+    output: Callable[[Call, int], Tensor],
+    /,
+) -> Note: ...
+def call_sweep(
+    shown: dict[int, Tensor | tuple[Tensor, ...]],
+    arrived: dict[int, Any],
+    wanted: set[int],
+    found: dict[int, Any],
+    active: set[int],
+    recurs: dict[Any, list[int]],
+    passing_inputs: Callable[[Plan], tuple[int, ...]],
+    form_of: Callable[[Any], Any],
+    sum: type[Any],
+    factored: type[Any],
+    /,
+) -> CallSweep: ...
 def current_origin() -> tuple[CodeType, int]: ...
 def next_id() -> int: ...
 def all_hold(
@@ -252,16 +408,19 @@ def all_hold(
 ) -> bool: ...
 def count() -> int: ...
 def nodes() -> list[Node]: ...
-def arrive(
-    call: Call,
-    met: tuple[int, ...],
-    arrived: dict[int, Any],
-    wanted: set[int],
-    found: dict[int, Any],
-    active: set[int],
-    passing: tuple[int, ...],
+def reach(
+    outputs: list[Node],
+    first: int,
+    single: Node | None,
+    through_all: set[Op],
+    shown: dict[int, Tensor | tuple[Tensor, ...]],
+    passing_inputs: Callable[[Plan], tuple[int, ...]],
+    operands_of: Callable[[Node], Sequence[Node]],
+    is_differentiable: Callable[[Node], bool],
+    is_open: Callable[[Node], bool] | None,
     /,
-) -> tuple[list[Any], tuple[bool, ...]] | tuple[()] | None: ...
+) -> Sources: ...
+def activate(sources: Sources, active: set[int], shown: dict[int, Tensor | tuple[Tensor, ...]], /) -> list[Node]: ...
 def wiring(order: list[Node], /) -> tuple[bytes, bytes, bytes, list[Node], list[tuple[Any, ...]]]: ...
 def has_pending(nodes: list[Node], first: int, most: int, /) -> bool: ...
 def recurring(order: list[Node], /) -> dict[Any, list[int]]: ...
@@ -293,4 +452,4 @@ def matcher(
     find_part: Callable[[Node, int], Node | None],
     leaves: tuple[Any, ...],
     /,
-) -> Callable[..., tuple[tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None]: ...
+) -> Matcher: ...

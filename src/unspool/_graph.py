@@ -79,14 +79,19 @@ def live_node_count() -> int:
 
 
 class _InternalFiles(dict[str, bool]):
-    """Remembers which source files belong to unspool, so that their frames are skipped."""
+    """Remembers which source files belong to unspool, so that their frames are skipped.
+
+    The demonstrations of the command line do not: they are programs as users write them.
+    """
 
     _root = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    _programs = os.path.join(_root, "_cli") + os.sep
 
     def __missing__(self, filename: str) -> bool:
         if filename.startswith("<unspool "):
             return True  # generated; each function has a name of its own, so these are not remembered
-        internal = self[filename] = filename.startswith(self._root)
+        internal = filename.startswith(self._root) and not filename.startswith(self._programs)
+        self[filename] = internal
         return internal
 
 

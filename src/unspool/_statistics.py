@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
+from unspool import _core
+from unspool._core import CountersBase
 
-class Statistics:
+
+class Statistics(CountersBase):
     """Counters that only grow, until they are reset."""
 
-    __slots__ = (
-        "calls",
-        "chains",
-        "derivatives",
-        "evaluations",
-        "fragments",
-        "kernel_calls",
-        "plan_hits",
-        "plan_misses",
-        "slabs_dropped",
-    )
-
-    def __init__(self) -> None:
-        self.reset()
+    __slots__ = ()
 
     def reset(self) -> None:
         """Set every counter to zero."""
@@ -29,3 +19,4 @@ class Statistics:
 
 # The counters of the default engine. Fragments and calls are made below the engine, so they count here.
 STATISTICS = Statistics()
+_core.bind(counters=STATISTICS)

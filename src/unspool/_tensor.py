@@ -180,14 +180,13 @@ class Tensor(TensorBase):
         >>> us.tensor([1.0, 2.0]).sum().eval()
         array(3.)
         """
-        engine = above.engine()
         if bindings:
-            return engine.evaluate((self,), bindings)[0]  # type: ignore[no-any-return]
+            return above.engine().evaluate((self,), bindings)[0]  # type: ignore[no-any-return]
         # What `evaluate` does for one tensor, written out: loops that look at a value are here in every step.
-        value: Array | None = self.value
+        value: Array | None = _core.value_now(self)
         while value is None:
-            engine.compute((self,))
-            value = self.value  # looked at once: another thread may let it go at any time
+            above.engine().compute((self,))
+            value = self.value  # looked at once: another thread may evict it at any time
         if value.flags.writeable:
             value.setflags(write=False)
         return value
@@ -222,16 +221,6 @@ class Tensor(TensorBase):
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def __float__(self) -> float:
-        watch = watched.get()
-        if watch is not None:
-            watch_number(watch, self)
-        value = self._scalar("float")
-        try:
-            return float(value)
-        except TypeError:
-            raise self._is_no_real_number("float") from None
-
     def __int__(self) -> int:
         value = self._scalar("int")
         try:
@@ -257,7 +246,7 @@ class Tensor(TensorBase):
         return DTypeError(f"{what}() of a tensor of dtype {self.dtype}: take .real or abs() first, or use complex()")
 
     def _scalar(self, what: str) -> Any:
-        value = self.value
+        value = _core.value_now(self)
         while value is None:
             above.engine().compute((self,))
             value = self.value
@@ -684,7 +673,21 @@ _INTERNAL = frozenset(
 # autoray and opt_einsum find a library's functions by the module of its array class.
 Tensor.__module__ = "unspool"
 _OPERANDS = (Node, int, float, complex, np.ndarray, np.generic, list, tuple)
-_core.bind(tensor_class=Tensor)
+
+
+def _as_float(tensor: Tensor) -> float:
+    """Return a tensor as a float where that takes more than its value: the method ``__float__`` asks."""
+    watch = watched.get()
+    if watch is not None:
+        watch_number(watch, tensor)
+    value = tensor._scalar("float")
+    try:
+        return float(value)
+    except TypeError:
+        raise tensor._is_no_real_number("float") from None
+
+
+_core.bind(tensor_class=Tensor, watched=watched, general_float=_as_float)
 trees.LEAVES.add(Tensor)
 for _op in (elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.DIVIDE):
     _core.bind_operator(_op.name, _op, partial(_any_operands, _op))

@@ -271,3 +271,41 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
         us.audit(x * x, us.tensor(1))
     with pytest.raises(ArgumentError, match="at least three states"):
         us.audit(x * x, x, states=[x])
+
+
+def test_loops_in_each_other_are_followed_both() -> None:
+    """The inner one comes to rest, and the outer one halves its distance in each step."""
+    b, x = us.tensor(0.3), us.tensor(2.0)
+    for _ in range(12):
+        y = x
+        for _ in range(15):
+            y = us.cos(b * y)
+            if float(us.abs(y)) > 100.0:
+                break
+        x = 0.5 * x + 0.5 * y
+        float(x)
+    found = us.audit(x * x, b)
+    outer = next(loop for loop in found.loops if loop.steps == 12)
+    assert outer.value_rate == pytest.approx(0.5, rel=1e-3)
+    assert outer.derivative_rate == pytest.approx(0.5, rel=1e-3)
+    assert {loop.steps for loop in found.loops} == {12, 180}
+
+
+def test_a_loop_that_tends_to_no_limit_is_told_not_to_have_been_followed() -> None:
+    k, x = us.tensor(0.5), us.tensor([1.0, 0.5])
+    for _ in range(30):
+        x = x + 0.1 * us.sin(k * x) + 0.1
+        float(us.sum(x))
+    found = us.audit(us.sum(x), k)
+    assert found.ok and not found.loops
+    assert any("no loop in it tends to a limit" in finding.text for finding in found.findings)
+    without = us.audit(us.sum(us.sin(k * us.tensor([1.0, 2.0]))), k)
+    assert not any("no loop" in finding.text for finding in without.findings)
+
+
+def test_a_fixed_point_that_stands_still_is_one() -> None:
+    a = us.tensor(0.5)
+    x, _ = us.fixed_point(lambda x: us.cos(a * x), 1.0, tol=1e-12)
+    found = us.audit(x, a)
+    assert found.ok and found.loops[0].settles
+    assert "down to rounding" in str(found) and "not run to its limit" not in str(found)

@@ -5,6 +5,7 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
+from unspool._autodiff import accumulation
 
 
 def _descend(table, weights, indices):
@@ -118,3 +119,38 @@ def test_a_second_derivative_goes_through_the_sum_of_rows():
         return loss(moved).grad(moved).eval()
 
     close(second, (gradient(h) - gradient(-h)) / (2 * h), 1e-6)
+
+
+def test_what_unread_steps_read_again_and_again_is_added_up_as_if_it_were_added_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several steps are one body, so a row gets now this output of it, now that, all from the stacks of one chain."""
+    picks = np.random.default_rng(2).integers(0, 5, 600)
+    table, factor = np.random.default_rng(3).normal(size=(5, 3)), np.array([0.97, -1.01, 0.4])
+
+    def gradient():
+        leaf, c = us.tensor(table), us.tensor(factor)
+        rows = leaf * 1.0
+        x = rows[0]
+        for k in picks:
+            x = x * c + rows[int(k)]
+        return us.sum(x).grad(leaf).eval()
+
+    picked: list[int] = []
+    original = accumulation.add_picked
+
+    def add_picked(before, values):
+        picked.append(len({value.index for value in values}))
+        return original(before, values)
+
+    monkeypatch.setattr(accumulation, "add_picked", add_picked)
+    found = gradient()
+    assert max(picked) > 1
+    monkeypatch.setattr(accumulation, "longest_pick", lambda terms: 0)
+    assert gradient().tobytes() == found.tobytes()
+    expected, ct = np.zeros_like(table), np.ones(3)
+    for k in reversed(picks):
+        expected[k] = expected[k] + ct
+        ct = ct * factor
+    expected[0] = expected[0] + ct
+    close(found, expected)

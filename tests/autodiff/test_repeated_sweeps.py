@@ -276,6 +276,19 @@ def table(**changed: Any) -> Any:
     return _core.sweep_record(*given.values()), (y, x)
 
 
+def test_traces_of_a_line_for_any_sizes_leave_room_for_records(compared: list[bool]) -> None:
+    def slope(w: us.Tensor) -> us.Tensor:
+        return us.grad(lambda w: us.sum(us.tanh(w) ** 2))(w)
+
+    for number in range(8):
+        us.fragment(lambda w, n=number: slope(w) * n)(us.ones(5))
+    compared.clear()
+    for k in range(50):
+        slope(us.tensor([0.5, -1.0, 0.1 * k])).eval()
+    assert len(compared) == 50
+    assert sum(compared) < 12
+
+
 def test_a_record_finds_the_node_that_is_there() -> None:
     made, (y, x) = table()
     levels: list[int] = []

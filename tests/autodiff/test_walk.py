@@ -69,9 +69,9 @@ def test_a_gradient_in_a_loop_does_not_look_at_steps_before_what_it_differentiat
 ) -> None:
     visited: list[int] = []
 
-    def activate(walk: Walk, reached: Any, sources: Any, original: Any = Walk._activate) -> None:
+    def activate(walk: Walk, sources: Any, original: Any = Walk._activate) -> None:
         visited.append(len(sources))
-        original(walk, reached, sources)
+        original(walk, sources)
 
     def nodes_visited(steps: int) -> tuple[int, int]:
         """Return how many nodes the third quarter of a loop visits, and how many the last one."""

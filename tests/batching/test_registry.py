@@ -13,7 +13,7 @@ import pytest
 import unspool as us
 from tests.samples import Sample, all_samples
 from unspool._graph import ancestors
-from unspool._ops.batching import rule_of
+from unspool._ops.batching import one_by_one, rule_of
 from unspool._ops.leaf import LEAF_OPS
 from unspool._ops.op import PART, REGISTRY, Op, load_all
 
@@ -62,6 +62,12 @@ def test_every_op_that_reads_anything_has_a_batching_rule(op: Op) -> None:
     graphs = [sample.function(*map(us.tensor, sample.args)) for sample in SAMPLES if sample.op == op.name]
     reads = any(node.inputs for out in graphs for node in ancestors([out]) if node.op is op)
     assert rule_of(op) is not None or not reads
+
+
+def test_no_rule_goes_through_the_members_but_that_of_functions_with_rules_of_their_own_which_pass_arrays_on() -> None:
+    alone = [op for op in BUILT_IN if rule_of(op) is one_by_one]
+    assert {op.name for op in alone} == {"custom_jvp", "custom_vjp"}
+    assert all(op.passes for op in alone)
 
 
 @pytest.mark.parametrize("sample", [s for s in all_samples() if looks_at_values(s)], ids=str)

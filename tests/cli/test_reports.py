@@ -68,3 +68,15 @@ def test_a_demonstration_can_do_without_a_report(folder: Path, capsys: pytest.Ca
     assert "Report:" not in capsys.readouterr().out
     assert main(["demo", "dmrg", "--sites", "4", "--chi", "4", "--no-picture", "--report", "c.html"]) == 0
     assert "Report: c.html" in capsys.readouterr().out and (folder / "c.html").exists()
+
+
+def test_the_report_of_a_run_that_was_written_is_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--chi", "4", "--steps", "4", "--tol", "0", "--no-picture", "--no-report", "--spool", "work/ising"]
+    assert main(["demo", "trg", *options]) == 0
+    assert main(["report", "work/ising"]) == 0
+    assert "Report: unspool-ising.html" in capsys.readouterr().out
+    assert "TRG" in us.load_report("unspool-ising.html").data["title"]
+    with us.spool("work/other") as run:
+        run.start(us.tensor(1.0))
+    assert main(["report", "work/other"]) != 0
+    assert "us.resume" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,15 @@ def test_a_placeholder_without_value_is_named_with_its_line():
     for bindings in ({x: [1.0, 2.0]}, None, {}):
         with pytest.raises(UnboundPlaceholderError, match=r"'(missing|given)'.*test_binding\.py"):
             total.eval(bindings)
+
+
+@pytest.mark.parametrize("budget", [None, "1 MB"])
+def test_a_placeholder_of_unknown_size_is_named_too(budget: str | None) -> None:
+    n = us.dims("n")
+    x = us.placeholder((n, 2), name="missing")
+    for compute in (lambda: us.abs(x).eval(), lambda: us.eval([us.sin(x), us.cos(x)]), lambda: np.where(x > 0)):
+        with us.memory(budget) if budget else nullcontext(), pytest.raises(UnboundPlaceholderError, match="'missing'"):
+            compute()
 
 
 def test_a_binding_that_is_not_needed_is_no_mistake():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from tests.engine.test_native import bits_of
+from tests.engine.test_native import assert_same, bits_of, both_ways, fragment_of
 from unspool._engine import native, native_backend, native_fusing
 from unspool._engine.native_program import FUSE
 
@@ -101,3 +101,39 @@ def test_a_loop_whose_temporaries_are_too_large_runs_in_python(monkeypatch: pyte
     made = programs(monkeypatch)
     assert run(steps(130, 130)["both"], 130, 130, 2)
     assert not made
+
+
+# --- single runs ------------------------------------------------------------------------------------------------------
+
+
+def grown(a: Any, b: Any) -> Any:
+    """Return a vector, by way of matrices of its length."""
+    table = us.tanh(a[:, None] * b) - a
+    return us.sum(table * table, axis=1) + us.max(table, axis=0) * (table @ b)
+
+
+def vectors(n: int) -> list[Any]:
+    return [np.linspace(-1.0, 2.0, n), np.cos(np.arange(float(n)))]
+
+
+@pytest.mark.parametrize("n", [129, 200])
+def test_single_runs_may_have_temporaries_that_are_larger_than_results(n: int) -> None:
+    fragment, given = fragment_of(grown, vectors(n), adjoint=False)
+    made = both_ways(fragment, given)
+    assert made is not None
+    for _ in range(2):
+        assert_same(made[0](*given), made[1](*given))
+    assert made[2].count == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: us.tanh(a[:, None] * b),
+        lambda a, b: us.tanh(a[:, None] * b)[:, 1:],
+        lambda a, b: us.sum(us.tanh(a[:, None] * us.concat([b, b, b, b])), axis=1),
+    ],
+    ids=["a large result", "a view of a large array", "temporaries that are too large"],
+)
+def test_single_runs_on_larger_arrays_take_memory_in_python(function: Callable[[Any, Any], Any]) -> None:
+    assert both_ways(*fragment_of(function, vectors(200), adjoint=False)) is None

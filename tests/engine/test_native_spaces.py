@@ -12,7 +12,7 @@ import unspool as us
 from tests.engine.test_native import bits_of, both_ways, compare, fragment_of
 from unspool._engine import native
 from unspool._fragments.fragment import capture
-from unspool.errors import GaugeError, KernelError
+from unspool.errors import GaugeError, KernelError, RankError
 
 pytestmark = pytest.mark.skipif(native.WHY_NOT is not None, reason=str(native.WHY_NOT))
 
@@ -90,6 +90,34 @@ def test_hermitian_factors_have_the_bits_of_the_kernel() -> None:
     assert compare(fragment, given)
 
 
+def polar_product(x: Any) -> Any:
+    u, p = us.linalg.polar(x)
+    return u @ us.linalg.cholesky(p)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (1, 1), (5, 1), (32, 20)], ids=str)
+def test_polar_factors_and_their_derivatives_have_the_bits_of_the_kernels(shape: tuple[int, int]) -> None:
+    matrix = matrix_with(np.geomspace(3.0, 0.5, min(shape)), *shape)
+    fragments = [
+        fragment_of(us.linalg.polar, [matrix], adjoint=False),
+        fragment_of(polar_product, [matrix], adjoint=False),
+        derivative_of(polar_product, matrix),
+    ]
+    for fragment, given in fragments:
+        assert compare(fragment, given)
+        assert compare(fragment, [np.asfortranarray(x) for x in given])
+        made = both_ways(fragment, given)
+        assert made is not None and not made[0].calls_back
+        made[0](*given)
+        assert made[2].count == 0 and not made[0].is_given_up
+
+
+def test_stacks_and_complex_matrices_have_the_polar_factors_of_the_kernel() -> None:
+    matrix = matrix_with([3.0, 2.0], 4, 2)
+    for given in (np.stack([matrix, 2 * matrix]), matrix + 1j * matrix[::-1], matrix.astype(np.float32)):
+        assert compare(*fragment_of(us.linalg.polar, [given], adjoint=False))
+
+
 # --- what is rare ----------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +147,22 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     spoilt[1, 2] = np.inf
     with pytest.raises(KernelError, match="finite"):
         us.iterate(truncated("left", 2), us.tensor(spoilt), max_steps=1)[0].eval()
+
+
+def test_a_polar_decomposition_without_full_rank_is_refused_where_it_is_differentiated() -> None:
+    x = us.tensor(matrix_with([2.0, 1.0, 0.0], 5, 3))
+    state, _ = us.iterate(lambda s: us.linalg.polar(s)[0] @ np.eye(3), x, max_steps=1)
+    assert np.isfinite(state.eval()).all()
+    with pytest.raises(RankError, match="has rank 2 where 3 is full"):
+        us.sum(state * np.arange(15.0).reshape(5, 3)).grad(x).eval()
+
+
+@pytest.mark.parametrize("entry", [np.inf, np.nan])
+def test_a_polar_decomposition_of_numbers_that_are_not_finite_is_refused(entry: float) -> None:
+    spoilt = np.eye(3)
+    spoilt[0, 1] = entry
+    with pytest.raises(KernelError, match="polar takes finite matrices"):
+        us.iterate(lambda s: us.linalg.polar(s)[0], us.tensor(spoilt), max_steps=1)[0].eval()
 
 
 # --- norms of matrices -----------------------------------------------------------------------------------------------

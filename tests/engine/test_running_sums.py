@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool._engine.running_sums import GATHERED, WORTH_WAITING, RunningSum, settled
+from unspool._engine.running_sums import GATHERED, WORTH_WAITING, RunningSum, settled, waiting_bytes
 
 FORMS = ["ab,bc->ac", "ba,bc->ac", "ab,cb->ac", "ba,cb->ac", "bc,ab->ac", "cb,ab->ac", "bc,ba->ac", "cb,ba->ac"]
 ROWS, COLUMNS = 150, 120  # large enough for products to wait until they fill the longest axis
@@ -99,8 +99,18 @@ def test_a_sum_can_be_read_and_added_to_in_turn() -> None:
 
 @pytest.mark.parametrize("shape", [(70, 70), (3600, 60), (500, 500), (40, 50), (5000,), (20, 30, 40)])
 def test_it_takes_no_more_memory_for_factors_than_for_the_sum(shape: tuple[int, ...]) -> None:
-    array = np.zeros(shape)
-    assert array.nbytes <= RunningSum(array).nbytes <= 2 * array.nbytes
+    total = RunningSum(np.zeros(shape))
+    assert total.nbytes == total.array.nbytes
+    assert waiting_bytes(shape, total.array.dtype) <= total.array.nbytes
+
+
+def test_factors_that_wait_are_counted_once_there_are_some() -> None:
+    total = RunningSum(np.zeros((70, 50)))
+    waiting = waiting_bytes((70, 50), total.array.dtype)
+    total.add_product(np.ones((70, 1)), np.ones((1, 50)), subscripts="ab,bc->ac")
+    assert total.nbytes == total.array.nbytes + waiting
+    total.settled()
+    assert total.nbytes == total.array.nbytes
 
 
 def test_what_is_no_sum_is_settled_as_it_is() -> None:

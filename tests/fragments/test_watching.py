@@ -654,6 +654,30 @@ def a_weak_reference() -> Way:
     return lambda v: v * reference().w, change  # type: ignore[union-attr]
 
 
+@way
+def a_function_that_a_transform_was_made_of() -> Way:
+    m = Model()
+
+    def change() -> None:
+        m.w = us.tensor(7.0)
+
+    return us.grad(us.value_and_grad(lambda v: v * v * v * m.w), has_aux=True), change
+
+
+@way
+def a_function_of_members() -> Way:
+    w = [us.tensor(2.0)]
+
+    def member(v: Any) -> Any:
+        return v * v * w[0]
+
+    def change() -> None:
+        w[0] = us.tensor(7.0)
+
+    batch = us.vmap(us.grad(member), in_axes=None, axis_size=2)
+    return batch, change
+
+
 def _outcome(function: Callable[[Any], Any], x: Any) -> list[Any]:
     """Return dtype, value and gradient, by their bits: 0.0 is not -0.0."""
     y = us.sum(function(x))

@@ -442,3 +442,26 @@ def test_other_things_than_tensors_are_refused(bad) -> None:
         us.explain(bad)
     with pytest.raises(StructureError):
         us.explain(us.sum(leaf(0, 3)), wrt=[3.0])
+
+
+def test_a_gradient_that_is_there_takes_nothing() -> None:
+    w = us.tensor([0.5, 0.25], name="w")
+    loss = us.sum(us.tanh(w))
+    slope = loss.grad(w)
+    assert not us.explain(loss, wrt=w).gradient.is_held
+    slope.eval()
+    found = us.explain(loss, wrt=w)
+    assert found.gradient.is_held and found.gradient.kernel_calls == 0
+    assert "Gradient in w\n  work       none: it was computed, and is held" in str(found)
+
+
+def test_a_short_loop_is_not_said_to_be_folded_by_a_gradient() -> None:
+    w = us.tensor([0.5, 0.25], name="w")
+    x = w
+    for _ in range(40):
+        x = us.tanh(x * w) + 0.5
+        float(us.sum(x))
+    slope = us.sum(x).grad(w)
+    slope.eval()
+    text = str(us.explain(us.sum(x), wrt=w))
+    assert "40 wait until more is read\n" in text and "gradient is taken" not in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +142,19 @@ def test_the_optimiser_finds_the_ground_state(dtype: str) -> None:
     )
     found = optimiser.optimize(150)
     np.testing.assert_allclose(float(loss(normalise(found), hamiltonian)), exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ours", ["import unspool", "import autoray; autoray.do('ones', 3, like='unspool')"])
+def test_the_optimiser_knows_the_name_if_it_comes_first(ours: str) -> None:
+    program = f"""
+import numpy as np
+import quimb.tensor as qtn
+{ours}
+optimiser = qtn.TNOptimizer(np.ones(3), lambda x: (x * x).sum(), autodiff_backend="unspool", progbar=False)
+print(optimiser.vectorized_value_and_grad(np.ones(3))[1].sum())
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "6.0"
 
 
 def test_the_optimiser_has_products_with_the_hessian() -> None:

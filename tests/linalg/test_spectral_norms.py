@@ -46,6 +46,14 @@ def test_spectral_norms_are_numpys(ord: Any, kind: Any, keepdims: bool, shape: A
     np.testing.assert_allclose(ours.eval(), theirs)
 
 
+@pytest.mark.parametrize("order", [-1.5, 0, 0.5, 1, 1.5, 2, 3, np.inf, -np.inf])
+@pytest.mark.parametrize("x", [[0.3, np.nan, 0.2], [np.nan], [np.inf, np.nan], [0.0, 0.0], [np.inf, -1.0]])
+def test_norms_of_what_is_not_finite_are_numpys(x: list[float], order: float) -> None:
+    with np.errstate(all="ignore"):
+        expected = np.linalg.norm(x, order)
+    np.testing.assert_allclose(us.linalg.norm(us.tensor(x), order).eval(), expected)
+
+
 @ORDERS
 def test_single_precision_and_integers_have_norms_of_their_dtype(ord: Any) -> None:
     assert us.linalg.matrix_norm(np.eye(2, dtype="float32"), ord=ord).eval().dtype == np.float32

@@ -42,6 +42,8 @@ DATA: dict[str, Any] = {
     "weights": _rng.uniform(size=200),
     "points": _rng.normal(size=(50, 3)),
     "bits": _rng.integers(0, 2, size=(3, 11)),
+    "far": np.array([[1.0, 2.0, np.inf], [-np.inf, 1.0, 2.0], [-np.inf, -np.inf, 1.0], [-np.inf, 0.0, np.inf]]),
+    "falling": np.array([9, 4, 2], "uint8"),
     "bytes_": _rng.integers(0, 255, size=(2, 3)).astype("uint8"),
     "f32": _rng.normal(size=5).astype("float32"),
     "complex_": _rng.normal(size=3) + 1j * _rng.normal(size=3),
@@ -52,7 +54,8 @@ xp.diff(x); xp.diff(x, n=0); xp.diff(x, n=9); xp.diff(x > 0); xp.diff(f32); xp.d
 xp.diff(x, axis=0, prepend=0.0); xp.diff(x, append=y, prepend=2.0); xp.ediff1d(x, [1.0, 2.0], 4.0); xp.ediff1d(i)
 xp.gradient(x); xp.gradient(x, 2.0); xp.gradient(x, 2.0, 3.0); xp.gradient(x, d, c)
 xp.gradient(x, d, 0.5, edge_order=2); xp.gradient(x, c, axis=1); xp.gradient(x, c, d, axis=(1, 0)); xp.gradient(f32)
-xp.gradient(i); xp.trapezoid(x); xp.trapezoid(x, dx=0.5); xp.trapezoid(x, x=c); xp.trapezoid(x, x=d, axis=0)
+xp.gradient(i); xp.gradient(falling); xp.gradient([1.0, 5.0, 2.0], falling)
+xp.trapezoid(x); xp.trapezoid(x, dx=0.5); xp.trapezoid(x, x=c); xp.trapezoid(x, x=d, axis=0)
 xp.trapezoid(i); xp.interp(x, c, v); xp.interp(x, c, v, left=7.0, right=-1.0); xp.interp(x, c, v, period=1.3)
 xp.interp(c, c, v); xp.interp(x, [1.0], [5.0]); xp.interp(2, [1, 3], [5, 6]); xp.interp(x, c, v + 1j)
 xp.unwrap(9 * x); xp.unwrap(9 * x, axis=0); xp.unwrap(x, period=1.5); xp.unwrap(9 * x, discont=4.0)
@@ -88,6 +91,7 @@ xp.nanargmax(holes); xp.nanargmin(holes, axis=0); xp.nancumsum(holes, axis=1); x
 xp.nanmedian(holes, axis=1); xp.nanquantile(holes, [0.3, 0.8], axis=1); xp.nanpercentile(holes, 30)
 xp.nanquantile(holes, 0.4, axis=0, method="weibull"); xp.nansum(holes, axis=1, initial=2.0, where=holes > 0)
 xp.nanmax(holes, axis=1, initial=0.0, where=holes < 9); xp.nanmin(holes, axis=1, initial=5.0, where=holes > 0.7)
+xp.median(far, axis=1); xp.nanmedian(far, axis=1); xp.median(far); xp.quantile(far[0], [0.0, 0.3, 0.7])
 xp.nanmean(holes, axis=1, where=holes > 0); xp.nanstd(holes, axis=1, where=holes > 0); xp.nanmax(i, initial=99)
 """
 
@@ -102,7 +106,8 @@ xp.histogram2d(many, others, [[-1.0, 0.0, 1.0], 5]); xp.histogram2d(many, others
 xp.histogram2d(many, others, 3, [[-1, 1], [0, 2]]); xp.histogramdd(points, (2, 3, 4))[0]
 xp.histogramdd(points, 3, density=True)[0]; xp.bincount(j); xp.bincount(j, i * 0.5, 12)
 xp.bincount(np.zeros(0, int)); xp.digitize(x, [-1, 0, 0.5]); xp.digitize(x, [-1, 0, 0.5], right=True)
-xp.digitize([1, 2, 3], [3, 2, 1]); xp.digitize([1, 2, 3], [3, 2, 1], right=True)
+xp.digitize([1, 2, 3], [3, 2, 1]); xp.digitize([1, 2, 3], [3, 2, 1], right=True); xp.digitize(i, falling)
+xp.digitize([True, False], [True, True, False]); xp.digitize(falling, np.sort(falling), right=True)
 """
 
 SETS = """
@@ -213,7 +218,7 @@ xp.append(x, x); xp.hanning(n) * x; xp.heaviside(x, 0.5); xp.select([x > 0], [x]
 xp.digitize(x, [-1.0, 0.0, 1.0]); xp.tri(n) * x; xp.reshape(x, (1, -1), order="F"); xp.take(x, [7, -9], mode="wrap")
 xp.lexsort((x, -x)); xp.geomspace(x + 9, 4.0, 3); xp.indices((n, 2)) * x[:, None]; xp.resize(x, (9,))
 xp.unravel_index(3 + 0 * x[0].astype(int), (2, n)); xp.logspace(x, 2.0, 3); xp.array_equal(x, x)
-xp.ediff1d(x); xp.nancumsum(x)
+xp.ediff1d(x); xp.nancumsum(x); xp.quantile(x, [0.2, 0.9]); xp.percentile(x, [[7], [50.0]])
 """
 
 

@@ -148,7 +148,7 @@ def _with_texts(data: Any) -> Any:
     data["versions"] = data["blas"] = {TEXT: TEXT}
     data["unfolded"] = [{"line": TEXT, "reason": TEXT}]
     data["cotangents"].update(norms=[], reason=TEXT)
-    data["gradient"]["not_timed"] = TEXT
+    data["gradient"]["timing"] = TEXT
     return data
 
 

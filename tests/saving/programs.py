@@ -140,6 +140,12 @@ def batched() -> tuple[list[Any], Any]:
     return [A, x], us.sum(rows)
 
 
+def batched_loop() -> tuple[list[Any], Any]:
+    A, x = matrix(), vector()
+    ends = us.vmap(lambda row: us.iterate(lambda y: us.tanh(A @ y) + 0.1 * x, row, max_steps=5)[0])(A)
+    return [A, x], us.sum(ends * ends)
+
+
 def indexed() -> tuple[list[Any], Any]:
     A, x = matrix(), vector()
     y = x.at[1:3].set(A[0, ::2]).at[0].add(A[us.asarray(2), 1])
@@ -198,7 +204,8 @@ PROGRAMS: dict[str, Program] = {
         fixed_point,
         solved,
         lowest_eigenvalue,
-        gradient,
+        batched,
+        batched_loop,
         gradient_of_iterated,
         gradient_of_checkpointed,
         gradient_of_solved,

@@ -15,6 +15,7 @@ import pytest
 import unspool as us
 from tests.saving.programs import PROGRAMS, derivatives, plain_loop
 from unspool._graph import source_of
+from unspool._saving.vocabulary import words
 from unspool.errors import DefinitionError, SaveError, SaveFileError
 
 
@@ -244,3 +245,18 @@ def test_what_is_saved_again_has_the_same_bytes_in_a_file_of_its_own(tmp_path: P
     found = us.load(tmp_path / "mixed")[1]
     assert us.eval(found) == np.sin(us.eval(loss))
     assert (us.eval(loss.grad(variables[0])) == gradient).all()
+
+
+def test_a_random_key_is_saved_as_it_is(tmp_path: Path) -> None:
+    key = us.random.fold_in(us.random.key(3), 5)
+    us.save(tmp_path / "file", {"key": key, "x": us.tensor(1.0)})
+    found = us.load(tmp_path / "file")["key"]
+    assert found == key
+    assert us.random.normal(found, (3,)).eval().tobytes() == us.random.normal(key, (3,)).eval().tobytes()
+
+
+@pytest.mark.parametrize("bits", [2**128, -1, "3", True])
+def test_what_is_no_random_key_is_refused(bits: Any) -> None:
+    join = next(word.join for word in words() if word.name == "Key")
+    with pytest.raises(SaveFileError):
+        join(bits)

@@ -16,6 +16,10 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
 
+# A kill misses a run that has ended before; of so many for each that is to hit, some do.
+_MOST_ROUNDS = 8
+
+
 def started(name: str, folder: Path, result: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.saving.runs", name, str(folder), str(result)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -30,10 +34,12 @@ def finished(name: str, folder: Path, result: Path) -> Any:
 
 
 def kill_at_random(name: str, folder: Path, kills: int, seed: int, longest: float) -> tuple[int, list[Any]]:
-    """Kill a run a number of times, beginning anew when it ends; return how many kills hit, and all results."""
+    """Kill a run until so many kills have hit it, beginning anew when it ends; return how many did, and all results."""
     rng = random.Random(seed)
     hit, results = 0, []
-    for round_number in range(kills):
+    for _ in range(_MOST_ROUNDS * kills):
+        if hit == kills:
+            break
         place = folder / f"{len(results)}"
         with started(name, place, folder / "result.npy") as process:
             time.sleep(rng.uniform(0.0, longest))
@@ -42,7 +48,6 @@ def kill_at_random(name: str, folder: Path, kills: int, seed: int, longest: floa
                 hit += 1
             else:
                 results.append(np.load(folder / "result.npy"))
-        del round_number
     results.append(finished(name, folder / f"{len(results)}", folder / "result.npy"))
     return hit, results
 
@@ -52,7 +57,7 @@ def check(name: str, folder: Path, kills: int, seed: int) -> None:
     expected = finished(name, folder / "whole", folder / "whole.npy")
     longest = time.perf_counter() - began
     hit, results = kill_at_random(name, folder, kills, seed, longest)
-    assert hit
+    assert hit == kills
     assert all(result.tobytes() == expected.tobytes() for result in results)
 
 
@@ -62,6 +67,6 @@ def test_a_run_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path: Pa
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["long_loop", "short_loop", "ground_state"])
-def test_two_hundred_kills(tmp_path: Path, name: str) -> None:
-    check(name, tmp_path, 70, seed=2)
+@pytest.mark.parametrize(("name", "kills"), [("long_loop", 100), ("ground_state", 100), ("short_loop", 30)])
+def test_two_hundred_kills(tmp_path: Path, name: str, kills: int) -> None:
+    check(name, tmp_path, kills, seed=2)

@@ -68,6 +68,47 @@ def test_a_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(tmp_path:
     assert bits(us.sum(found**2), A, x) == expected
 
 
+@pytest.mark.parametrize("stop", [1, 7, 40, 66, 99])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_what_was_made_before_the_loop_and_not_read_is_the_same_in_all_steps(
+    tmp_path: Path, stop: int, is_given: bool
+) -> None:
+    """It is computed by the first step, is folded with it, and recorded again by the program that goes on."""
+
+    def run_loop(folder: Path | None, steps: int) -> bytes:
+        A, x = variables()
+        scaled = us.exp(A) / 5.0
+        with us.spool(folder or tmp_path / "whole", every=0) as run:
+            x = run.start(x, inputs=(A, scaled) if is_given else A)
+            for _ in run.steps(steps):
+                x = us.sin(scaled @ x) * 0.9
+                run.checkpoint(x)
+        loss = us.sum(x**2)
+        slope = loss.grad(A)
+        return bits(loss, A) + bits(us.sum(slope**2), A)
+
+    expected = run_loop(None, 100)
+    run_loop(tmp_path / "run", stop)
+    assert run_loop(tmp_path / "run", 100) == expected
+
+
+def test_a_key_is_part_of_a_state(tmp_path: Path) -> None:
+    def walk(folder: Path, steps: int) -> bytes:
+        scale = us.tensor(0.3)
+        with us.spool(folder) as run:
+            key, x = run.start((us.random.key(5), us.tensor(np.zeros(3))), inputs=scale)
+            for _ in run.steps(steps):
+                key, draw = us.random.split(key)
+                x = 0.9 * x + scale * us.random.normal(draw, (3,))
+                run.checkpoint((key, x))
+        return bits(us.sum(x**2), scale)
+
+    expected = walk(tmp_path / "whole", 80)
+    for steps in (3, 70):
+        walk(tmp_path / "run", steps)
+    assert walk(tmp_path / "run", 80) == expected
+
+
 def test_a_run_goes_on_without_its_program(tmp_path: Path) -> None:
     A, x = variables()
     expected = bits(us.sum(loop(tmp_path / "run", 80, A, x) ** 2), A, x)

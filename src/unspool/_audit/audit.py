@@ -29,6 +29,9 @@ from unspool.errors import ArgumentError, GaugeError, StructureError
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
+# Less than this is rounding.
+_ROUNDING = 1e-14
+
 # A gauge margin below this costs digits that a tolerance may need: errors of values are divided by the gap.
 _THIN = 100.0
 
@@ -110,6 +113,8 @@ def audit(
         followed = follow_states(loop, variables, along)
         if states is not None or followed.settles:  # else what was found may be no state of a loop at all
             found.loops.append(followed)
+        else:
+            found.unfollowed = loop.source.partition(": ")[0]
     found.truncations, found.gaps = look_at_spectra(loss, loops, variables, along)
     found.findings = list(_findings(found))
     return found
@@ -161,6 +166,9 @@ def _findings(found: Audit) -> Iterator[Finding]:
     yield _of_differences(found.differences, found.tol)
     for loop in found.loops:
         yield _of_loop(loop, found.tol)
+    if found.unfollowed and not found.loops:
+        text = f"no loop in it tends to a limit, as far as can be told from {found.unfollowed}; states= says what does"
+        yield Finding(GOOD, 0.0, text)
     if found.truncations:
         yield _of_truncations(found)
     if found.gaps:
@@ -196,7 +204,8 @@ def _of_loop(loop: LoopAudit, tol: float) -> Finding:
     if off > tol:
         text = f"it is that of the steps that were made, and about {off:.1e} from that of their limit"
         return Finding(DOUBTFUL, off, text)
-    return Finding(GOOD, off, f"the derivative of {where} has converged, to about {off:.1e}")
+    reached = f"about {off:.1e}" if off > _ROUNDING else "rounding"
+    return Finding(GOOD, off, f"the derivative of {where} has converged, to {reached}")
 
 
 def _of_truncations(found: Audit) -> Finding:

@@ -8,7 +8,7 @@ and again, of one shape.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,10 +22,14 @@ from unspool._engine.interpreter import part_if_alive
 from unspool._fragments.call import Call, Projection, call_of, output
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node, source_of
+from unspool._ops.leaf import LEAF_OPS
 from unspool._tensor import Tensor
 
 # Fewer repetitions than this say nothing of a rate.
 LEAST_STEPS = 4
+
+# Loops in each other of which values are followed.
+_MOST_NESTED = 3
 
 ITERATE, FIXED, PLAIN = "us.iterate", "us.fixed_point", "a loop"
 
@@ -72,13 +76,15 @@ class States(NamedTuple):
 
 
 def find_loops(loss: Tensor, variables: Sequence[Tensor]) -> list[Steps | States]:
-    """Return the loops between variables and a loss, those nearest to the loss first."""
+    """Return the loops between variables and a loss, those nearest to the loss first.
+
+    What may be one and is none, which `States` may turn out to be, is among them.
+    """
     nodes = active_nodes([loss], variables)
     found: list[Steps | States] = [steps for node in nodes if (steps := _placed(node)) is not None]
     calls = [node for node in nodes if type(node) is Call]
-    plain = _folded(calls) or _repeated([node for node in nodes if type(node) is not Call])
-    if plain is not None:
-        found.append(plain)
+    folded = _folded(calls)
+    found += [folded] if folded is not None else _repeated(nodes)
     return found[::-1]
 
 
@@ -175,13 +181,24 @@ def _carried(row: Sequence[Any]) -> dict[int, int]:
     return found or {}
 
 
-def _repeated(nodes: Sequence[Node]) -> States | None:
-    """Return the values that one place of a program made most often."""
+def _repeated(nodes: Sequence[Node]) -> list[States]:
+    """Return the values that places of a program made most often: of loops in each other, those of each."""
     groups = defaultdict(list)
-    for node in nodes:
-        if isinstance(node, Tensor) and node.inputs and node.dtype in INEXACT:
+    for node in _made_by(nodes):
+        if isinstance(node, Tensor) and node.op not in LEAF_OPS and node.dtype in INEXACT:
             groups[node.op, node.code, node.lasti, node.shape, node.dtype].append(node)
-    states = max(groups.values(), key=lambda group: (len(group), group[-1].id), default=[])
-    if len(states) < LEAST_STEPS:
-        return None
-    return States(PLAIN, source_of(states[-1]), [[state] for state in states])
+    found: dict[int, list[Tensor]] = {}
+    for group in sorted(groups.values(), key=lambda group: (-len(group), -group[-1].id)):
+        if len(group) >= LEAST_STEPS and len(found) < _MOST_NESTED:
+            found.setdefault(len(group), group)
+    return [States(PLAIN, source_of(group[-1]), [[state] for state in group]) for group in found.values()]
+
+
+def _made_by(nodes: Sequence[Node]) -> Iterator[Any]:
+    """Yield nodes; of calls what they give, a step with several bodies is several of them."""
+    for node in nodes:
+        if type(node) is Call:
+            kept = node.plan.recipes[: node.plan.fragment.results]
+            yield from [output(node, i) for i, recipe in enumerate(kept) if recipe is not None]
+        else:
+            yield node

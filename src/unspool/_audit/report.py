@@ -105,7 +105,7 @@ class LoopAudit:
     def settles(self) -> bool:
         """Whether the values of the loop tend to a limit, so that its derivative should."""
         changes = self.value_changes
-        return changes[-1] <= 1e-3 and changes[-1] < 0.1 * max(changes)
+        return changes[-1] <= _ROUNDING or (changes[-1] <= 1e-3 and changes[-1] < 0.1 * max(changes))
 
     def note_other(self, gradient: Sequence[Any], other: Sequence[Any] | None, note: str) -> None:
         """Note the gradient by other means, or why there is none."""
@@ -119,10 +119,8 @@ class LoopAudit:
         """Return what to print."""
         found = [
             f"{self.kind}, {self.steps} steps{', accelerated' if self.accelerated else ''}, at {self.source}",
-            f"  value       last change {self.value_changes[-1]:.1e}{_rate(self.value_rate)}, "
-            f"{_left_text(self.value_left)}",
-            f"  derivative  last change {self.derivative_changes[-1]:.1e}{_rate(self.derivative_rate)}, "
-            f"{_left_text(self.derivative_left)}",
+            f"  value       {_convergence(self.value_changes, self.value_rate, self.value_left)}",
+            f"  derivative  {_convergence(self.derivative_changes, self.derivative_rate, self.derivative_left)}",
         ]
         if self.other_difference is not None:
             found.append(f"  the gradient through all steps and the implicit one differ by {self.other_difference:.1e}")
@@ -207,6 +205,8 @@ class Audit:
         The tolerance.
     findings : list of Finding
         What each part says.
+    unfollowed : str
+        The line of what looked like a loop and does not tend to a limit, if there is one.
     differences : list of Difference
     loops : list of LoopAudit
     truncations : list of Truncation
@@ -221,6 +221,7 @@ class Audit:
     truncations: list[Truncation] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    unfollowed: str = ""
 
     @property
     def ok(self) -> bool:
@@ -312,12 +313,14 @@ def _left(changes: Sequence[float], rate: float | None) -> float:
     return last * rate / (1.0 - rate) if rate < 1.0 else float("inf")
 
 
-def _left_text(left: float) -> str:
-    return f"about {left:.1e} from its limit" if np.isfinite(left) else "not converging"
-
-
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f", falling by {rate:.3g} a step"
+def _convergence(changes: Sequence[float], rate: float | None, left: float) -> str:
+    """Return in words how far some changes came."""
+    last = f"last change {changes[-1]:.1e}"
+    if changes[-1] <= _ROUNDING:
+        return f"{last}, down to rounding"
+    if rate is not None and rate < 1.0:
+        last += f", falling by {rate:.3g} a step"
+    return f"{last}, {f'about {left:.1e} from its limit' if np.isfinite(left) else 'not converging'}"
 
 
 def _first(findings: Sequence[Finding], status: str) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool._autodiff.chain import Pending, add_picked, as_tensor, stack_of, stacked_tensors, youngest
+from unspool._autodiff.chain import add_picked, as_tensor, stack_of, stacked_tensors, youngest
+from unspool._core import Pending, longest_pick, segments
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
 from unspool._ops.indexing import RowSum, selection_of
@@ -92,6 +93,8 @@ def merge(before: Contribution, after: Contribution) -> Contribution:
 
 def total(contribution: Any) -> Tensor:
     """Return what was accumulated, as one tensor."""
+    if type(contribution) is Pending:
+        return as_tensor(contribution)
     if type(contribution) is not Sum:
         return _written(contribution)
     terms = contribution.terms
@@ -101,41 +104,58 @@ def total(contribution: Any) -> Tensor:
     if pending is not None:
         as_tensor(pending)
     terms = _without_picks(terms)
-    rows = [term for term in map(as_factored, terms) if term is not None and type(term.form) is Rows]
+    factored = [as_factored(term) for term in terms]
+    rows = [term for term in factored if term is not None and type(term.form) is Rows]
     if len(rows) < FEWEST:
         return _total_of_products(terms)
-    others = [term for term in terms if (factored := as_factored(term)) is None or type(factored.form) is not Rows]
+    others = [one for one, term in zip(terms, factored, strict=True) if term is None or type(term.form) is not Rows]
     found = _total_of_rows(rows)
     return add_cotangents(_total_of_products(others), found) if others else found
 
 
 def _without_picks(terms: list[Any]) -> list[Any]:
-    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stack.
+    """Return terms, of which those that are outputs of steps of one chain are one: they are picked from its stacks.
 
-    If all terms are outputs of steps or tensors, they are added in their order, as they would be one by one.
+    If all terms are outputs of steps or tensors, they are added in their order, as they would be one by one. Beside
+    terms that are gathered, those that are the same output of the steps are added up apart.
     """
-    parts: list[Any] = []
-    kinds: list[Any] = []
-    for term in terms:
-        placed: Any = term.step.placed if type(term) is Pending else None
-        is_pick = placed is not None and placed.length and term.index in placed.stacks
-        kind = (id(placed.source), term.index) if is_pick else None
-        if kind is not None and kinds and kinds[-1] == kind:
-            parts[-1].append(term)
-        else:
-            parts.append([term])
-            kinds.append(kind)
-    if max(map(len, parts), default=0) < FEWEST:
+    if longest_pick(terms) < FEWEST:
         return terms
     if any(type(term) is Factored or as_factored(term) is not None for term in terms):
+        parts = _picks(terms, _output_of)
         return [one for part in parts for one in ([add_picked(None, part)] if len(part) >= FEWEST else part)]
     total: Any = None
-    for part in parts:
+    for part in _picks(terms, _chain_of):
         if len(part) >= FEWEST:
             total = add_picked(total, part)
         else:
             total = reduce(add_cotangents, map(_written, part), *([] if total is None else [total]))
     return [total]
+
+
+def _output_of(term: Pending) -> tuple[int, ...]:
+    return id(term.step.placed), term.index
+
+
+def _chain_of(term: Pending) -> tuple[int, ...]:
+    """Return what tells apart what can be picked together: a chain, and which output it is if its stacks are large."""
+    placed: Any = term.step.placed
+    return (id(placed),) if placed.is_small else _output_of(term)
+
+
+def _picks(terms: list[Any], kind_of: Callable[[Pending], Any]) -> list[list[Any]]:
+    """Split terms into single ones and such as are stacked up by a chain and of one kind, one after the other."""
+    parts: list[list[Any]] = []
+    latest: Any = None
+    for term in terms:
+        placed: Any = term.step.placed if type(term) is Pending else None
+        kind = kind_of(term) if placed is not None and placed.length and term.index in placed.stacks else None
+        if kind is not None and kind == latest:
+            parts[-1].append(term)
+        else:
+            parts.append([term])
+        latest = kind
+    return parts
 
 
 def _total_of_rows(terms: list[Factored]) -> Tensor:
@@ -153,15 +173,15 @@ def _total_of_rows(terms: list[Factored]) -> Tensor:
 def _total_of_form(selection: Selection, terms: list[Factored]) -> Tensor:
     summed = RowSum(selection.shape, as_tensor(terms[0].factors[0]).dtype)
     singles: list[Factored] = []
-    for segment in [*_segments(terms), None]:
+    for segment in [*segments(terms, Factored), None]:
         if segment is not None and len(segment) == 1:
             singles += segment
             continue
         for i in range(0, len(singles), BLOCK):
-            summed.add(selection, *_stacks(singles[i : i + BLOCK], _stack_singly))
+            summed.add(selection, *_stacks(singles[i : i + BLOCK]))
         singles = []
         if segment is not None:
-            summed.add(selection, *_stacks(segment, stack_of))
+            summed.add(selection, *_chained(segment))
     return summed.total()
 
 
@@ -170,7 +190,7 @@ def _total_of_products(terms: list[Any]) -> Tensor:
     loose: dict[Any, list[Factored]] = {}
     others: list[Any] = []
     runs: list[list[Any]] = []
-    for segment in _segments(terms):
+    for segment in segments(terms, Factored):
         term = as_factored(segment[0])
         if term is None or type(term.form) is Rows:
             others += segment
@@ -185,51 +205,12 @@ def _total_of_products(terms: list[Any]) -> Tensor:
         # Each is recorded just before it is added, and so it is computed: two of them are there at a time, not all.
         yield from map(_written, others)
         for run in runs:
-            yield run[0].form.gather(_stacks(run, stack_of))
+            yield run[0].form.gather(_chained(run))
         for alike in loose.values():
             for i in range(0, len(alike), BLOCK):
                 yield _gather(alike[i : i + BLOCK])
 
     return reduce(add_cotangents, parts())
-
-
-def _segments(terms: list[Any]) -> list[list[Any]]:
-    """Split terms into runs of those whose factors stand one after the other in a chain, and single terms.
-
-    A step may give several terms; those of one kind are a run, whatever stands between them.
-    """
-    segments: list[list[Any]] = []
-    latest: dict[Any, tuple[list[Any], int]] = {}  # of each kind the latest run, and the position where it ends
-    for term in terms:
-        here = _place(term)
-        if here is None:
-            segments.append([term])
-            continue
-        kind, position = here
-        run, end = latest.get(kind, ([], -1))
-        if not run or position != end + 1:
-            run = []
-            segments.append(run)
-        run.append(term)
-        latest[kind] = run, position
-    return segments
-
-
-def _place(term: Any) -> tuple[tuple[Any, ...], int] | None:
-    """Return the chain and the outputs, and the position in it, of a term whose factors one step of a chain gave."""
-    if type(term) is not Factored:
-        return None
-    form, factors = term
-    if any(type(factor) is not Pending for factor in factors):
-        return None
-    step: Any = factors[0].step  # type: ignore[union-attr]
-    placed = step.placed
-    if placed is None or not placed.length:
-        return None
-    indices = tuple([factor.index for factor in factors if factor.step is step])  # type: ignore[union-attr]
-    if len(indices) < len(factors) or any(index not in placed.stacks for index in indices):
-        return None
-    return (id(placed.source), form, *indices), step.position
 
 
 def as_factored(term: Any) -> Factored | None:
@@ -262,13 +243,16 @@ def _written(term: Any) -> Tensor:
 
 def _gather(terms: list[Factored]) -> Tensor:
     """Return the sum of outer products of one form."""
-    return _written(terms[0]) if len(terms) == 1 else terms[0].form.gather(_stacks(terms, _stack_singly))  # type: ignore[union-attr]
+    return _written(terms[0]) if len(terms) == 1 else terms[0].form.gather(_stacks(terms))  # type: ignore[union-attr]
 
 
-def _stacks(terms: list[Factored], stack: Callable[[Any], Tensor]) -> list[Tensor]:
+def _stacks(terms: list[Factored]) -> list[Tensor]:
     """Return each factor of terms of one form along a new first axis."""
-    return [stack([term.factors[i] for term in terms]) for i in range(len(terms[0].factors))]
+    each = zip(*[term.factors for term in terms], strict=True)
+    return [stacked_tensors([as_tensor(factor) for factor in factors]) for factors in each]
 
 
-def _stack_singly(values: Sequence[Any]) -> Tensor:
-    return stacked_tensors([as_tensor(value) for value in values])
+def _chained(run: list[Factored]) -> list[Tensor]:
+    """Return each factor of terms that stand one after the other in a chain along a new first axis."""
+    factors: Any = run[0].factors
+    return [stack_of(factor, len(run)) for factor in factors]

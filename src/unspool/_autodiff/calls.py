@@ -15,10 +15,11 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import Factored, Rows, Sum, as_factored, merge
-from unspool._autodiff.chain import Pending, Step, as_tensor, note_step
+from unspool._autodiff.chain import as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.late import late
 from unspool._autodiff.noting import LAZY, form_of, keep_note
+from unspool._core import Pending, Step
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
@@ -70,7 +71,7 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     if type(note) is dict:
         note = note.get(tuple(map(form_of, arriving)))
     if note is not None:
-        note(call, call.inputs, arriving, arrived)
+        note.apply(call, arriving, arrived)
         return
     before, key, whole = _taken_apart(call, arriving, active)
     arriving = [*arriving[: len(call.shape)], *before]

@@ -11,9 +11,8 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +20,11 @@ import numpy as np
 from unspool import _core, _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
-from unspool._core import PendingBase, StepBase
+from unspool._core import Pending, Step
 from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
-from unspool._graph import Bundle, Node, origin_scope
+from unspool._graph import Bundle, Node, intern_bundle, origin_scope
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
@@ -46,68 +45,40 @@ SHORTEST = 4
 # are few: what a chain holds stays small beside what the loop took, and products of stacks are multiplied in blocks
 # that depend on sizes alone, whatever the memory.
 LONGEST = 256
-_LARGEST_STACK = 1 << 18
+_LARGEST_STACK = 1 << 16
 _FEW = 16
-
-
-class Step(StepBase):
-    """A derivative call that is not a node yet: a plan and its inputs, tensors or outputs of earlier steps.
-
-    ``read`` are the positions of inputs that are outputs of earlier steps. ``made`` lists the output of each `Pending`
-    that was made of it, ``wanted`` those that are needed whatever else reads them. Once it is ``placed``, ``position``
-    tells where in a chain.
-    """
-
-    __slots__ = ()
-
-    def output(self, index: int) -> Pending:
-        """Return what stands for an output."""
-        self.made += (index,)
-        return _core.pending(self, index)
-
-    def needed_beside(self, reader: Step) -> set[int]:
-        """Return the outputs that something else than a given step may ask for."""
-        read = [i.index for i in {id(i): i for i in reader.inputs if type(i) is Pending and i.step is self}.values()]
-        return {index for index in self.made if self.made.count(index) > read.count(index)}.union(self.wanted)
-
-
-class Pending(PendingBase):
-    """An output of a step, before it is a tensor."""
-
-    __slots__ = ()
-
-    @property
-    def shape(self) -> Any:
-        """Its shape."""
-        return self.step.plan.output_shapes[self.index]
-
-    def keep(self) -> Pending:
-        """Note that it will be asked for whatever else reads it."""
-        self.step.wanted += (self.index,)
-        return self
-
-
-_core.bind(step=Step, pending=Pending)
 
 
 def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
     """Note a derivative call."""
-    return _core.step(plan, inputs, tuple([i for i, value in enumerate(inputs) if type(value) is Pending]), ())
+    return _core.step(plan, list(inputs))
 
 
 class Placed:
     """Where steps have their outputs now: one step at a call, or the steps of a chain.
 
     ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps: for each the part it is.
+    ``is_small`` tells whether all the stacks may be copied.
     """
 
-    __slots__ = ("last", "length", "source", "stacks")
+    __slots__ = ("_parts", "is_small", "last", "length", "source", "stacks")
 
-    def __init__(self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int]) -> None:
+    def __init__(
+        self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int], is_small: bool = False
+    ) -> None:
         self.source = source
         self.length = length
         self.last = last
         self.stacks = stacks
+        self.is_small = is_small
+        self._parts: dict[int, Tensor] = {}
+
+    def part(self, index: int) -> Tensor:
+        """Return a part of a chain."""
+        found = self._parts.get(index)
+        if found is None:
+            found = self._parts[index] = _graph.apply(PART, self.source, index=index)
+        return found
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -120,24 +91,29 @@ def as_tensor(value: Any) -> Tensor:
     placed: Any = step.placed
     if not placed.length:
         return output(placed.source, index)
-    if step.position == placed.length - 1 and index in placed.last:
-        return _part(placed.source, placed.last[index])
-    return getitem(_part(placed.source, placed.stacks[index]), step.position)
+    position = step.position
+    if position == placed.length - 1 and index in placed.last:
+        return placed.part(placed.last[index])  # type: ignore[no-any-return]
+    return getitem(placed.part(placed.stacks[index]), position)
 
 
-def stack_of(values: Sequence[Pending]) -> Tensor:
-    """Return consecutive outputs of a chain along a new first axis: they are stacked already."""
-    placed: Any = values[0].step.placed
-    first = values[0].step.position
-    whole = _part(placed.source, placed.stacks[values[0].index])
-    return whole if whole.shape[0] == len(values) else whole[first : first + len(values)]
+def stack_of(first: Pending, count: int) -> Tensor:
+    """Return so many consecutive outputs of a chain along a new first axis: they are stacked already."""
+    placed: Any = first.step.placed
+    whole: Tensor = placed.part(placed.stacks[first.index])
+    position = first.step.position
+    return whole if whole.shape[0] == count else whole[position : position + count]
 
 
 def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
-    """Return the sum of some outputs of one chain, rows of a stack, added one after the other to what came before."""
+    """Return the sum of some outputs of one chain, rows of stacks, added one after the other to what came before."""
     placed: Any = values[0].step.placed
-    positions = np.array([value.step.position for value in values])
-    rows = getitem(_part(placed.source, placed.stacks[values[0].index]), positions)
+    # In their order, so that all sums over a chain pick from the same.
+    indices = sorted({value.index for value in values})
+    first = {index: number * placed.length for number, index in enumerate(indices)}
+    positions = np.array([first[value.index] + value.step.position for value in values])
+    wholes = [placed.part(placed.stacks[index]) for index in indices]
+    rows = getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
     if before is not None:
         rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
     return getitem(cumsum(rows, axis=0), -1)
@@ -149,122 +125,95 @@ def youngest(values: Sequence[Any]) -> Any:
     return max(pending, key=lambda p: p.step.number) if pending else None
 
 
-def _part(source: Node, index: int) -> Tensor:
-    return _graph.apply(PART, source, index=index)
-
-
 # --- placing steps ---------------------------------------------------------------------------------------------------
 
 
 def place_steps(last: Pending) -> None:
     """Make nodes of a step and of all it depends on that are not nodes yet."""
-    run: list[Step] = []
-    wiring: tuple[tuple[int, int], ...] | None = None
-    for step in _waiting(last.step):
-        carried = _carried(step, run[-1]) if run and step.plan is run[-1].plan else None
-        if carried is None or (wiring is not None and carried != wiring) or len(run) == LONGEST:
-            _place_run(run, wiring or ())
-            run, wiring = [step], None
-        else:
-            run.append(step)
-            wiring = carried
-    _place_run(run, wiring or ())
-
-
-def _waiting(last: Step) -> Iterator[Step]:
-    """Yield a step and all it depends on that are not nodes yet, in the order in which they were noted."""
-    found = {last.number: last}
-    stack = [last]
-    while stack:
-        step = stack.pop()
-        inputs = step.inputs
-        for position in step.read:
-            value: Any = inputs[position]
-            before = value.step
-            if before.placed is None and before.number not in found:
-                found[before.number] = before
-                stack.append(before)
-    for number in sorted(found):
-        yield found.pop(number)
-
-
-def _carried(step: Step, before: Step) -> tuple[tuple[int, int], ...] | None:
-    """Return which inputs of a step are which outputs of the one before; None if it reads another step."""
-    inputs = step.inputs
-    pairs = []
-    for position in step.read:
-        value: Any = inputs[position]
-        if value.step is before:
-            pairs.append((position, value.index))
-        elif value.step.placed is None:
-            return None
-    return tuple(pairs) or None
+    for run, wiring in _core.runs(last.step, LONGEST):
+        _place_run(run, wiring)
 
 
 def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
     if len(run) < SHORTEST:
         for step in run:
             inputs = tuple([as_tensor(value) for value in step.inputs])
-            _settle(step, Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}), -1)
+            _core.settle([step], Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}))
         return
-    stacked = tuple(sorted(_needed_of_all(run)))
-    length = _longest(run[0].plan, stacked)
+    stacked = tuple(sorted(_core.needed(run)))
+    length = len(run) if len(run) <= _FEW else _longest(run[0].plan, stacked)
     for first in range(0, len(run), length):
         _place_chain(run[first : first + length], wiring, stacked)
 
 
-def _settle(step: Step, placed: Placed, position: int) -> None:
-    """Note where a step is now; what it read is released."""
-    step.placed = placed
-    step.position = position
-    step.inputs = ()
-    step.read = ()
-
-
 def _longest(plan: Plan, stacked: Sequence[int]) -> int:
     """Return how many steps a chain may have that stacks up some of the outputs of each."""
-    size = sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in stacked])
-    return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, size)))
+    return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, _nbytes(plan, stacked))))
+
+
+def _nbytes(plan: Plan, outputs: Sequence[int]) -> int:
+    return sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in outputs])
 
 
 def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
     plan = run[0].plan
-    carried = {position for position, _ in wiring}
-    constant, varying = _constants(run, carried)
-    last = tuple(i for i in range(len(plan.output_shapes)) if i in run[-1].made)
-    chain = Chain(plan, len(run), wiring, constant, varying, last, stacked)
-    entering = [as_tensor(run[0].inputs[position]) for position, _ in wiring]
-    entering += [as_tensor(run[0].inputs[position]) for position in constant]
-    entering += [as_tensor(step.inputs[position]) for step in run for position in varying]
-    node = make_chain(chain, tuple(entering))
-    shown = {index: i for i, index in enumerate(last)}
-    stacks = {index: len(last) + i for i, index in enumerate(stacked)}
-    placed = Placed(node, len(run), shown, stacks)
-    for position, step in enumerate(run):
-        _settle(step, placed, position)
+    made = run[-1].made
+    last = tuple([i for i in range(len(plan.output_shapes)) if i in made])
+    design = _design(plan, len(run), wiring, _core.shared(run), last, stacked)
+    entering = _core.read_by_each(run[:1], design.first, as_tensor)
+    entering += _core.read_by_each(run, design.varying, as_tensor)
+    node = make_chain(design, tuple(entering))
+    _core.settle(run, Placed(node, len(run), design.last, design.stacks, design.is_small))
 
 
-def _needed_of_all(run: list[Step]) -> set[int]:
-    """Return the outputs that are needed of some step that is not the last, beside what the next one reads."""
-    needed: set[int] = set()
-    made: tuple[int, ...] | None = None
-    for step, reader in pairwise(run):
-        # Steps that were noted in the short way share what they made; they are all alike.
-        if step.made is not made or step.wanted:
-            needed |= step.needed_beside(reader)
-            made = step.made
-    return needed
+class _Design(NamedTuple):
+    """What chains that are alike have in common.
+
+    ``first`` are the inputs that a chain reads of its first step, ``varying`` those of each. ``last`` and ``stacks``
+    are as in `Placed`.
+    """
+
+    params: dict[str, Chain]
+    key: tuple[Any, ...]
+    shapes: tuple[Any, ...]
+    dtypes: tuple[Any, ...]
+    first: tuple[int, ...]
+    varying: tuple[int, ...]
+    last: dict[int, int]
+    stacks: dict[int, int]
+    is_small: bool
 
 
-def _constants(run: list[Step], carried: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return which inputs that are not carried are the same for all steps, and which are not."""
-    constant: list[int] = []
-    varying: list[int] = []
-    for position, value in enumerate(run[0].inputs):
-        if position not in carried:
-            same = all(step.inputs[position] is value for step in run)
-            (constant if same else varying).append(position)
-    return tuple(constant), tuple(varying)
+def _design(
+    plan: Plan,
+    steps: int,
+    wiring: tuple[tuple[int, int], ...],
+    shared: tuple[bool, ...],
+    last: tuple[int, ...],
+    stacked: tuple[int, ...],
+) -> _Design:
+    """Return the design of a chain. A loop that takes one way or another has many short ones that are alike."""
+    known = "chain", steps, wiring, shared, last, stacked
+    found: _Design | None = plan.derivatives.get(known)
+    if found is None:
+        carried = tuple([position for position, _ in wiring])
+        constant = tuple([i for i, same in enumerate(shared) if same and i not in carried])
+        varying = tuple([i for i, same in enumerate(shared) if not same and i not in carried])
+        chain = Chain(plan, steps, wiring, constant, varying, last, stacked)
+        params = {"chain": chain}
+        shapes, dtypes = zip(*chain.avals(), strict=True)
+        found = plan.derivatives[known] = _Design(
+            params,
+            tuple(params.items()),
+            shapes,
+            dtypes,
+            (*carried, *constant),
+            varying,
+            {index: i for i, index in enumerate(last)},
+            {index: len(last) + i for i, index in enumerate(stacked)},
+            steps * _nbytes(plan, stacked) <= _LARGEST_STACK,
+        )
+    return found
 
 
 # --- the node --------------------------------------------------------------------------------------------------------
@@ -296,14 +245,17 @@ class Chain(NamedTuple):
         return ChainRun(self, arrays)
 
 
-def make_chain(chain: Chain, inputs: tuple[Tensor, ...]) -> Bundle:
+def make_chain(design: _Design, inputs: tuple[Tensor, ...]) -> Bundle:
     """Return the node of a chain."""
-    origins = chain.plan.fragment.origins
-    with origin_scope() as origin:
-        if origins:  # a step that only passes on what arrives has no instructions
-            origin.code, origin.lasti = origins[-1]
-        STATISTICS.chains += 1
-        return _graph.apply_multi(CHAIN, *inputs, chain=chain)
+    origins = design.params["chain"].plan.fragment.origins
+    STATISTICS.chains += 1
+    found: Any = _graph.find(CHAIN, inputs, design.key)
+    if found is None:
+        with origin_scope() as origin:
+            if origins:  # a step that only passes on what arrives has no instructions
+                origin.code, origin.lasti = origins[-1]
+            found = intern_bundle(CHAIN, inputs, design.params, design.shapes, design.dtypes, design.key)
+    return found  # type: ignore[no-any-return]
 
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:

@@ -45,9 +45,9 @@ class Checkpointed(Adjoint):
 
     Gradients equal those of `Unrolled`, bit for bit. The backward pass recomputes steps by the plan of the traced step:
     the functions of the user are not called again. A second gradient of the same run begins with the initial state, so
-    it makes one more forward sweep.
+    it runs the loop forward once more.
 
-    Exactly one of the two has to be given.
+    Exactly one of ``slots`` and ``memory`` has to be given.
 
     Parameters
     ----------
@@ -55,20 +55,20 @@ class Checkpointed(Adjoint):
         How many states may be saved at a time. The initial one counts, but takes no memory of its own. What the rules
         look at is kept for one step.
     memory : str, int or float, optional
-        How many bytes the saved states and the records of steps may take: "2GB", "1.5GiB", a number of bytes, or a
-        fraction of the available memory. What is not needed for states is used to record many steps at once. The
+        How many bytes the saved states and the residuals of steps may take: "2GB", "1.5GiB", a number of bytes, or a
+        fraction of the available memory. What is not needed for states holds the residuals of many steps at once. The
         initial state, the outputs, the gradient and the temporaries of one step come on top.
-    pool : object with ``submit``, optional
-        A pool of threads. While the sweep back uses the record of some steps, a thread makes that of the steps before;
-        it takes room for a second record. Bits do not change. Steps that run natively, or in large products, leave
-        Python's lock to others, and only these gain. It has to be there when the gradient is evaluated; if it is busy
-        or closed by then, the sweep makes its records itself.
+    pool : object with submit, optional
+        A pool of threads. While the backward pass uses the residuals of some steps, a thread computes those of the
+        steps before; they take as much room again. Bits do not change. Steps that run natively, or in large products,
+        leave Python's lock to others, and only these gain. The pool has to be there when the gradient is evaluated; if
+        it is busy or closed by then, the backward pass computes them itself.
 
     Raises
     ------
     BudgetError
-        When the loop is to run, if the memory has no room for a state and the record of a step. Its attribute ``least``
-        is what is needed.
+        When the loop is to run, if the memory has no room for a state and the residuals of a step. Its attribute
+        ``least`` is what is needed.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The ops behind `Checkpointed`: a loop that keeps no history, and the backward pass through it.
 
 ``checkpointed_loop`` has the values of the loop, and derivative rules that need its inputs alone. In reverse they place
-one node, ``reversed_loop``, whose kernel rebuilds the states of the loop block by block and runs the adjoint through
+one node, ``reversed_loop``, whose kernel recomputes the states of the loop block by block and runs the adjoint through
 them (`checkpointed_run`, `checkpointed_adjoint`). Forward, they place a loop of the same kind that carries the state
 and its tangent along together, so it is reversed with few saved states as well.
 

@@ -9,7 +9,7 @@ from unspool._autodiff.calls import push_call
 from unspool._autodiff.late import late
 from unspool._autodiff.reverse import missing_rule
 from unspool._autodiff.transpose import push_through_vjp
-from unspool._autodiff.walk import walking
+from unspool._autodiff.walk import met_outputs, walking
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
@@ -49,11 +49,12 @@ def _push(
                     levels.mark()  # tangents of a loop and tangents of its gradient are two levels
                 origin.code, origin.lasti = node.code, node.lasti
                 if type(node) is Call:
-                    met = shown[node.id]
-                    tangents = push_call(node, [moving.get(i.id) for i in node.inputs], set(met[::2]))
-                    for index, key in zip(met[::2], met[1::2], strict=True):
-                        if tangents[index] is not None:
-                            moving.setdefault(key, tangents[index])  # a variable moves as it was told to
+                    met = met_outputs(shown[node.id])
+                    tangents = push_call(node, [moving.get(i.id) for i in node.inputs], {o.output for o in met})
+                    for output in met:
+                        if tangents[output.output] is not None:
+                            # A variable moves as it was told to.
+                            moving.setdefault(output.id, tangents[output.output])
                     continue
                 tangent: Any = jvp_of(node, tuple([moving.get(operand.id) for operand in node.inputs]))
                 if tangent is not None:

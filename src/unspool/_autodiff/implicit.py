@@ -176,7 +176,7 @@ def fixed_residual(
 class Route:
     """How a fixed point was found and how it is differentiated: the static part of its node.
 
-    Rebuilding the value follows the route: it takes the number of steps that was taken and looks at no tolerance.
+    Recomputing the value follows the route: it takes the number of steps that was taken and looks at no tolerance.
 
     Parameters
     ----------

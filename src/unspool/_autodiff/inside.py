@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from unspool._fragments.call import BOUNDS, Call, Projection, call_of, is_inside, link_of
+from unspool._fragments.call import BOUNDS, Call, Projection, call_of, is_inside
 from unspool._graph import Node
 from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import CONSTANT
@@ -14,6 +14,7 @@ from unspool._ops.leaf import CONSTANT
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._ops.op import Op
+    from unspool._tensor import Tensor
 
 _by_id = attrgetter("id")
 
@@ -44,15 +45,27 @@ class Inside:
         # What is on the ways back from variables, and how much further each was followed.
         self._left: dict[int, int] = {}
         self._made_of_constants = False
-        self.first = min(map(_age, variables))
+        outputs = self._outputs
+        recorded: list[Node] = []
+        ages: list[int] = []
         for v in variables:
+            # Every state of a loop may be a variable.
             if type(v) is Projection:
-                call, index = link_of(v)
-                self._outputs.setdefault(call.id, (call.plan, []))[1].append(index)
-            elif not _is_end(v):
-                self._recorded.add(v.id)
-                self._ops.add(v.op)
-                self._look_back(v)
+                call = call_of(v)
+                ages.append(call.id)
+                if (known := outputs.get(call.id)) is None:
+                    outputs[call.id] = call.plan, [v.output]
+                else:
+                    known[1].append(v.output)
+            else:
+                ages.append(v.id)
+                if not _is_end(v):
+                    recorded.append(v)
+        self.first = min(ages)
+        for v in recorded:
+            self._recorded.add(v.id)
+            self._ops.add(v.op)
+            self._look_back(v)
         self.is_anywhere = bool(self._recorded)
 
     def _look_back(self, variable: Node) -> None:
@@ -70,15 +83,18 @@ class Inside:
         if end <= BOUNDS.newest:
             self.first = min(self.first, end)
 
-    def read_on_the_way(self, shown: Mapping[int, tuple[int, ...]]) -> list[int]:
+    def read_on_the_way(self, shown: Mapping[int, Tensor | tuple[Tensor, ...]]) -> list[int]:
         """Return the calls in which an output that is a variable is read on the way to other outputs that were met.
 
         ``shown`` has the outputs that were met, as `Walk` notes them.
         """
         found = []
         for key, (plan, indices) in self._outputs.items():
-            met = shown.get(key, ())[::2]
-            if any(other in _outputs_behind(plan, index) for index in indices for other in met):
+            met = shown.get(key, ())
+            if type(met) is not tuple and [met.output] == indices:  # type: ignore[union-attr]
+                continue  # an output is not made from itself: most states of a loop are nothing else
+            outputs: tuple[Tensor, ...] = met if type(met) is tuple else (met,)  # type: ignore[assignment]
+            if any(other.output in _outputs_behind(plan, index) for index in indices for other in outputs):
                 found.append(key)
         return found
 
@@ -97,8 +113,8 @@ def _way_back(variable: Node, most: int, known: Mapping[int, int]) -> list[Node]
     """Return a way from a node to what it is made from: to a leaf, to an output of a call, or of so many steps at most.
 
     Of several inputs the youngest comes first: the later the way ends, the more it tells. A way that ends with a
-    constant tells nothing. What is made of constants alone has no way back. With ``known``, it ends where a node is on
-    a way that was followed further than this one would be.
+    constant tells nothing. From what is made of constants alone no way leads anywhere. With ``known``, it ends where a
+    node is on a way that was followed further than this one would be.
     """
     way = [variable]
     choices = [_youngest_last(variable.inputs)]

@@ -28,6 +28,7 @@ from unspool._autodiff.compared import LARGEST, Compared, has_numbers
 from unspool._autodiff.derived import rules_of_users
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.reverse import pullback
+from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
 from unspool._fragments.call import BOUNDS
 from unspool._graph import Node, in_order, next_id
@@ -147,9 +148,13 @@ def pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
     began = next_id()
     with rules_of_users() as read:
         results = pullback([loss], [unit_seed(loss.dtype)], variables)
-    # The first time it may be the only one. Of what was there before it is not known where levels began.
+    # The first time it may be the only one. A record has few nodes. Of what was there before it is not known where
+    # levels began.
+    may_recur = line.visits > 1 and line.failures < _MOST_FAILURES and line.made < _MOST_MADE
     is_new = all(node is None or node.id > began for node in results)
-    if line.visits > 1 and is_new and line.failures < _MOST_FAILURES and line.made < _MOST_MADE:
+    # A trace for any sizes says nothing of what the line does elsewhere.
+    is_new = is_new and all(is_concrete(variable.shape) for variable in variables)
+    if may_recur and is_new and len(given) <= LARGEST:
         made = None if read else _make_table(engine, given, results, began)
         if made is None:
             line.failures += 1

@@ -9,13 +9,15 @@ cotangent reached has no entry, which is not the same as a zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, total
-from unspool._autodiff.chain import Pending, as_tensor, youngest
+from unspool._autodiff.chain import as_tensor, youngest
 from unspool._autodiff.late import late
-from unspool._autodiff.walk import Walk, walking
-from unspool._core import arrive, recurring
+from unspool._autodiff.noting import form_of
+from unspool._autodiff.walk import Walk, met_outputs, walking
+from unspool._core import Pending, call_sweep, recurring
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, describe, origin_scope, source_of
@@ -27,6 +29,8 @@ from unspool.errors import ContributionShapeError, MissingRuleError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
+
+_by_id = attrgetter("id")
 
 
 def pullback(
@@ -75,26 +79,27 @@ def _sweep(
     levels = default_engine().levels
     floor = levels.floor(order[-1]) if order else 0
     recurs = recurring(order) if len(shown) >= FEWEST else {}
+    calls = call_sweep(shown, arrived, wanted, found, active, recurs, late.passing_inputs, form_of, Sum, Factored)
     with origin_scope() as origin:
-        # The hot loop of every gradient: a node with a tuple of rules, which is nearly every node, costs no call but
-        # those of its rules.
+        # The hot loop of every gradient: calls that look like those before cost nothing here, and a node with a tuple
+        # of rules, which is nearly every node, no call but those of its rules.
         while order:
-            node = order.pop()
+            node = order[-1]
             key = node.id
             if key < floor:
                 floor = levels.floor(node)
                 _begin_level(arrived)
             if type(node) is Call:
-                taken = arrive(node, shown[key], arrived, wanted, found, active, late.passing_inputs(node.plan))
-                if taken:
-                    if recurs and (positions := recurs[node.plan]):
-                        _keep_apart(positions, *taken)
-                    late.pull_call(node, taken[0], taken[1], arrived)
-                elif taken is None:
-                    arriving = _at_outputs(node, shown[key], arrived, wanted, found)
-                    if arriving is not None:
-                        _distribute_call(node, arriving, active, arrived)
+                left = calls.pull(order, floor)
+                if left is None:
+                    continue
+                call, *at_call = left
+                if at_call:
+                    late.pull_call(call, *at_call, arrived)
+                elif (arriving := _at_outputs(call, met_outputs(shown[call.id]), arrived, wanted, found)) is not None:
+                    _distribute_call(call, arriving, active, arrived)
                 continue
+            order.pop()
             ct = arrived.pop(key, None)
             if ct is None:
                 continue
@@ -122,20 +127,6 @@ def _sweep(
     return found
 
 
-def _keep_apart(positions: list[int], arriving: list[Any], needed: tuple[bool, ...]) -> None:
-    """Do not let a call add to what arrived at some of its inputs.
-
-    What steps of a loop read again now and then would tie each of them to another one before it. Added up afterwards it
-    leaves them a chain.
-    """
-    first = len(arriving) - len(needed)
-    for position in positions:
-        if needed[position]:
-            before = arriving[first + position]
-            if type(before) is not Sum:
-                arriving[first + position] = Sum() if before is None else Sum(before)
-
-
 def _begin_level(arrived: dict[int, Any]) -> None:
     """Begin a level: what a gradient contributes is one level, what the loop it was taken of contributes another."""
     contributions = [c for c in arrived.values() if c is not None]
@@ -160,28 +151,23 @@ def _distribute(node: Node, ct: Any, active: set[int], arrived: dict[int, Any]) 
 
 
 def _at_outputs(
-    call: Call, met: tuple[int, ...], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
+    call: Call, met: Sequence[Tensor], arrived: dict[int, Any], wanted: set[int], found: dict[int, Any]
 ) -> list[Any] | None:
     """Take what has arrived at the outputs of a call, and note what is asked for; None if nothing has."""
     arriving: list[Any] | None = None
-    pairs = (met,) if len(met) == 2 else sorted(zip(met[::2], met[1::2], strict=True), key=_by_id, reverse=True)
-    for index, key in pairs:
-        ct = arrived.pop(key, None)
+    for output in sorted(met, key=_by_id, reverse=True):
+        ct = arrived.pop(output.id, None)
         if ct is None:
             continue
-        if key in wanted:
-            found[key] = ct.keep() if type(ct) is Pending else ct
+        if output.id in wanted:
+            found[output.id] = ct.keep() if type(ct) is Pending else ct
         if type(ct) is Factored or type(ct) is Sum:
             ct = total(ct)
         if arriving is None:
             arriving = [None] * len(call.shape)
-        before = arriving[index]
-        arriving[index] = ct if before is None else accumulate(before, ct)
+        before = arriving[output.output]
+        arriving[output.output] = ct if before is None else accumulate(before, ct)
     return arriving
-
-
-def _by_id(met: tuple[int, int]) -> int:
-    return met[1]
 
 
 def _distribute_call(call: Call, arriving: list[Any], active: set[int], arrived: dict[int, Any]) -> None:

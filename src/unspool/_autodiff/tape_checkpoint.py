@@ -1,9 +1,9 @@
 """What a tape holds: the values of its nodes, of which those inside checkpoint segments are dropped and rebuilt.
 
 A `DropPlan` says which values are dropped and when. A `ValueStore` follows it: forwards it drops a value after its last
-use, backwards it computes those of a segment again when the sweep arrives there. A rebuild runs the same kernels on the
-same values in the same order, so it gives the same bits. Rebuilt values live beside the store and belong to one sweep:
-a sweep that fails leaves nothing behind.
+use, backwards it recomputes those of a segment when the sweep arrives there. That runs the same kernels on the same
+values in the same order, so it gives the same bits. Recomputed values live beside the store and belong to one sweep: a
+sweep that fails leaves nothing behind.
 """
 
 from __future__ import annotations

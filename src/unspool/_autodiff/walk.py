@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.inside import Inside
 from unspool._autodiff.late import late
-from unspool._core import has_pending
+from unspool._core import activate, has_pending, reach
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
-from unspool._fragments.call import Call, Projection, call_of
-from unspool._graph import Bundle, Node, in_order
+from unspool._fragments.call import call_of
+from unspool._graph import Bundle, Node
 from unspool._ops.op import JointRule
 
 if TYPE_CHECKING:
+    from unspool._core import Sources
     from unspool._ops.op import Op
-
-_by_id = attrgetter("id")
+    from unspool._tensor import Tensor
 
 
 @contextmanager
@@ -53,113 +52,69 @@ class Walk:
         The nodes on such a path, in topological order. A call that is visited as a whole stands for its outputs.
     active : set of id
         The ids of these nodes, of the outputs of such calls, and of the variables.
-    shown : dict of id to tuple of int
-        Of each call that is visited as a whole, the outputs that were met: the position and the id of one after the
-        other, which is one object for each step of a loop, not two.
+    shown : dict of id to Tensor or tuple of Tensor
+        Of each call that is visited as a whole, the outputs that were met. Most calls of a loop have one, and no tuple.
     """
 
     __slots__ = ("_inside", "_opened", "_single", "_through_all", "active", "order", "shown")
 
     def __init__(self, outputs: Sequence[Node], variables: Sequence[Node]) -> None:
         self.active: set[int] = {v.id for v in variables}
-        self.shown: dict[int, tuple[int, ...]] = {}
+        self.shown: dict[int, Tensor | tuple[Tensor, ...]] = {}
         self.order: list[Node] = []
         if not variables:
             return
         self._inside = Inside(variables)
         self._opened: dict[int, bool] = {}
         # What a single variable is made from does not depend on it.
-        self._single = min(self.active) if len(self.active) == 1 else -1
-        # Whether an op is differentiated through all its inputs: asked once per op, not once per node.
-        self._through_all: dict[Op, bool] = {}
-        reached, sources, in_id_order = self._reach(outputs)
+        self._single = variables[0] if len(self.active) == 1 else None
+        # Ops that are differentiated through all their inputs: asked once per op, not once per node.
+        self._through_all: set[Op] = set()
+        sources = self._reach(outputs)
         while opened := [key for key in self._inside.read_on_the_way(self.shown) if not self._opened.get(key)]:
             self._opened.update(dict.fromkeys(opened, True))
             self.shown.clear()
-            reached, sources, in_id_order = self._reach(outputs)
-        if in_id_order:
-            reached.sort(key=_by_id)
-        else:
-            reached = self._sorted(reached, sources)
-        self._activate(reached, sources)
+            sources = self._reach(outputs)
+        self._activate(sources)
 
-    def _activate(self, reached: list[Node], sources: dict[int, Sequence[Node]]) -> None:
+    def _activate(self, sources: Sources) -> None:
         """Find what depends on a variable, from what is made first to what is made last."""
-        active, order, shown = self.active, self.order, self.shown
-        for node in reached:
-            key = node.id
-            if key in active:
-                order.append(node)
-                continue
-            for operand in sources[key]:
-                if operand.id in active:
-                    active.add(key)
-                    order.append(node)
-                    if key in shown:
-                        active.update(shown[key][1::2])
-                    break
+        self.order = activate(sources, self.active, self.shown)
 
-    def _reach(self, outputs: Sequence[Node]) -> tuple[list[Node], dict[int, Sequence[Node]], bool]:
-        """Return the differentiable nodes that outputs are made from, and what each is differentiated through.
-
-        Also tells whether the order of ids is a topological order of them.
-        """
-        first, through_all, shown = self._inside.first, self._through_all, self.shown
+    def _reach(self, outputs: Sequence[Node]) -> Sources:
+        """Return the differentiable nodes that outputs are made from, in order, and what each is differentiated by."""
         is_closed = not self._inside.is_anywhere and not self._opened
-        reached: list[Node] = []
-        sources: dict[int, Sequence[Node]] = {}
-        in_id_order = True
-        stack = [node for node in outputs if node.id >= first]
-        while stack:
-            node = stack.pop()
-            key = node.id
-            if key in sources:
-                continue
-            if node.dtype not in INEXACT and not is_differentiable(node):
-                sources[key] = ()
-                continue
-            if type(node) is Projection and (is_closed or not self._is_open(call_of(node))):
-                # An output is known by its call, which takes its place.
-                sources[key] = ()
-                met = node.output, key
-                call = call_of(node)
-                key = call.id
-                if key in shown:
-                    shown[key] += met
-                    continue
-                shown[key] = met
-                node, inputs, passing = call, call.inputs, late.passing_inputs(call.plan)
-                operands = inputs if len(passing) == len(inputs) else [inputs[position] for position in passing]
-            else:
-                op = node.op
-                if op not in through_all:
-                    through_all[op] = _passes_through_all(op)
-                if key == self._single:
-                    operands = ()
-                else:
-                    operands = node.inputs if through_all[op] else _differentiated_inputs(node)
-            reached.append(node)
-            sources[key] = operands
-            for operand in operands:
-                other = operand.id
-                if other >= first:
-                    if other not in sources:
-                        stack.append(operand)
-                    if other > key:
-                        in_id_order = False
-        return reached, sources, in_id_order
+        return reach(
+            list(outputs),
+            self._inside.first,
+            self._single,
+            self._through_all,
+            self.shown,
+            late.passing_inputs,
+            self._operands_of,
+            is_differentiable,
+            None if is_closed else self._is_open,
+        )
 
-    def _sorted(self, reached: list[Node], sources: dict[int, Sequence[Node]]) -> list[Node]:
-        """Return nodes in topological order where that of their ids is none."""
-        calls = {output: node for node in reached for output in self.shown.get(node.id, ())[1::2]}
-        return in_order(reached, lambda node: [calls.get(operand.id, operand) for operand in sources[node.id]])
+    def _operands_of(self, node: Node) -> Sequence[Node]:
+        """Return what a node is differentiated through, and note if that is all that its op reads, always."""
+        if _passes_through_all(node.op):
+            self._through_all.add(node.op)
+            return node.inputs
+        return _differentiated_inputs(node)
 
-    def _is_open(self, call: Call) -> bool:
-        """Whether a call is walked node by node; decided once."""
+    def _is_open(self, output: Node) -> bool:
+        """Whether the call of an output is walked node by node; decided once."""
+        call = call_of(output)
         is_open = self._opened.get(call.id)
         if is_open is None:
             is_open = self._opened[call.id] = self._inside.is_in(call)
         return is_open
+
+
+def met_outputs(met: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the outputs of a call that were met, as `Walk.shown` has them, as a tuple."""
+    return met if type(met) is tuple else (met,)  # type: ignore[return-value]
 
 
 def _passes_through_all(op: Op) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unspool._autodiff.loop import apply_fragment, body_plan, stand_ins
+from unspool._autodiff.loop import LOOP, apply_fragment, body_plan, stand_ins
 from unspool._autodiff.substitution import image_of, operands_of, younger_than
+from unspool._batching.reading import as_read
 from unspool._dims import Size
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, Projection, make_call, output
@@ -32,7 +33,8 @@ class Image(NamedTuple):
     batched: bool
 
 
-# By id of what has been recorded for a member; an op with several outputs has one image for each of them.
+# By id of what has been recorded for a member; a node with several outputs has images of them by number, of those at
+# least that were looked at.
 Images = dict[int, Any]
 
 
@@ -65,40 +67,67 @@ def _walk(nodes: Sequence[Node], images: Images, count: Size) -> None:
             found = [images.get(operand.id) for operand in operands]
             if any(image is not None for image in found):
                 origin.code, origin.lasti = node.code, node.lasti
-                given = [image or Image(x, False) for image, x in zip(found, operands, strict=True)]
-                images[node.id] = _image(node, given, count, shown)
+                index = _output_of(node)
+                if index is None:
+                    images[node.id] = _image(node, _given(node, images), count, shown.get(node.id, ()))
+                    continue
+                (whole,) = operands
+                outputs = images[whole.id]
+                if index not in outputs:  # an earlier walk did not look at it
+                    outputs = _image(whole, _given(whole, images), count, {*outputs, index})
+                    images[whole.id] = outputs
+                images[node.id] = outputs[index]
 
 
-def _shown_outputs(order: Sequence[Node]) -> dict[int, list[int]]:
-    """Return which outputs of calls are looked at, by id of the call."""
-    shown: dict[int, list[int]] = {}
+def _given(node: Node, images: Images) -> list[Image]:
+    """Return the images of what a node is made from."""
+    return [images.get(operand.id) or Image(operand, False) for operand in operands_of(node)]
+
+
+def _output_of(node: Node) -> int | None:
+    """Return which of several outputs a node is; ``None`` if it is none."""
+    if type(node) is Projection:
+        return node.output
+    found: int | None = node.attributes["index"] if node.op is PART else None
+    return found
+
+
+def _shown_outputs(order: Sequence[Node]) -> dict[int, set[int]]:
+    """Return which outputs of nodes with several are looked at, by id of the node."""
+    shown: dict[int, set[int]] = {}
     for node in order:
-        if type(node) is Projection:
-            shown.setdefault(operands_of(node)[0].id, []).append(node.output)
+        index = _output_of(node)
+        if index is not None:
+            shown.setdefault(operands_of(node)[0].id, set()).add(index)
     return shown
 
 
-def _image(node: Node, given: Sequence[Any], count: Size, shown: dict[int, list[int]]) -> Any:
-    if type(node) is Projection:
-        return given[0][node.output]
-    if node.op is PART:
-        return given[0][node.attributes["index"]]
+def _image(node: Node, given: Sequence[Image], count: Size, shown: Collection[int]) -> Any:
+    """Return the image of a node; by number, if it has several outputs, those that are shown at least."""
     if not any(image.batched for image in given):
         again = image_of(node, tuple([image.node for image in given]))
         return _of_outputs(again)
     if type(node) is Call:
-        return place_batched(node.plan, given, count, sorted(set(shown.get(node.id, []))))
-    return apply_rule(node.op, [image.node for image in given], [image.batched for image in given], node, count)
+        return place_batched(node.plan, given, count, sorted(shown))
+    inputs, batched = [image.node for image in given], [image.batched for image in given]
+    if node.op is not LOOP:
+        return apply_rule(node.op, inputs, batched, node, count, node.attributes)
+    shapes = [x.shape[1:] if flag else x.shape for x, flag in given]
+    loop, outputs = as_read(node.attributes["loop"], shown, shapes)
+    found = apply_rule(node.op, inputs, batched, node, count, {"loop": loop})
+    return dict(zip(outputs, found.values(), strict=True))
 
 
-def apply_rule(op: Any, inputs: Sequence[Any], batched: Sequence[bool], node: Node, count: Size) -> Any:
-    """Return the image of a node of an op, of which at least one input is batched."""
+def apply_rule(
+    op: Any, inputs: Sequence[Any], batched: Sequence[bool], node: Node, count: Size, params: Mapping[str, Any]
+) -> Any:
+    """Return the image of a node of an op, of which at least one input is batched; by number, of several outputs."""
     rule = rule_of(op)
     if rule is None:
         raise MissingRuleError(f"op {op.name!r} has no batching rule; it was used at {source_of(node)}")
-    result = rule(op, Members(count, tuple(batched)), *inputs, **node.attributes)
+    result = rule(op, Members(count, tuple(batched)), *inputs, **params)
     if op.multi:
-        return tuple([entry if type(entry) is Image else Image(entry, True) for entry in result])
+        return {i: entry if type(entry) is Image else Image(entry, True) for i, entry in enumerate(result)}
     if result.shape != (count, *node.shape) or result.dtype != node.dtype:
         raise ShapeError(
             f"the batching rule of op {op.name!r} gave shape {result.shape} and dtype {result.dtype}, expected "
@@ -110,8 +139,10 @@ def apply_rule(op: Any, inputs: Sequence[Any], batched: Sequence[bool], node: No
 def _of_outputs(node: Node) -> Any:
     """Return the image of a node that all members have in common: one for each of its outputs, if it has several."""
     if type(node) is Call:
-        return tuple([Image(output(node, i), False) for i in range(len(node.plan.fragment.outputs))])
-    return tuple([Image(x, False) for x in parts(node)]) if node.op.multi else Image(node, False)  # type: ignore[arg-type]
+        return {i: Image(output(node, i), False) for i in range(len(node.plan.fragment.outputs))}
+    if not node.op.multi:
+        return Image(node, False)
+    return {i: Image(x, False) for i, x in enumerate(parts(node))}  # type: ignore[arg-type]
 
 
 # --- fragments -------------------------------------------------------------------------------------------------------

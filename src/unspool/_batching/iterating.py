@@ -141,7 +141,7 @@ class _Nest:
         """Return what a member sees of a program that has been placed."""
         found = view(program, self.inputs)
         if self.is_single and found:
-            self.around[0].images[found[0].inputs[0].id] = tuple(finals)
+            self.around[0].images[found[0].inputs[0].id] = dict(enumerate(finals))
         return list(found)
 
 

@@ -2,7 +2,7 @@
 
 Which registers differ among members is found by following the steps until nothing changes; others stay as they are, so
 a counter, and what is read of data by it, remain those of one member. A stack has the steps along its first axis and
-the members along its second.
+the members along its second. Matrices that all members share may be read as transposed copies (`turning`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
 from unspool._autodiff.checkpointed_run import bodies_of
-from unspool._autodiff.loop import Body, Loop, found_once, loop_output, place_loop, signature_of
+from unspool._autodiff.loop import Body, Loop, facts_of, found_once, loop_output, place_loop, signature_of
 from unspool._autodiff.loop_gather import gather
 from unspool._batching.images import BatchedFragment, Image, batch_fragment, place_batched, spread_image
+from unspool._batching.turning import turned, with_turned
 from unspool._dims import Size
 from unspool._fragments.fragment import Fragment
 from unspool._ops.batching import Members
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def batch_loop(op: Any, members: Members, *inputs: Tensor, loop: Loop) -> list[Image]:
     """Return the images of the outputs of a loop."""
-    work = _Batching(loop, members, inputs)
+    work = _batching(loop, members, inputs)
     node = place_loop(work.loop, work.inputs(inputs))
     return work.images([loop_output(node, i) for i in range(len(node.shape))])
 
@@ -36,8 +37,18 @@ def batched_body(
     loop: Loop, count: Size, batched: Sequence[bool], inputs: Sequence[Tensor]
 ) -> tuple[Fragment, list[bool]]:
     """Return the one body of a loop for all members, and which registers differ among them."""
-    work = _Batching(loop, Members(count, tuple(batched)), inputs)
-    return work.loop.bodies[0].fragment, list(work.registers)
+    work = _batching(loop, Members(count, tuple(batched)), inputs)
+    return work.plain[0].fragment, list(work.registers)
+
+
+def _batching(loop: Loop, members: Members, inputs: Sequence[Tensor]) -> _Batching:
+    """Return a loop for all members, the very same object for the same loop on inputs of the same shapes."""
+    shapes = tuple([x.shape[1:] if flag else x.shape for x, flag in zip(inputs, members.batched, strict=True)])
+    facts, key = facts_of(loop), ("batched", members.count, members.batched, shapes)
+    found: _Batching | None = facts.get(key)
+    if found is None:
+        found = facts[key] = _Batching(loop, members, shapes)
+    return found
 
 
 class _Batching:
@@ -47,17 +58,18 @@ class _Batching:
     ----------
     loop : Loop
         That of all members.
+    plain : tuple of Body
+        Its bodies, as they were before matrices that all members share were turned.
     registers : list of bool
         Which registers differ among members.
     """
 
-    def __init__(self, loop: Loop, members: Members, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, loop: Loop, members: Members, shapes: Sequence[Any]) -> None:
         flags, last = members.batched, loop.constants + len(loop.entering)
-        shapes = [x.shape[1:] if flag else x.shape for x, flag in zip(inputs, flags, strict=True)]
         found = found_once(loop, shapes, ("batched", members), lambda: _Spreading(loop, members, shapes).found())
-        bodies, self.registers, self._stacked, self._sums = found
+        self.plain, bodies, self._copies, self.registers, self._stacked, self._sums = found
         self._members, self._rows, self._source = members, flags[last:], loop
-        self.loop = loop._replace(bodies=bodies)
+        self.loop = loop._replace(bodies=bodies, constants=loop.constants + len(self._copies))
 
     def inputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the inputs of the loop of all members."""
@@ -69,6 +81,7 @@ class _Batching:
         for i, flag in enumerate(self._rows, last):
             if flag:
                 found[i] = moveaxis(found[i], 0, 1)
+        found[first:first] = [turned(inputs[i]) for i in self._copies]
         return found
 
     def images(self, outputs: Sequence[Tensor]) -> list[Image]:
@@ -95,12 +108,23 @@ class _Spreading:
             self._registers[r] = flag
         self._stacked, self._sums = [False] * len(loop.stacked), [False] * loop.sums
 
-    def found(self) -> tuple[tuple[Body, ...], list[bool], list[bool], list[bool]]:
-        """Return the bodies for all members, and which registers, stacked outputs and sums differ."""
+    def found(self) -> tuple[Any, ...]:
+        """Return the bodies for all members, and what follows from them.
+
+        These are the bodies with transposed copies of matrices, the constants of which there are some, and which
+        registers, stacked outputs and sums differ.
+        """
         while self._spreads():
             pass
-        bodies = [body._replace(fragment=self._batched(n, body).fragment) for n, body in enumerate(self._loop.bodies)]
-        return tuple(bodies), self._registers, self._stacked, self._sums
+        loop = self._loop
+        plain = tuple([body._replace(fragment=self._batched(n, body).fragment) for n, body in enumerate(loop.bodies)])
+        bodies, copies = with_turned(plain, [self._whole(n, body) for n, body in enumerate(plain)], loop.constants)
+        return plain, bodies, copies, self._registers, self._stacked, self._sums
+
+    def _whole(self, number: int, body: Body) -> tuple[Any, ...]:
+        """Return the shapes of the inputs of a body for all members."""
+        pairs = zip(self._shapes[number], self._given(body), strict=True)
+        return tuple([(self._count, *shape) if flag else shape for shape, flag in pairs])
 
     def _spreads(self) -> bool:
         """Note what the bodies make of what differs; tell whether that is more than was known."""
@@ -117,15 +141,22 @@ class _Spreading:
 
     def _batched(self, number: int, body: Body) -> BatchedFragment:
         """Return a body for all members, as far as is known what differs."""
-        given = [self._constants[i] for i in body.constants]
-        given += [self._registers[r] for r in body.reads] + [self._rows[i] for i in body.rows]
+        given = self._given(body)
         forced = [known[i] for places, known in self._filled(body) for i in places]
         return batch_fragment(body.fragment, self._shapes[number], given, self._count, forced=forced)
+
+    def _given(self, body: Body) -> list[bool]:
+        """Return which inputs of a body differ, as far as is known."""
+        return [
+            *[self._constants[i] for i in body.constants],
+            *[self._registers[r] for r in body.reads],
+            *[self._rows[i] for i in body.rows],
+        ]
 
 
 def batch_checkpointed(op: Any, members: Members, *inputs: Tensor, checkpoints: Checkpoints) -> list[Image]:
     """Return the images of the outputs of a loop that keeps few states."""
-    work = _Batching(checkpoints.loop, members, inputs)
+    work = _batching(checkpoints.loop, members, inputs)
     given = work.inputs(inputs)
     whole = Checkpoints(bodies_of(work.loop, given), checkpoints.strategy)
     return work.images(outputs_of(place_checkpointed(whole, given)))

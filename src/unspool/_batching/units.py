@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Sweep = Callable[["Tensor"], Sequence[Any]]
 
-# The share of a budget that the largest array of a block may take. What cannot be let go within a budget is a state, a
+# The share of a budget that the largest array of a block may take. What cannot be evicted within a budget is a state, a
 # few such arrays, and what is differentiated is held as well.
 _SHARE = 16
 

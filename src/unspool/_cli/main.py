@@ -81,7 +81,10 @@ def _parser() -> Parser:
     report = commands.add_parser("report", help="make, show or compare reports of runs")
     report.description = "Make the report of a demonstration, show one, or compare two in one page."
     report.add_argument(
-        "runs", metavar="run", nargs="+", help="a demonstration, or the file of a report; two to compare"
+        "runs",
+        metavar="run",
+        nargs="+",
+        help="a demonstration, the folder of one, or the file of a report; two to compare",
     )
     report.add_argument("--output", metavar="FILE", type=page_path, help="where the page goes")
     report.set_defaults(run=_report)

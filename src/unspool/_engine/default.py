@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from unspool import _core
 from unspool._engine.engine import Evaluator
 from unspool._engine.step_number import number_by
 
@@ -13,4 +14,5 @@ def default_engine() -> Evaluator:
     """Return the engine that ``eval()`` uses."""
     engine = Evaluator()
     number_by(engine.levels)
+    _core.bind(runner=engine.runner)
     return engine

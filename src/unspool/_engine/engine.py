@@ -33,7 +33,7 @@ from unspool._engine.levels import Levels
 from unspool._engine.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.memory import available_bytes
 from unspool._engine.numpy_values import owned
-from unspool._engine.observe import current_observer
+from unspool._engine.observe import OBSERVER, current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.planning import kernels_of
@@ -45,7 +45,7 @@ from unspool._ops.leaf import PLACEHOLDER
 from unspool._statistics import STATISTICS
 from unspool._sweeps import is_swept
 from unspool._tensor import Tensor
-from unspool.errors import BudgetError
+from unspool.errors import BudgetError, UnknownSizeError
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
@@ -88,7 +88,8 @@ class Evaluator:
 
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
         self.queue = FoldQueue(self._on_fold, self._on_stay, beside)
-        self.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
+        self.ledger = self.queue.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
+        self.runner = _core.runner(self.sites.lines, self.ledger, self.queue, OBSERVER, _is_quiet, _quiet_context)
 
     def beside(self) -> Evaluator:
         """Return one that knows the same programs, and counts and evicts what it holds by itself."""
@@ -110,6 +111,8 @@ class Evaluator:
 
     def compute(self, missing: Sequence[Node]) -> None:
         """Give each of some tensors without value its value."""
+        if self.runner.run(missing):  # the steady state of a loop
+            return
         if self.ledger.is_strict:
             with self.ledger.lock:  # threads that share a budget take turns, or together they would exceed it
                 self._compute([t for t in missing if t.value is None])
@@ -268,7 +271,10 @@ class Evaluator:
         self.statistics.kernel_calls += kernels
         self.ledger.kernels += kernels
         calls = [node for node in work.order if type(node) is Call] if work.has_calls else []
-        nodes, read = self._loose_step(work, missing)
+        try:
+            nodes, read = self._loose_step(work, missing)
+        except UnknownSizeError:  # there is a placeholder without a value, which the pass is going to name
+            nodes, read = [], []
         if ACTIVITY.lookers and count > 1:
             from unspool._engine.work import pass_as_work
 
@@ -566,6 +572,11 @@ class _QuietContext(threading.local):
 
 _is_quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("unspool_is_quiet", default=False)
 _quiet = _QuietContext()
+
+
+def _quiet_context() -> contextvars.Context:
+    """Return the context of this thread in which NumPy does not warn."""
+    return _quiet.context
 
 
 def run_quietly(function: Callable[..., Any], *arguments: Any) -> Any:

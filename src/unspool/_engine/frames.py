@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 
 from unspool._engine.planning import nbytes
 from unspool._engine.replayed import Buffer, Memory, buffers_of, is_view, own_buffers
+from unspool._engine.running_sums import waiting_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
+from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.op import PART
 
 _by_id = attrgetter("id")
@@ -143,6 +145,31 @@ def is_taken(unit: Node) -> bool:
     return unit.op is PART and unit.inputs[0].op.stepwise
 
 
+def spare_of(unit: Node) -> Node | None:
+    """Return the operand that a unit can write its result onto, if nobody else reads it."""
+    if unit.op.onto is None:
+        return None
+    first = unit.inputs[0]
+    return first if first.inputs and (first.op.fresh or first.op.onto is not None) else None
+
+
+def entering(chain: Node) -> Sequence[Node]:
+    """Return what a chain carries from its first step on."""
+    return chain.inputs[: len(chain.attributes["chain"].carried)]
+
+
+def held_by_chain(unit: Node) -> int:
+    """Return the bytes of what a chain stacks up and carries at most."""
+    chain, operands = unit.attributes["chain"], entering(unit)
+    carried = sum([nbytes(node.shape, node.dtype) for node in operands])
+    outputs = [size for _, size in own_buffers(unit)]
+    if any(op is CONTRACT for op, *_ in chain.plan.fragment.body):
+        sums, _ = chain.plan.run_in_place()
+        added = [(position, chain.plan.dtypes[position]) for position, _ in chain.carried if position in sums]
+        carried += sum([waiting_bytes(chain.plan.input_shapes[position], dtype) for position, dtype in added])
+    return max(carried, sum(outputs[: len(chain.last)])) + sum(outputs[len(chain.last) :])
+
+
 def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
     """Return the most bytes of its own that the highest frame holds while it waits for others, and while a unit runs.
 
@@ -154,17 +181,28 @@ def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
     waiting = busiest = 0
     inside = {node.id for unit in frame.order for node in outputs_of(unit)}
     for unit in frame.order:
-        stacked = nbytes(unit.shape, unit.dtype) if unit.op.stepwise else 0
+        stacked = held_by_chain(unit) if unit.op.stepwise else 0
+        begun = entering(unit) if unit.op.stepwise else ()
+        busiest = max(busiest, memory.nbytes + stacked)
+        for operand in begun:  # from then on they belong to the chain
+            left[operand.id] -= 1
+            if not left[operand.id] and operand.id not in wanted:
+                memory.give(live.pop(operand.id, ()))
         if any(operand.id not in inside and operand.inputs for operand in unit.inputs):
             waiting = max(waiting, memory.nbytes + stacked)
-        busiest = max(busiest, memory.nbytes + stacked + workspace_of(unit))
+        spare = spare_of(unit)
+        if spare is not None and left[spare.id] == 1 and spare.id not in wanted and memory.is_alone(live.get(spare.id)):
+            busiest = max(busiest, memory.nbytes)
+            memory.give(live.pop(spare.id))  # it is where the result is written
+        else:
+            busiest = max(busiest, memory.nbytes + stacked + workspace_of(unit))
         for node in outputs_of(unit):
             if node.id in wanted or left.get(node.id):
                 # What is wanted is handed out, and counts in full, be it a view or not.
                 live[node.id] = own_buffers(node) if node.id in wanted else buffers_of(node)
                 memory.take(live[node.id])
         busiest = max(busiest, memory.nbytes)
-        for operand in unit.inputs:
+        for operand in unit.inputs[len(begun) :]:
             left[operand.id] -= 1
             if not left[operand.id] and operand.id not in wanted:
                 memory.give(live.pop(operand.id, ()))
@@ -276,6 +314,53 @@ def as_possible(units: list[Node]) -> list[Node]:
     small = _small_branches(order, {unit.id for unit in order})
     rest = ordered([unit for unit in order if unit.id not in small])
     return just_in_time([*[unit for unit in order if unit.id in small], *rest])
+
+
+def as_freeing(units: list[Node]) -> list[Node]:
+    """Return units in the order in which they were recorded, but what frees more than it takes as soon as it can.
+
+    What chains stack up is multiplied before the next chain begins, say, whatever reads the products.
+    """
+    left: dict[int, int] = {}
+    readers: dict[int, list[Node]] = {}  # of nodes
+    waiting: dict[int, int] = {}
+    inside = {unit.id for unit in units}
+    for unit in units:
+        waiting[unit.id] = len({unit_of(operand).id for operand in unit.inputs} & inside)
+        for operand in unit.inputs:
+            left[operand.id] = left.get(operand.id, 0) + 1
+            readers.setdefault(operand.id, []).append(unit)
+
+    def gain(unit: Node) -> int:
+        """Return the bytes that are free when a unit has run, less those that it takes; 0 if that is nothing."""
+        if is_view(unit):
+            return 1
+        ends = [each for each in unit.inputs if left[each.id] == 1 and unit_of(each).id in inside]
+        freed = sum([size for each in ends for _, size in buffers_of(each)])
+        return max(0, freed - workspace_of(unit))
+
+    ready = [(-gain(unit), unit.id, unit) for unit in units if not waiting[unit.id]]
+    heapify(ready)
+    done: set[int] = set()
+    order: list[Node] = []
+    while ready:
+        _, key, unit = heappop(ready)
+        if key in done:
+            continue
+        done.add(key)
+        order.append(unit)
+        for operand in unit.inputs:
+            left[operand.id] -= 1
+            if left[operand.id] == 1:  # the last one that reads it frees it
+                for reader in readers[operand.id]:
+                    if reader.id not in done and not waiting[reader.id]:
+                        heappush(ready, (-gain(reader), reader.id, reader))
+        fresh = {reader.id: reader for node in outputs_of(unit) for reader in readers.get(node.id, ())}
+        for reader in fresh.values():
+            waiting[reader.id] -= 1
+            if not waiting[reader.id]:
+                heappush(ready, (-gain(reader), reader.id, reader))
+    return just_in_time(order)
 
 
 Arrange: TypeAlias = Callable[[list[Node]], list[Node]]

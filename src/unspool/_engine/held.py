@@ -6,7 +6,7 @@ may still ask for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import compress
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
@@ -123,20 +123,33 @@ class Slab:
         """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes."""
         return [memory_of(array) for array in self._arrays()]
 
+    def _left_to_outputs(self, arrays: Iterable[Any]) -> int:
+        """Return the bytes of arrays that tiny outputs hold too: these stay, and count no more without it."""
+        call, piece = self._alive()
+        outputs: Sequence[Node | None] = ()
+        if call is not None:
+            outputs = call.handles
+        elif piece is not None:
+            outputs = [node() for node in piece.outputs[: piece.site.results]]
+        values = [node.value for node in outputs if node is not None and node.value is not None]
+        tiny = {memory_of(value)[0] for value in values if value.nbytes <= TINY}
+        return sum([size for key, size in dict(map(memory_of, arrays)).items() if key in tiny]) if tiny else 0
+
     def _arrays(self) -> list[Any]:
         call, piece = self._alive()
         values = (call.value or ()) if call is not None else () if piece is None else piece.residuals
         return [v for v in (*values, *[node.value for node in self._valued()]) if v is not None]
 
     def is_there(self) -> bool:
-        """Whether it takes anything still."""
+        """Whether it holds anything still, be it what an output holds too."""
         call, piece = self._alive()
         if call is not None:
-            return bool(self.nbytes) and bool(call.value)
+            return bool(call.value)
         return bool(self._valued()) or (piece is not None and bool(piece.residuals))
 
     def drop(self) -> int:
-        """Let it go, as far as nobody wants it kept, and return how many bytes that gave."""
+        """Evict it, as far as nobody wants it kept, and return how many bytes that gave."""
+        left = self._left_to_outputs(self._arrays())
         watched = watch(self._arrays())
         call, piece = self._alive()
         if call is not None and call.value:
@@ -147,7 +160,29 @@ class Slab:
             if not is_kept(node):
                 node.value = None
         self._count()
-        return freed_of(watched)
+        return freed_of(watched) + left
+
+    def drop_unread(self, read: Container[int]) -> int:
+        """Let go what no node reads whose id is not among some, and return how many bytes that gave."""
+        call, _ = self._alive()
+        if call is None or not call.value:
+            return 0
+        kept = kept_residuals(call.plan)
+        left: list[Any] = list(call.value)
+        gone = []
+        for index, position in call.plan.fragment.slab.items():
+            if left[position] is not None and position not in kept:
+                handle = call.handle(index)
+                if handle is None or handle.id not in read:
+                    gone.append(left[position])
+                    left[position] = None
+        outputs = self._left_to_outputs(gone)
+        watched = watch(gone)
+        gone.clear()
+        call.value = () if all(value is None for value in left) else tuple(left)
+        del left
+        self._count()
+        return freed_of(watched) + outputs
 
 
 def _only_kept(plan: Plan, residuals: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ use. So a loop that reads one value per step runs each step once, and the tempor
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -272,18 +272,19 @@ def _is_spare(node: Node, arguments: list[Any], uses: dict[int, int], values: di
     )
 
 
-def apply_kernel(node: Node, arguments: Sequence[Any]) -> Any:
-    """Return the value of a node that is not a call."""
+def apply_kernel(node: Node, arguments: Sequence[Any], kernel: Callable[..., Any] | None = None) -> Any:
+    """Return the value of a node that is not a call, by the kernel of its op unless another one is given."""
+    kernel = kernel or node.op.kernel
     try:
         params = node.attributes
         if params and type(params) is SizedParams:
             params = bind_params(node.op, params, {})
         if ACTIVITY.timer is not None:
             op, origin = node.op, (node.code, node.lasti)
-            return ACTIVITY.timer.run(op, origin, is_swept(node.id), op.kernel, arguments, params)
+            return ACTIVITY.timer.run(op, origin, is_swept(node.id), kernel, arguments, params)
         if params:
-            return node.op.kernel(*arguments, **params)
-        return node.op.kernel(*arguments)
+            return kernel(*arguments, **params)
+        return kernel(*arguments)
     except Exception as error:
         raise failure(node, error) from error
 

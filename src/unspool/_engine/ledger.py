@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from unspool._core import LedgerBase
 from unspool._engine.held import (
     Held,
     Loose,
@@ -63,7 +64,7 @@ _MOST_SAMPLES = 1 << 13
 _CROWD = 1 << 10
 
 
-class Ledger:
+class Ledger(LedgerBase):
     """What is held of the steps that were evaluated, and what became of the rest.
 
     Attributes
@@ -313,6 +314,7 @@ class Ledger:
             enough = goal - min(max(4, old // _MANY) * step, most)
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()
+            total = self._drop_oldest(total, enough, block, references, lambda _: self._in_one_go)
             total = self._drop_slabs(total, min(enough, goal - spare), block)
             surely = total + self.line.died
             total = self._drop_states(total, enough, newest - block, references, spare)
@@ -362,18 +364,35 @@ class Ledger:
             self._block = online_block(now, room, state, tape) if state + tape < room else 1
             self._looked_at = now
 
-    def free(self, wanted: int, identity: int | None = None) -> int:
+    @property
+    def _in_one_go(self) -> int:
+        """How many steps run again in one go: the backward pass has a little less room for a block."""
+        return self._block - self._block // 8
+
+    def free(
+        self,
+        wanted: int,
+        identity: int | None = None,
+        known: Mapping[int, int] | None = None,
+        block_of: Callable[[int], int] | None = None,
+    ) -> int:
         """Evict some of what is held, before a node if one is given: the backward pass needs room to work there.
 
-        Returns how many bytes that gave.
+        ``known`` tells how often the nodes of the backward pass refer to what is held, and ``block_of`` of how many
+        steps at once it can run so many again. Returns how many bytes that gave.
         """
         with self.lock:
-            before = self.held_bytes()
+            before = held = self.held_bytes()
             if identity is not None:
                 self.line.rewind(identity)
             goal = before - wanted
             references = self._references()
-            total = self._drop_slabs(before, goal, 1)
+            if known is not None:
+                for key, count in known.items():
+                    references[key] = references.get(key, 0) + count
+                held -= self._drop_unread(wanted, known, references)
+            total = held if block_of is None else self._drop_oldest(held, goal, 1, references, block_of)
+            total = self._drop_slabs(total, goal, 1)
             # What a variable holds, or a step that is still to run, goes last.
             total = self._drop_states(total, goal, self.line.now, references)
             self._drop_states(total, goal, self.line.now, None, surely=True)
@@ -403,10 +422,54 @@ class Ledger:
         return self.line.let_go(entries, self.guard)
 
     def _drop_slabs(self, total: int, goal: int, left: int) -> int:
-        """Let slabs go until what is held fits, oldest first, but not the newest: backward passs begin there."""
+        """Evict slabs until what is held fits, oldest first, but not the newest: backward passes begin there."""
         slabs = self._slabs
         while total > goal and len(slabs) > left:
             total -= self._drop_slab(slabs.popleft())
+        return total
+
+    def _drop_unread(self, wanted: int, read: Mapping[int, int], references: Mapping[int, int]) -> int:
+        """Let go what steps keep and a backward pass does not read; the steps need not run again for it."""
+        freed = 0
+        for slab in self._slabs:
+            if freed < wanted:
+                freed += slab.drop_unread(read)
+        if freed < wanted and self._slabs:
+            first = self.line.place_of(self._slabs[0].identity)
+            freed += self.line.drop_unread(wanted - freed, first, read, references, self.guard)
+        self.has_dropped |= bool(freed)
+        return freed
+
+    def _drop_oldest(
+        self, total: int, goal: int, left: int, references: Mapping[int, int], block_of: Callable[[int], int]
+    ) -> int:
+        """Let the oldest steps go as long as they run again in one go: their slabs, and the states between them.
+
+        A step whose slab is gone runs again in any case. So where states take more than slabs do, few steps run again.
+        """
+        line, slabs = self.line, self._slabs
+        while total > goal:
+            oldest = line.place_of(slabs[0].identity) if slabs else line.now
+            again = oldest - line.boundaries[0]
+            block = block_of(again)
+            if block < again or 2 * again > line.now - line.boundaries[0]:
+                break  # a plan that runs most steps again may be short of what it did not see
+            freed, given_up = line.give_up_boundaries(
+                total - goal,
+                oldest,
+                block,
+                references,
+                self.guard,
+                surely=True,
+                is_free=True,
+            )
+            self.evictions += given_up
+            self.has_dropped |= bool(freed)
+            total -= freed
+            if len(slabs) <= left:
+                break
+            half = max(goal, total - (total - goal) // 2 - 1)
+            total = self._drop_slabs(total, half, max(left, len(slabs) - max(1, len(slabs) // _MANY)))
         return total
 
     def _drop_slab(self, slab: Slab) -> int:
@@ -433,10 +496,8 @@ class Ledger:
         """Evict states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
-        # The backward pass has a little less room for a block.
-        block = self._block - self._block // 8
         freed, given_up = self.line.give_up_boundaries(
-            total - goal, newest, block, references, self.guard, spare, surely=surely
+            total - goal, newest, self._in_one_go, references, self.guard, spare, surely=surely
         )
         self.evictions += given_up
         self.has_dropped |= bool(freed)

@@ -21,7 +21,7 @@ _Place = TypeVar("_Place")
 # Marks that are remembered; the oldest are forgotten, and what lies between them counts as one level.
 _MOST_MARKS = 1 << 14
 
-# Levels, and sweeps, that have no more than this part of all steps may be parts of a loop: its steps take gradients.
+# Levels, and sweeps, that have no more than this part of all kernels may be parts of a loop: its steps take gradients.
 _PART = 8
 
 
@@ -31,14 +31,14 @@ class Marks(NamedTuple):
     begun: Sequence[int] = ()
     sweeps: Sequence[tuple[int, int]] = ()
 
-    def joined(self, steps: Mapping[int, int]) -> Marks:
-        """Return marks of fewer levels, given how many steps of loops the nodes with some ids are.
+    def joined(self, work: Mapping[int, int]) -> Marks:
+        """Return marks of fewer levels, given how many kernels the nodes with some ids run.
 
-        A loop that takes a gradient in every step begins levels in each, and so does a sweep back through it. What a
+        A loop that takes a gradient in every step begins levels in each, and so does a backward pass through it. What a
         gradient in a step reads is read within the step, so all of them may be one level: the steps of a loop.
         """
-        keys = sorted(steps)
-        sums = [0, *accumulate([steps[key] for key in keys])]
+        keys = sorted(work)
+        sums = [0, *accumulate([work[key] for key in keys])]
         most = sums[-1] // _PART
 
         def is_large(first: int, end: int) -> bool:

@@ -137,7 +137,34 @@ class Line:
                 if key not in waited_for and key not in self.latest:
                     yield entry
 
+    def place_of(self, identity: int) -> int:
+        """Return the boundary before the step whose node has an id."""
+        return bisect_left(self._ids, identity)
+
     # -- evicting --
+
+    def drop_unread(
+        self, wanted: int, first: int, read: Container[int], references: Mapping[int, int], guard: Guard | None
+    ) -> int:
+        """Evict what was made from a boundary on and nobody reads any more, if that gives so many bytes; return them.
+
+        Nobody does if it is not among what is ``read``, nor referred to more often than ``references`` tells. If it is
+        too little, it stays: steps are to run again then, from states.
+        """
+        unread: list[Held] = []
+        for key, entry in list(self._held.items()):
+            if entry.made < first or key in read or key in self.latest or entry.is_referenced(references.get(key, 0)):
+                continue
+            node = entry.node()
+            if node is not None and node.value is not None and not is_kept(node):
+                unread.append(entry)
+        if sum([entry.nbytes for entry in unread]) < wanted:
+            return 0
+        died = self.died
+        for entry in unread:
+            if self.died - died < wanted:
+                self.let_go([entry], guard)
+        return self.died - died
 
     def rewind(self, identity: int) -> None:
         """Forget the boundaries after a node: the backward pass has passed them."""
@@ -185,6 +212,7 @@ class Line:
         spare: int = 0,
         *,
         surely: bool = False,
+        is_free: bool = False,
     ) -> tuple[int, int]:
         """Evict boundaries, none after ``newest``, until so many bytes are free.
 
@@ -201,6 +229,8 @@ class Line:
             How many bytes more are welcome where that costs nothing.
         surely : bool
             Whether bytes count only when they are free: memory that values share is not free before the last has gone.
+        is_free : bool
+            Whether only boundaries go that cost nothing.
 
         Returns
         -------
@@ -208,7 +238,7 @@ class Line:
             How many bytes that gave, and how many boundaries it took.
         """
         self._forget_dead()
-        values = self._stretches(references, newest)
+        values = self._stretches(references, newest, 0 if is_free else _YOUNG)
         freed = given_up = 0
         died = self.died
         while freed < wanted:
@@ -225,7 +255,12 @@ class Line:
             gains = _gains(first, end, values.nbytes, fixed)
             if not gains.any():
                 break
-            gone = self._choose(line, gains, block, wanted - freed, spare)
+            if is_free:
+                gone = _inside_blocks(line, gains, block, wanted - freed)
+            else:
+                gone = self._choose(line, gains, block, wanted - freed, spare)
+            if not gone:
+                break
             if guard is not None:
                 for boundary in gone:
                     state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
@@ -271,12 +306,12 @@ class Line:
         start = self.now - len(steps)
         self.boundaries = [start, *self.boundaries[bisect_right(self.boundaries, start) :]]
 
-    def _stretches(self, references: Mapping[int, int] | None, newest: int) -> _Stretches:
-        """Return what was made before a boundary, and what is young: it may hold nothing that is used later."""
+    def _stretches(self, references: Mapping[int, int] | None, newest: int, young: int) -> _Stretches:
+        """Return what was made before a boundary, and in so many young steps: that may hold nothing used later."""
         entries: list[Held] = []
         last: list[int] = []
         for entry in self._held.values():
-            if newest <= entry.made < self.now - _YOUNG or entry.made >= self.now:
+            if newest <= entry.made < self.now - young or entry.made >= self.now:
                 continue
             node = entry.node()
             if node is None or node.value is None or is_kept(node):

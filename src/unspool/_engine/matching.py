@@ -2,32 +2,28 @@
 
 The one idea: the iterations of a loop ask for the same node, made by the same line of the user's program, with the same
 nodes behind it. So for each piece that was seen a second time a *matcher* is made (`matching.c`): it walks back from
-the target, compares each node with a table of those that stood there, and returns the nodes at the inputs and outputs,
-or ``None`` at the first difference. It is kept with the line that made the target. A line is a guess, the matcher
-decides.
+the target, compares each node with a table of those that stood there, and finds the nodes at the inputs and outputs.
+It is kept with the line that made the target. A line is a guess, the matcher decides.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
 from unspool._engine.interpreter import part_if_alive
-from unspool._engine.references import IN_A_VARIABLE, count_references
+from unspool._engine.references import MANY, count_references
 from unspool._engine.structure import Apart
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 if TYPE_CHECKING:
+    from unspool._core import Matcher, Privacy
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment, Origin
-
-# The nodes at the inputs, those at the outputs, and the values of the inputs.
-Match = Callable[..., tuple[tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None]
 
 # A piece whose values take at least so many bytes is timed, and noted even if it is not folded.
 LARGE = 1 << 12
@@ -43,7 +39,7 @@ MOST_LINES = 4096
 PRIVATE, TOO_OLD, RECORDED_BEFORE = -1, -2, -3
 
 
-class Site:
+class Site(_core.SiteBase):
     """A piece that the user's program asked for: its structure and, when it is asked for again, what runs it.
 
     Attributes
@@ -62,9 +58,10 @@ class Site:
         What is made of constants alone, and so no part of it.
     is_known : bool
         Whether it was asked for more than once.
-    plan, nbytes, peak, is_large
-        What runs it, the bytes of its outputs, the most bytes it takes, whether they are many; when ``is_ready``.
-    match : callable or None
+    plan, length, kernels, nbytes, peak, is_large
+        What runs it, how many instructions and kernel calls that are, the bytes of its outputs, the most bytes that it
+        takes, whether they are many; when ``is_ready``.
+    match : Matcher or None
         What recognises it.
     checks : dict
         What `make_check` made.
@@ -73,29 +70,7 @@ class Site:
         use, or for `TOO_OLD` or `RECORDED_BEFORE`.
     """
 
-    __slots__ = (
-        "_make",
-        "apart",
-        "checks",
-        "fragment",
-        "has_bundles",
-        "is_known",
-        "is_large",
-        "is_ready",
-        "match",
-        "nbytes",
-        "origins",
-        "peak",
-        "plan",
-        "positions",
-        "results",
-        "stays",
-    )
-
-    plan: Plan
-    nbytes: int
-    peak: int
-    is_large: bool
+    __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
 
     def __init__(
         self,
@@ -108,86 +83,75 @@ class Site:
         has_bundles: bool,
         apart: Apart,
     ) -> None:
+        self.describe(results, origins, apart.results)
         self._make = make
         self.fragment = fragment
-        self.results = results
         self.positions = positions
-        self.origins = origins
         self.has_bundles = has_bundles
         self.apart = apart
         self.is_known = False
-        self.is_ready = False
-        self.match: Match | None = None
-        self.checks: dict[tuple[int, ...], Callable[..., int]] = {}
         self.stays: dict[int, int] = {}
 
     def make_plan(self) -> None:
         """Make the plan, if there is none: the piece runs again, or is folded."""
         if not self.is_ready:
-            self.plan = self._make()
-            self.nbytes = self.plan.output_bytes
+            plan = self.plan = self._make()
+            self.length = len(plan.fragment.body)
+            self.kernels = plan.kernels
+            self.nbytes = plan.output_bytes
             self.is_large = self.nbytes >= LARGE
-            self.peak = self.plan.peak_bytes
+            self.peak = plan.peak_bytes
             self.is_ready = True
 
     def note_stay(self, why: int) -> None:
         """Note that a piece could not be folded."""
         self.stays[why] = self.stays.get(why, 0) + 1
 
-    def make_check(self, indices: tuple[int, ...]) -> Callable[..., int]:
+    def make_check(self, indices: tuple[int, ...]) -> Privacy:
         """Make what tells which node inside a piece something outside has come to use since the piece was evaluated.
 
         Such a node (what all iterations have in common, met in the first one) would be computed, and differentiated,
-        twice if the piece was folded. It is called with the outputs that are alive, ``indices`` are which ones, and
-        returns the slot, or `PRIVATE` if there is no such node. What stands apart may be used by anybody.
+        twice if the piece was folded. ``indices`` are the outputs that are alive. What stands apart may be used by
+        anybody.
         """
         check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
         return check
 
 
 class Sites:
-    """The sites by the line that asks: a bounded table, the least recently used lines leave first."""
+    """The sites by the line that asks: a bounded table, the lines that were added first leave first.
+
+    Attributes
+    ----------
+    lines : dict of int to list of Site
+        By `unspool._core.line_key`.
+    """
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[tuple[int, int, int], list[Site]] = OrderedDict()
+        self.lines: dict[int, list[Site]] = {}
         self._lock = threading.Lock()
 
     def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None:
-        """Return the site that matches targets without values, with its nodes as the matcher found them."""
-        first = targets[0]
-        key = (id(first.code), first.line, len(targets))
-        line = self._lines.get(key)
-        if line is None:
-            return None
-        for site in line:
-            found = site.match(*targets)  # type: ignore[misc]  # those that are here have one
-            if found is not None:
-                if line[0] is not site:
-                    # A new list: other threads may be going through this one.
-                    self._lines[key] = [site, *[other for other in line if other is not site]]
-                return site, *found
-        return None
+        """Return the site that matches targets without values, with its nodes and the values of its inputs."""
+        return _core.find_site(self.lines, targets)
 
     def add(self, targets: Sequence[Node], site: Site) -> None:
         """Remember a site under the line that made the first target; a site may stand under several."""
-        first = targets[0]
-        key = (id(first.code), first.line, len(targets))
+        key = _core.line_key(targets)
         with self._lock:
-            line = self._lines.setdefault(key, [])
-            if site not in line:
-                line.insert(0, site)
-                del line[MOST_BRANCHES:]
-            self._lines.move_to_end(key)
-            while len(self._lines) > MOST_LINES:
-                self._lines.popitem(last=False)
+            line = self.lines.pop(key, [])
+            # A new list: other threads may be going through this one.
+            self.lines[key] = line if site in line else [site, *line[: MOST_BRANCHES - 1]]
+            while len(self.lines) > MOST_LINES:
+                del self.lines[next(iter(self.lines))]
 
     def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+        return sum(len(line) for line in self.lines.values())
 
     def clear(self) -> None:
         """Forget all sites."""
         with self._lock:
-            self._lines.clear()
+            self.lines.clear()
 
 
 def make_matcher(
@@ -198,7 +162,7 @@ def make_matcher(
     uses: dict[int, int],
     results: int,
     constants: Container[int] = (),
-) -> Match:
+) -> Matcher:
     """Return the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs.
 
     The first ``results`` outputs were kept because somebody could ask for them. That must be so again, or what every
@@ -254,10 +218,8 @@ ANY_NUMBER, NONE_OUTSIDE, SOME_OUTSIDE, NEVER = range(4)
 _LEAVES = (TENSOR, PLACEHOLDER)
 
 
-def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Callable[..., int]:
-    """Generate the function that counts the references to each node behind some outputs of a piece, except some."""
-    from unspool._engine.generated import FunctionWriter
-
+def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozenset[int]) -> Privacy:
+    """Return what compares the references to each node behind some outputs of a piece, except some, with its uses."""
     first = len(fragment.dtypes)
     shown = [fragment.outputs[index] for index in indices]
     behind = set(shown)
@@ -267,23 +229,21 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozen
             for operand in fragment.body[slot - first].operands:
                 uses[operand] = uses.get(operand, 0) + 1
                 behind.add(operand)
-    lines: list[str] = []
+    can_count = count_references is sys.getrefcount
+    steps: list[tuple[int, int, tuple[int, ...]]] = []
     met = set(shown) | apart
     for slot in range(first + len(fragment.body) - 1, first - 1, -1):
         if slot not in behind or slot in apart:
             continue
-        if slot not in shown:
-            lines.append(f"if references(n{slot}) != {IN_A_VARIABLE + uses[slot]}: return {slot}")
-        fresh = [(i, o) for i, o in enumerate(fragment.body[slot - first].operands) if o >= first and o not in met]
-        if fresh:
-            # The tuple is not unpacked: a second name for a node would count as a reference from outside.
-            lines.append(f"inputs = n{slot}.inputs")
-        for position, operand in fresh:
-            if operand not in met:
+        fresh: list[int] = []
+        for position, operand in enumerate(fragment.body[slot - first].operands):
+            if operand >= first and operand not in met:
                 met.add(operand)
-                lines.append(f"n{operand} = inputs[{position}]")
-    writer = FunctionWriter("check", [f"n{slot}" for slot in shown])
-    writer.bind(references=count_references)
-    writer.write(*lines, f"return {PRIVATE}")
-    check: Callable[..., int] = writer.compile("check", fragment.origins)
-    return check
+                fresh += (position, operand)
+        wanted = _BY_ANYBODY if slot in shown else uses[slot] if can_count else MANY
+        steps.append((slot, wanted, tuple(fresh)))
+    return _core.privacy(first + len(fragment.body), tuple(shown), steps)
+
+
+# Instead of the uses of a node: others may use it.
+_BY_ANYBODY = -1

@@ -21,7 +21,7 @@ from unspool._engine.native_fusing import fuse
 from unspool._engine.native_indexing import INDEXING_RULES
 from unspool._engine.native_layout import Unsupported, Value
 from unspool._engine.native_linalg import LINALG_RULES
-from unspool._engine.native_program import Builder
+from unspool._engine.native_program import MOST_IN_FRAME, Builder
 from unspool._engine.native_random import RANDOM_RULES
 from unspool._engine.native_rules import RULES, Writing, or_call
 from unspool._engine.native_spaces import SPACE_RULES
@@ -48,7 +48,7 @@ def compile_program(
     """Return a plan as a native program, or ``None`` if it has none.
 
     ``fallback`` is what is called with arrays that it was not made for: by default it is made for arrays in C order,
-    else for those of given strides. Values have fewer bytes than ``most``. The outputs of the body of a loop have no
+    else for those of given strides. Results have fewer bytes than ``most``. The outputs of the body of a loop have no
     gaps; others are views where NumPy gives views.
     """
     if WHY_NOT is not None:
@@ -61,7 +61,7 @@ def compile_program(
     except Unsupported:
         return None
     place_temporaries(builder, fuse(builder))
-    if builder.frame > most:
+    if builder.frame > max(most, MOST_IN_FRAME):
         return None
     inputs = tuple([builder.values[slot].slot for slot in range(len(fragment.dtypes))])
     program = Program(builder.slots, builder.instructions, inputs, tuple(places), builder.frame, fallback)

@@ -34,9 +34,10 @@ from unspool._engine.native_program import (
     bases_of,
 )
 
-# What a block of the widest operand has, about, and how many bytes make a chain worth it.
-BLOCK_BYTES = 1 << 14
-WORTH_BLOCKS = 1 << 16
+# What a block of the widest operand has, about, and how many bytes make a chain worth it. Operands of an instruction
+# and of the next one stay in the first level of the cache together.
+BLOCK_BYTES = 1 << 12
+WORTH_BLOCKS = 1 << 14
 
 _BY_ROWS = frozenset({FEW_DOUBLES, LOOP, COPY, CAST, SELECT, REDUCE})
 

@@ -163,6 +163,26 @@ def result_order(operands: Sequence[Value], shape: Sequence[int]) -> Order:
     return "F" if len(shape) == 2 else (*[a for a, n in enumerate(shape) if n == 1], *axes)
 
 
+def joined_order(operands: Sequence[Value]) -> Order:
+    """Return in which order NumPy lays out arrays that it joins.
+
+    It sorts axes as for a ufunc, but from the first one on, and an axis along which elements repeat has stride 0.
+    """
+    axes = list(range(len(operands[0].shape)))
+    for i, axis in enumerate(axes[1:], 1):
+        place = i
+        for at in range(i - 1, -1, -1):
+            other = axes[at]
+            lie = [x for x in operands if x.shape[axis] != 1 and x.shape[other] != 1]
+            if lie and not all(abs(x.strides[axis]) > abs(x.strides[other]) for x in lie):
+                break
+            place = at if lie else place
+        axes.insert(place, axes.pop(i))
+    if axes == sorted(axes):
+        return "C"
+    return "F" if len(axes) == 2 else tuple(axes)
+
+
 def _lies_inside(strides: Sequence[Sequence[int]], axis: int, other: int) -> bool | None:
     """Whether operands agree that an axis lies inside of one that follows it; None if none of them tells."""
     told = [s[axis] < s[other] for s in strides if s[axis] and s[other]]

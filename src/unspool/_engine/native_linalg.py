@@ -61,7 +61,7 @@ def check(builder: Builder, what: str, values: Sequence[Value], *sizes: int, lim
     return builder.test(CHECK, [v.slot for v in values], (ord(what), *sizes), limit)
 
 
-def _finite(builder: Builder, x: Value) -> int:
+def finite(builder: Builder, x: Value) -> int:
     """Append a test that no entry of a value without gaps is infinite or NaN."""
     if x.order is None:
         raise Unsupported("there are gaps between its elements")
@@ -85,7 +85,7 @@ def _lu_factors(to: Writing, a: Value) -> Any:
     if not is_one(a):
         return to.call_all(a)
     builder, n = to.builder, a.shape[0]
-    tests = [_finite(builder, a)]
+    tests = [finite(builder, a)]
     factors = _copied(builder, a)
     if a.dtype.kind == "c":
         builder.loop(_loop(np.conjugate, a.dtype, 2), [factors, factors])
@@ -194,7 +194,7 @@ def _sound_inverse(to: Writing, inverse: Value, a: Value) -> Value:
 # --- decompositions ---------------------------------------------------------------------------------------------------
 
 
-def _hermitian(builder: Builder, x: Value) -> Value:
+def hermitian_part(builder: Builder, x: Value) -> Value:
     """Write the Hermitian part, as `hermitian_array` computes it; its axes lie in C order."""
     turned = x.transposed((1, 0))
     if x.dtype.kind == "c":
@@ -210,12 +210,11 @@ def _eigh(to: Writing, x: Value) -> Any:
         return to.call_all(x)
     builder, n = to.builder, x.shape[0]
     values, vectors = [builder.new(None, s, d) for s, d in zip(to.shape, to.dtype, strict=True)]
-    tests = [_finite(builder, x)]
-    matrix = _hermitian(builder, x)
+    tests = [finite(builder, x)]
+    matrix = hermitian_part(builder, x)
     if matrix.order != "C":
         raise Unsupported("NumPy copies such a matrix in its own order")
-    gufunc = _gufunc("eigh_lo" if to.step.params["lower"] else "eigh_up")
-    loop = _loop_of_types(gufunc, f"{x.dtype.char}->d{x.dtype.char}")
+    loop = gufunc_of("eigh_lo" if to.step.params["lower"] else "eigh_up", f"{x.dtype.char}->d{x.dtype.char}")
     numbers = (1, n, 0, 0, 0, *matrix.strides, *values.strides, *vectors.strides)
     builder.emit(GUFUNC, (matrix.slot, values.slot, vectors.slot), count=2, numbers=numbers, what=loop)
     tests.append(check(builder, "e", [values], n, limit=n * float(np.finfo(np.float64).eps)))
@@ -223,19 +222,14 @@ def _eigh(to: Writing, x: Value) -> Any:
     return [values, vectors]
 
 
-def _gufunc(name: str) -> Any:
+def gufunc_of(name: str, types: str) -> tuple[Any, int]:
+    """Return a loop of NumPy's linear algebra by its name and its types."""
     from numpy.linalg import _umath_linalg
 
     found = getattr(_umath_linalg, name, None)
-    if not isinstance(found, np.ufunc):
-        raise Unsupported(f"there is no {name}")
-    return found
-
-
-def _loop_of_types(ufunc: Any, types: str) -> tuple[Any, int]:
-    if types not in ufunc.types:
-        raise Unsupported(f"{ufunc.__name__} has no loop {types}")
-    return ufunc, ufunc.types.index(types)
+    if not isinstance(found, np.ufunc) or types not in found.types:
+        raise Unsupported(f"there is no {name} of {types}")
+    return found, found.types.index(types)
 
 
 def singular_factors(to: Writing, x: Value, *, full: bool) -> tuple[list[Value], list[int]]:
@@ -243,7 +237,7 @@ def singular_factors(to: Writing, x: Value, *, full: bool) -> tuple[list[Value],
     builder, (m, n) = to.builder, x.shape
     k = min(m, n)
     u, s, vh = [builder.new(None, *t) for t in zip(to.shape, to.dtype, ("F", "C", "F"), strict=True)]
-    tests = [_finite(builder, x)]
+    tests = [finite(builder, x)]
     columns = _copied(builder, x, "F")
     size = _workspace("gesdd_lwork", x.dtype, m, n, full_matrices=full)
     work, integers = builder.new(None, (size,), x.dtype), builder.new(None, (8 * k,), _INT32)
@@ -267,10 +261,10 @@ def _cholesky(to: Writing, x: Value) -> Value:
         return to.call(x)
     builder, n = to.builder, x.shape[0]
     result = to.new()
-    matrix = _hermitian(builder, x)
+    matrix = hermitian_part(builder, x)
     if matrix.order != "C":
         raise Unsupported("NumPy copies such a matrix in its own order")
-    tests = [_finite(builder, matrix)]
+    tests = [finite(builder, matrix)]
     builder.copy(matrix, result)
     tests.append(_call(builder, _routine(f"{_LETTERS[x.dtype.char]}potrf"), "U", n, result, n, INFO))
     _keep_triangle(builder, result, upper=False)

@@ -41,8 +41,10 @@ MOST_OPERANDS = 6
 # Slots that a call-back reads, at most.
 MOST_READ = 64
 
-# Temporaries begin at multiples of this.
+# Temporaries begin at multiples of this, and take no more than this in all, unless steps of a loop share them: what a
+# thread keeps for them (`frame.c`).
 ALIGNMENT = 64
+MOST_IN_FRAME = 1 << 20
 
 
 # What is computed without a call of NumPy's loops, on at most so many elements.
@@ -87,7 +89,7 @@ def _dtypes_of(ufunc: Any, *dtypes: Any) -> tuple[Any, ...]:
 
 
 class Builder:
-    """A program that is being written, of values with fewer bytes than ``most``.
+    """A program that is being written, of results with fewer bytes than ``most``.
 
     Attributes
     ----------
@@ -128,10 +130,11 @@ class Builder:
         shape = tuple(shape)
         strides = ordered_strides(shape, dtype, order)
         size = prod(shape) * dtype.itemsize
-        if size >= self._most or dtype.hasobject:
-            raise Unsupported("arrays that are this large take over the memory of others in Python")
-        if plan_slot in self._first_output:
-            return self._slot(IN_OUTPUT, self._first_output[plan_slot], shape, dtype, strides)
+        output = None if plan_slot is None else self._first_output.get(plan_slot)
+        if size >= (max(self._most, MOST_IN_FRAME) if output is None else self._most) or dtype.hasobject:
+            raise Unsupported("results that are this large take over the memory of others in Python")
+        if output is not None:
+            return self._slot(IN_OUTPUT, output, shape, dtype, strides)
         at = self.frame
         self.frame += -(-size // ALIGNMENT) * ALIGNMENT
         return self._slot(IN_FRAME, at, shape, dtype, strides)
@@ -177,6 +180,8 @@ class Builder:
         base = bases_of(self.instructions).get(slot, slot)
         home, _, array, dtype, shape, strides, order = self.slots[base]
         if home == IN_FRAME:
+            if prod(shape) * dtype.itemsize >= self._most:
+                raise Unsupported("a view of an array that is this large")
             self.slots[base] = (IN_OUTPUT, self._arrays, array, dtype, shape, strides, order)
             self._arrays += 1
         if base == slot:
@@ -307,11 +312,13 @@ class Builder:
         shape: Any,
         initial: float | None = None,
     ) -> Value:
-        """Append the sum (or product, ...) over axes of a value whose axes lie in order; ``shape`` is the result's."""
+        """Append the sum (or product, ...) over axes of a value; ``shape`` is the result's."""
         loop = loop_of(ufunc, value.dtype, value.dtype, value.dtype)
         if len(axes) == len(value.shape) > 1 and value.layout is not None:
             # Where nothing is kept, NumPy goes through memory as it lies.
             value, axes = value.viewed((value.size,), (value.dtype.itemsize,)), [0]
+        if 0 not in value.shape and not is_in_c_order(value):
+            value, axes = _as_it_lies(value, axes)
         if 0 in value.shape or not is_in_c_order(value):
             raise Unsupported("NumPy goes through such an array in another order")
         result = self.new(plan_slot, shape, value.dtype)
@@ -402,6 +409,18 @@ class Builder:
         made = self._slot(IN_VIEW, 0, value.shape, value.dtype, value.strides)
         self.emit(VIEW, (value.slot, made.slot), numbers=(0,))
         return made
+
+
+def _as_it_lies(value: Value, axes: Sequence[int]) -> tuple[Value, Sequence[int]]:
+    """Return a value that is reduced with its axes as they lie in memory, where what is left of it has one axis.
+
+    NumPy goes through memory in this way; a result with more axes would lie like the value.
+    """
+    kept = [n for a, n in enumerate(value.shape) if a not in axes and n != 1]
+    if len(kept) > 1 or any(s <= 0 for n, s in zip(value.shape, value.strides, strict=True) if n != 1):
+        return value, axes
+    order = sorted(range(len(value.shape)), key=lambda a: -value.strides[a])
+    return value.transposed(order), [at for at, a in enumerate(order) if a in axes]
 
 
 def _repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:

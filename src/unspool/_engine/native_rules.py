@@ -18,7 +18,7 @@ from unspool._engine.native_layout import (
     Unsupported,
     Value,
     c_strides,
-    is_in_c_order,
+    joined_order,
     result_order,
     strides_in_shape,
 )
@@ -307,9 +307,9 @@ def _split(to: Writing, x: Value) -> Any:
 
 def _concat(to: Writing, *xs: Value) -> Value:
     axis = to.step.params["axis"] % len(to.shape)
-    if any(x.dtype != to.dtype or not is_in_c_order(x) for x in xs):
+    if any(x.dtype != to.dtype for x in xs):
         return to.call(*xs)
-    result = to.new()
+    result = to.new(joined_order(xs))
     at = 0
     for x in xs:
         part = result.viewed(x.shape, result.strides)

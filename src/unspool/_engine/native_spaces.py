@@ -1,5 +1,7 @@
 """How truncations are written in native programs: the factors of a matrix, its leading space, and how that moves.
 
+Polar factors are here too, which the halves of a matrix that is cut are made of.
+
 As in `native_linalg` a rule writes the usual case of the kernel, call by call, and jumps to the kernel for all others:
 where a cut goes through equal values, or a loss depends on the basis. Of complex numbers there are only the kernels.
 """
@@ -12,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from unspool._engine.native_layout import Value, result_order
-from unspool._engine.native_linalg import check, is_one, singular_factors
-from unspool._engine.native_program import IF_OUTSIDE, Builder
+from unspool._engine.native_linalg import check, finite, gufunc_of, hermitian_part, is_one, singular_factors
+from unspool._engine.native_program import GUFUNC, IF_OUTSIDE, Builder
 from unspool._engine.native_rules import Rule, Writing
 
 _DOUBLE = np.dtype(np.float64)
@@ -130,8 +132,62 @@ def _elementwise(builder: Builder, ufunc: Any, x: Value, y: Value) -> Value:
     return builder.apply(ufunc, None, [x, y], np.broadcast_shapes(x.shape, y.shape), x.dtype)
 
 
+# --- polar factors ----------------------------------------------------------------------------------------------------
+
+
+def _polar(to: Writing, x: Value) -> Any:
+    if not is_one(x) or x.dtype != _DOUBLE:
+        return to.call_all(x)
+    builder, (m, n) = to.builder, x.shape
+    k = min(m, n)
+    tests = [finite(builder, x)]
+    left, spectrum, right = [builder.new(None, shape, x.dtype) for shape in ((m, k), (k,), (k, n))]
+    strides = (*x.strides, *left.strides, *spectrum.strides, *right.strides)
+    loop = gufunc_of("svd_s", "d->ddd")
+    slots = (x.slot, left.slot, spectrum.slot, right.slot)
+    builder.emit(GUFUNC, slots, count=4, numbers=(1, m, n, k, 0, 0, 0, 0, *strides), what=loop)
+    tests.append(finite(builder, spectrum))
+    columns = _conjugated(builder, right)
+    scaled = _elementwise(builder, np.multiply, columns, spectrum.viewed((1, k), (0, spectrum.strides[0])))
+    p = _times(builder, scaled, right)
+    total = _sum(builder, p, _conjugated(builder, p))
+    u, half = _times(builder, left, right), _elementwise(builder, np.divide, total, builder.constant(np.array(2.0)))
+    builder.unless(tests, to.kernel, [x], [u, half])
+    return [u, half]
+
+
+def _lyapunov(to: Writing, p: Value, c: Value) -> Value:
+    if not is_one(p, c) or p.order != "C" or p.dtype != _DOUBLE or c.dtype != _DOUBLE:
+        return to.call(p, c)
+    builder, n = to.builder, p.shape[0]
+    result, tests = to.new(), [finite(builder, p)]
+    matrix = hermitian_part(builder, p)
+    values, vectors = builder.new(None, (n,), p.dtype), builder.new(None, (n, n), p.dtype)
+    numbers = (1, n, 0, 0, 0, *matrix.strides, *values.strides, *vectors.strides)
+    slots = (matrix.slot, values.slot, vectors.slot)
+    builder.emit(GUFUNC, slots, count=2, numbers=numbers, what=gufunc_of("eigh_lo", "d->dd"))
+    # They rise, so all are positive if the first one is.
+    tests.append(builder.test(IF_OUTSIDE, [values.slot], what=(0.0, np.inf)))
+    tests.append(check(builder, "e", [values], n, limit=to.step.params["rank"]))
+    back = _conjugated(builder, vectors)
+    column, row = [values.viewed(*v) for v in (((n, 1), (values.strides[0], 0)), ((1, n), (0, values.strides[0])))]
+    turned = _times(builder, _times(builder, back, c), vectors)
+    quotient = _elementwise(builder, np.divide, turned, _elementwise(builder, np.add, column, row))
+    builder.matmul(result, _times(builder, vectors, quotient), back)
+    to.call_unless(tests, result, p, c)
+    return result
+
+
+def _conjugated(builder: Builder, x: Value) -> Value:
+    """Return the adjoint of a matrix, as an array of its own."""
+    turned = x.transposed((1, 0))
+    return builder.apply(np.conjugate, None, [turned], turned.shape, x.dtype)
+
+
 SPACE_RULES: dict[str, Rule] = {
     "leading_space": _leading_space,
+    "lyapunov": _lyapunov,
+    "polar": _polar,
     "space_factors": _space_factors,
     "space_motion": _space_motion,
 }

@@ -153,6 +153,13 @@ class Need:
         state = max(1, self.state)
         return block_plan(self.steps, max(room - self.step, state) + state, state, self.step)
 
+    def block_of(self, steps: int, room: int) -> int:
+        """Return of how many steps at once so many steps are run again in some room."""
+        from unspool.checkpoint.planner import block_plan
+
+        state = max(1, self.state)
+        return block_plan(max(1, steps), max(room - self.step, state) + state, state, self.step).block
+
     def predicted_peak(self, budget: int) -> int:
         """Return the most bytes that would be held at once."""
         plan = self.plan(budget)

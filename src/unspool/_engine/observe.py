@@ -61,12 +61,12 @@ class _Both:
         self._second.after(node, arguments, value, call)
 
 
-_observer: ContextVar[Observer | None] = ContextVar("unspool_observer", default=None)
+OBSERVER: ContextVar[Observer | None] = ContextVar("unspool_observer", default=None)
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("unspool_watchers", default=())
 
 
 # Returns the observer of the current context, if any. Every evaluation asks, so there is no function around it.
-current_observer = _observer.get
+current_observer = OBSERVER.get
 
 # Returns who looks at the steps of a loop that is about to run.
 current_watchers = _watchers.get
@@ -75,12 +75,12 @@ current_watchers = _watchers.get
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
     """Show every kernel call of the block to an observer, beside those that watch already."""
-    before = _observer.get()
-    token = _observer.set(observer if before is None else _Both(before, observer))
+    before = OBSERVER.get()
+    token = OBSERVER.set(observer if before is None else _Both(before, observer))
     try:
         yield
     finally:
-        _observer.reset(token)
+        OBSERVER.reset(token)
 
 
 def shown(observer: Observer | None, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -11,6 +11,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from unspool import _core
 from unspool._engine.backend import Backend, Lowered, Run
 from unspool._engine.buffers import Assignment, assign
 from unspool._engine.fused_sums import accumulators
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _next_id = itertools.count().__next__
 
 
-class Plan:
+class Plan(_core.PlanBase):
     """A fragment bound to sizes, ready to run; made by `make_plan`.
 
     Attributes
@@ -68,20 +69,14 @@ class Plan:
         "derivatives",
         "dtypes",
         "fragment",
-        "id",
         "input_shapes",
         "kernels",
         "output_bytes",
-        "output_dtypes",
-        "output_shapes",
         "params",
         "recipes",
-        "run",
         "seconds",
         "shapes",
     )
-
-    run: Run
 
     def __init__(
         self, fragment: Fragment, input_shapes: tuple[tuple[int, ...], ...], bound: Bound, backend: Backend

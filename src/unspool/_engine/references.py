@@ -87,14 +87,14 @@ def _from_a_weak_reference(counter: Counter) -> int:
 
 
 def _unpacked(counter: Counter) -> int:
-    """As the matchers of `matching` do."""
+    """As `matching.c` does, which has no variables."""
     last = _Object(_Object(), _Object())
     left, right = last.inputs
     return min(counter(left), counter(right))
 
 
 def _from_a_tuple(counter: Counter) -> int:
-    """As the checks of `matching` do."""
+    """As the checks of `folding.c` do, which have no variable."""
     last = _Object(_Object())
     inputs = last.inputs
     node = inputs[0]

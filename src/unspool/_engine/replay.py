@@ -24,10 +24,14 @@ from unspool._engine.frames import (
     Arrange,
     Frame,
     Saved,
+    as_freeing,
     as_possible,
     as_recorded,
+    entering,
+    held_by_chain,
     is_taken,
     outputs_of,
+    spare_of,
     unit_of,
     waited_for,
     widths_of,
@@ -55,6 +59,9 @@ if TYPE_CHECKING:
 
 # The level of what is made of constants alone: above all others.
 _ANY_LEVEL = 1 << 60
+
+# An order in which work that frees memory comes first is taken if it takes less than this part of what others do.
+_WORTH = 0.75
 
 # The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
 _SHARED = 64
@@ -105,6 +112,7 @@ class Replay:
         self._saved: list[Saved] = []
         self._has_one_level_below = False
         self._busiest = 0
+        self._known: dict[int, int] = {}
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
         self._arrange: Arrange = as_recorded
@@ -181,7 +189,11 @@ class Replay:
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(self._ledger.limit, need)
-        self._free(self._base + need.overhead() + need.state + need.step - limit)
+        room = limit - need.overhead()
+        self._free(
+            self._base + need.overhead() + need.state + need.step - limit,
+            lambda steps: need.block_of(steps, room),
+        )
 
     def _begin_alone(self, missing: Sequence[Node], limit: int) -> None:
         """Make room where there is one level only: old values are asked for, or steps are too wide to run again.
@@ -199,9 +211,9 @@ class Replay:
                     raise no_room(self._ledger.limit, least)
                 return
 
-    def _free(self, wanted: int) -> None:
+    def _free(self, wanted: int, block_of: Callable[[int], int] | None = None) -> None:
         if wanted > 0:
-            self._base -= self._ledger.free(wanted)
+            self._base -= self._ledger.free(wanted, None, self._known, block_of)
 
     def survey(self, targets: Sequence[Node]) -> Need:
         """Tell what the levels below the highest one take if nothing is held of them.
@@ -209,7 +221,7 @@ class Replay:
         Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
         """
         each = self._survey_levels(targets)
-        joined = self._marks.joined(each.steps)
+        joined = self._marks.joined(each.work)
         if len(joined.begun) < len(self._marks.begun):
             marks, self._marks = self._marks, joined
             other = self._survey_levels(targets)
@@ -217,7 +229,7 @@ class Replay:
                 each = other
             else:
                 self._marks = marks
-        need, _, self._busiest, self._arrange, self._has_one_level_below = each
+        need, _, self._busiest, self._arrange, self._has_one_level_below, self._known = each
         return need
 
     def _survey_levels(self, targets: Sequence[Node]) -> _Survey:
@@ -234,18 +246,22 @@ class Replay:
         levels.pop(spine.level, None)
         below = [levels[level] for level in sorted(levels, reverse=True)]
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        steps = {unit.id: _steps_of(unit) for unit in units}
+        work = {unit.id: _work_of(unit) for unit in units}
+        known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
+        for level in below[:-1]:
+            for key, count in Frame(list(level.values()), 0).uses.items():
+                known[key] = known.get(key, 0) + count
         if not levels:
             alone = Need(Frame([], 0), spine, max(map(workspace_of, spine.order), default=0), fixed)
             alone.everything = busiest
-            return _Survey(alone, steps, busiest, as_recorded, False)
+            return _Survey(alone, work, busiest, as_recorded, False, known)
         needs = [(_need_of(below, spine, fixed, busiest, arrange), arrange) for arrange in ORDERS]
         need, arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
         # One that is made of constants may be there for a frame of any level.
         sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
         need.fixed += max(sizes, default=0)
         need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
-        return _Survey(need, steps, busiest, arrange, len(levels) == 1)
+        return _Survey(need, work, busiest, arrange, len(levels) == 1, known)
 
     def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
         """Return the units that a frame is made of and that are not in it, by level."""
@@ -269,9 +285,14 @@ class Replay:
         if arguments is None:
             return False
         started = perf_counter()
-        self._take(workspace_of(unit))
+        spare = spare_of(unit)
+        is_onto = spare is not None and self._is_spare(frame, spare)
+        self._take(0 if is_onto else workspace_of(unit))
         try:
-            self._run(frame, unit, arguments)
+            if is_onto:
+                self._keep(frame, unit, apply_kernel(unit, arguments, unit.op.onto))
+            else:
+                self._run(frame, unit, arguments)
         except RebuildError as error:
             raise (located(error, unit, arguments) if type(unit) is Call else error) from None
         del arguments
@@ -286,6 +307,18 @@ class Replay:
         if frame.position in frame.saves:
             self._save(frame, unit)
         return True
+
+    def _is_spare(self, frame: Frame, operand: Node) -> bool:
+        """Whether a unit of a frame that reads an operand may write its result onto it."""
+        key = operand.id
+        return (
+            operand.value is None
+            and key in frame.live
+            and frame.uses[key] == 1
+            and key not in self._targets
+            and self._guard is None
+            and self._values.is_spare(key)
+        )
 
     def _run(self, frame: Frame, unit: Node, arguments: Sequence[Any]) -> None:
         if type(unit) is not Call:
@@ -310,9 +343,10 @@ class Replay:
             first = self._arguments(frame, unit.inputs[:fixed])
             if first is None:
                 return False
+            self._take(held_by_chain(unit))
             run = frame.chain = chain.begin(first)
             self._in_chain += run.nbytes
-            self._after(frame, unit.inputs[:fixed])
+            self._after(frame, entering(unit))
         while run.done < chain.steps:
             start = fixed + run.done * each
             varying = unit.inputs[start : start + each]
@@ -320,12 +354,15 @@ class Replay:
             if arguments is None:
                 return False
             self._take(chain.plan.peak_bytes)
+            self._in_chain -= run.nbytes
             run.advance(1, arguments)
+            self._in_chain += run.nbytes
             del arguments
             self._after(frame, varying)
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
+        self._after(frame, unit.inputs[len(entering(unit)) : fixed])
         return True
 
     # -- values --
@@ -465,7 +502,13 @@ class Replay:
     def _narrowest(self, units: list[Node], level: int) -> Frame:
         """Return a frame for units in the order in which they take least at once."""
         frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded)]
-        return min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
+        found = min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
+        if sum([unit.op.stepwise for unit in units]) < 2:
+            return found
+        # It reads what is below in another order than it was recorded in, so it has to be worth it.
+        freeing = Frame(as_freeing(units), level)
+        widths = [widths_of(frame, self._targets)[1] for frame in (freeing, found)]
+        return freeing if widths[0] < _WORTH * widths[1] else found
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
@@ -595,7 +638,7 @@ class Replay:
     def _give_up(self, wanted: int, frame: Frame) -> int:
         """Evict states that are still needed, as few as possible, and return how many bytes that gave."""
         before = self._base
-        self._base -= self._ledger.free(wanted, frame.order[0].id)
+        self._base -= self._ledger.free(wanted, frame.order[0].id, self._known)
         freed = before - self._base
         return freed + self._let_go(wanted - freed, keep=1)
 
@@ -638,13 +681,17 @@ class Replay:
 
 
 class _Survey(NamedTuple):
-    """What levels take: of the steps, by id, of the highest one at its busiest, in which order, and if one is left."""
+    """What levels take: kernels, by id, of the highest one at its busiest, in which order, and if one is left.
+
+    ``known`` is how often the nodes of sweeps refer to others, by id.
+    """
 
     need: Need
-    steps: dict[int, int]
+    work: dict[int, int]
     busiest: int
     arrange: Arrange
     has_one_level_below: bool
+    known: dict[int, int]
 
 
 def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, arrange: Arrange) -> Need:
@@ -664,10 +711,12 @@ def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest
     return main
 
 
-def _steps_of(unit: Node) -> int:
-    """Return how many steps of a loop a unit is."""
-    steps: int = unit.attributes["chain"].steps if unit.op.stepwise else 1
-    return steps
+def _work_of(unit: Node) -> int:
+    """Return how many kernels a unit runs, in all steps if it is a chain."""
+    if not unit.op.stepwise:
+        return kernels_of(unit)
+    chain = unit.attributes["chain"]
+    return int(chain.plan.kernels * chain.steps)
 
 
 def _nothing() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
+from numpy import ndarray
+
 from unspool._engine.planning import nbytes
 from unspool._graph import Node
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
@@ -62,6 +64,10 @@ class Memory:
             if not before:
                 self.nbytes += size
 
+    def is_alone(self, buffers: Iterable[Buffer] | None) -> bool:
+        """Whether no other value is in the buffers of one that is counted."""
+        return buffers is not None and all(self._users[key] == 1 for key, _ in buffers)
+
     def give(self, buffers: Iterable[Buffer]) -> None:
         """Note that a value is gone."""
         users = self._users
@@ -106,6 +112,18 @@ class Values:
         self._values[key] = value
         self._buffers[key] = buffers
         self.memory.take(buffers)
+
+    def is_spare(self, key: int) -> bool:
+        """Whether a value is there for one reason, and alone in its memory: who has the reason may overwrite it."""
+        value = self._values.get(key)
+        return (
+            type(value) is ndarray
+            and self._reasons[key] == 1
+            and self.memory.is_alone(self._buffers[key])
+            and value.base is None
+            and value.flags.writeable
+            and value.flags.c_contiguous
+        )
 
     def add_reason(self, key: int) -> None:
         """Add a reason to have a value, now or when it comes."""

@@ -37,6 +37,19 @@ def nothing(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
 
 
+def waiting_bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    """Return the bytes of factors that a sum of products puts side by side at most."""
+    return int(_gathered(shape) * sum(shape) * dtype.itemsize)
+
+
+def _gathered(shape: tuple[int, ...]) -> int:
+    """Return how long the axis is that factors are put side by side for; 0 for what is no matrix."""
+    if len(shape) != 2 or not any(shape):
+        return 0
+    rows, columns = shape
+    return min(GATHERED, rows * columns // (rows + columns))
+
+
 class RunningSum:
     """An array that is added to; it is the caller's no longer until it is `settled`.
 
@@ -50,16 +63,16 @@ class RunningSum:
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        self._length = min(GATHERED, array.size // sum(array.shape)) if array.ndim == 2 else 0
+        self._length = _gathered(array.shape)
         self._lefts: Any = None
         self._rights: Any = None
         self._filled = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the sum and of the factors that it may put side by side."""
-        array = self.array
-        return int(array.nbytes + self._length * sum(array.shape) * array.itemsize)
+        """Bytes of the sum and of the factors that are put side by side."""
+        waiting = 0 if self._lefts is None else self._lefts.nbytes + self._rights.nbytes
+        return int(self.array.nbytes + waiting)
 
     def add(self, term: Any) -> RunningSum:
         """Add an array."""

@@ -21,26 +21,25 @@ Another program, or thread, that writes the same down has the same node, and wou
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from unspool import _core
-from unspool._core import Piece, fold, place_piece
+from unspool._core import Piece, measure_piece
 from unspool._engine.held import kept_residuals
-from unspool._engine.matching import PRIVATE, RECORDED_BEFORE, TOO_OLD, Site
+from unspool._engine.matching import Site
 from unspool._engine.structure import find_apart
-from unspool._fragments.call import BOUNDS, Call, Projection, call_of
+from unspool._fragments.call import Call
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
 from unspool._ops.leaf import CONSTANT
-from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
+    from unspool._core import Row
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
@@ -59,46 +58,6 @@ MOST_SHALLOW = 1024
 _MOST_FAMILIES = 4096
 
 
-class Row:
-    """Pieces that read each other, those that read or are read by these, and so on, as long as they wait.
-
-    Attributes
-    ----------
-    depth : int
-        How deep the deepest of them is.
-    nodes : int
-        How many nodes they had.
-    """
-
-    __slots__ = ("_joined", "depth", "nodes")
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.nodes = 0
-        self._joined: Row | None = None
-
-    def whole(self) -> Row:
-        """Return the row that this one is part of by now."""
-        row = self
-        while (longer := row._joined) is not None:
-            if longer._joined is not None:
-                row._joined = longer._joined  # the way is half as long the next time
-            row = longer
-        return row
-
-    def join(self, other: Row) -> None:
-        """Make this row part of another one."""
-        one, whole = self.whole(), other.whole()
-        if one is not whole:
-            one._joined = whole
-            whole.depth = max(whole.depth, one.depth)
-            whole.nodes += one.nodes
-
-
-# Stands for pieces that have died.
-_DEAD: Any = ref(frozenset({0}))
-
-
 class _Gate:
     """Whether anything may be folded: one for all queues, for they fold nodes of one graph."""
 
@@ -108,10 +67,22 @@ class _Gate:
         self.queues: WeakSet[FoldQueue] = WeakSet()
 
 
-class FoldQueue:
+class FoldQueue(_core.QueueBase):
     """Pieces that wait to be folded, oldest first. It does not keep them alive: their outputs do.
 
-    Each engine has one. Who looks at a graph asks any of them: they settle together, and stand still together.
+    Each engine has one. Who looks at a graph asks any of them: they settle together, and stand still together. What is
+    done for each piece is done in C (`queue.c`, `folding.c`); here is what is decided about many.
+
+    Attributes
+    ----------
+    most, after : int
+        How deep a row is that is a loop, and how much of it is left waiting when it is folded while it goes on.
+    many_nodes, fewest_long : int
+        A row is a loop too if it has this many nodes, in at least so many pieces.
+    families : dict
+        Kinds of pieces, and the node that many of a kind read.
+    ledger : Ledger or None
+        Whether it follows what is held decides whether ``on_fold`` is called for every piece.
     """
 
     def __init__(
@@ -122,109 +93,62 @@ class FoldQueue:
     ) -> None:
         self.most = MOST_WAITING
         self.after = FOLD_AFTER
-        self._crowd = MOST_WAITING
-        self._families: dict[tuple[int, int], None] = {}
-        self._waiting: deque[ref[Piece]] = deque()
+        self.crowd = MOST_WAITING
+        self.many_nodes = MANY_NODES
+        self.fewest_long = FEWEST_LONG
+        self.families: dict[tuple[int, int], None] = {}
         self._on_fold = on_fold
         self._on_stay = on_stay
         self._gate: _Gate = _Gate() if beside is None else beside._gate
         self._gate.queues.add(self)
 
-    def add(self, site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...]) -> None:
-        """Remember a piece that ran by plan; if too many wait, fold those that have waited long enough."""
-        piece = _core.piece(site, inputs, outputs, residuals)
-        if site.apart.results:
-            self._append(piece, _own_results(piece))
-        else:
-            self._append(piece, outputs if len(outputs) == site.results else outputs[: site.results])
-
-    def add_loose(self, piece: Piece) -> None:
-        """Remember a piece that ran node by node."""
-        piece.is_loose = True
-        self._append(piece, _own_results(piece))
-
     def restore(self, pieces: Sequence[Piece], waiting: Sequence[Piece]) -> None:
         """Take pieces back that a file remembered, each after those that it reads, and those of them that waited."""
         for piece in pieces:
-            _place(piece, _own_results(piece))
-        self._waiting.extend(map(ref, waiting))
+            self.place(piece)
+        for piece in waiting:
+            self.enter(piece)
 
     def let_stay(self, pieces: Sequence[Piece]) -> None:
         """Forget pieces that wait: they stay as they are."""
         for piece in pieces:
-            with suppress(ValueError):  # two tensors may be of one piece
-                self._waiting.remove(ref(piece))
+            self.leave(piece)
 
     @property
     def patience(self) -> tuple[int, int]:
         """How many may wait before it is looked after them, and how many do, with those that have died since."""
-        return self._crowd, len(self._waiting)
+        return self.crowd, len(self)
 
     def be_as_patient(self, crowd: int, length: int) -> None:
         """Look after those that wait when another queue would have, whose `patience` is given."""
-        self._crowd = crowd
-        missing = length - len(self._waiting)
-        self._waiting.extendleft([_DEAD] * missing)
+        self.crowd = crowd
+        self.pad(length - len(self))
 
-    def _append(self, piece: Piece, results: Sequence[Node]) -> None:
-        row, depth = _place(piece, results), piece.depth
-        waiting = self._waiting
-        waiting.append(ref(piece))
-        deeper = depth - self.most
-        if deeper > 0 and (deeper - 1) % (self.most + 1 - self.after) == 0:
-            self._fold_all(lambda piece: piece.depth <= depth - self.after and _row_of(piece) is row)
-        elif len(waiting) > self._crowd:
-            self._make_space()
+    def _fold_deep(self, row: Row, depth: int) -> None:
+        """Fold the pieces of a row up to a depth: it has become a number of pieces deeper."""
+        with self._folding() as may_fold:
+            if may_fold:
+                self.fold_row(row, depth)
 
     def _make_space(self) -> None:
         """Forget pieces that have died and, if still very many wait, fold the older half: families, or else all."""
         self._fold_all(lambda piece: False)
-        older = len(self._waiting) - MOST_SHALLOW // 2
+        older = len(self) - MOST_SHALLOW // 2
         if older > MOST_SHALLOW // 2:
             self.find_families()
             self._fold_all(self._is_of_family, older)
-        if len(self._waiting) > MOST_SHALLOW:
+        if len(self) > MOST_SHALLOW:
             self._fold_all(None, older)
-        self._crowd = max(MOST_WAITING, 2 * len(self._waiting))
+        self.crowd = max(MOST_WAITING, 2 * len(self))
 
-    def _fold(self, piece: Piece) -> None:
-        # Plain loops: this runs once an iteration, and a comprehension costs as much as three turns of a loop.
-        site, outputs, newest = piece.site, piece.outputs, piece.newest
-        apart = site.apart.results
-        handles: list[Node] = []
-        indices: tuple[int, ...] = ()
-        first = 0
-        for index in range(site.results):
-            node = outputs[index]()
-            if node is not None and (number := node.id) > newest and index not in apart:
-                if not handles or number < first:
-                    first = number
-                handles.append(node)
-                indices += (index,)
-        node = None  # a second name would count as a reference from outside
-        if handles and not site.is_ready:
-            site.make_plan()
-        used = (site.checks.get(indices) or site.make_check(indices))(*handles) if handles else TOO_OLD
-        if used != PRIVATE:
-            site.note_stay(used)
-            self._on_stay(piece)
-            return
-        slab: tuple[Any, ...] = ()
-        if piece.is_loose:  # what is kept for derivatives is with nodes that are freed now
-            nodes = [reference() for reference in outputs[site.results :]]
-            slab = _slab(site.plan, [None if node is None else node.value for node in nodes])
-            del nodes
-        elif piece.residuals:
-            slab = _slab(site.plan, piece.residuals)
-        # The call stands just before its outputs in the order of ids.
-        call = fold(site.plan, piece.inputs, site.origins, first - 1, piece.depth, slab, indices, handles)
-        if call is None:  # the same was recorded and evaluated before; its outputs have tensors that stand for them
-            site.note_stay(RECORDED_BEFORE)
-            self._on_stay(piece)
-            return
-        STATISTICS.calls += 1
-        BOUNDS.note(call)
-        self._on_fold(call, piece)
+    def _slab_of(self, piece: Piece) -> tuple[Any, ...]:
+        """Return what the call of a piece keeps for derivatives, if not simply all that the piece kept."""
+        site = piece.site
+        if not piece.is_loose:
+            return _slab(site.plan, piece.residuals)
+        # What is kept for derivatives is with nodes that are freed now.
+        nodes = [reference() for reference in piece.outputs[site.results :]]
+        return _slab(site.plan, [None if node is None else node.value for node in nodes])
 
     def fold_found(self, find: Callable[[], Sequence[Piece]]) -> None:
         """Fold pieces that nobody has evaluated, each after those that it reads.
@@ -235,15 +159,12 @@ class FoldQueue:
         with gate.lock:
             if not gate.readers:
                 for piece in find():
-                    place_piece(piece, ())
-                    self._fold(piece)
+                    measure_piece(piece)
+                    self.fold_one(piece)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces that wait, oldest first."""
-        for reference in tuple(self._waiting):
-            piece = reference()
-            if piece is not None:
-                yield piece
+        return iter(self.alive())
 
     def waiting(self) -> set[int]:
         """Return the identities of the pieces that wait, in any queue."""
@@ -261,23 +182,12 @@ class FoldQueue:
         """Fold everything that waits."""
         self._fold_all(None)
 
-    def will_fold(self, piece: Piece) -> bool:
-        """Whether a piece that waits is folded before anything is differentiated: it is part of a loop."""
-        row = _row_of(piece)
-        return (
-            row.depth > self.most
-            or (row.nodes >= MANY_NODES and row.depth >= FEWEST_LONG)
-            or piece.site.has_bundles
-            or any(type(i) is Projection and call_of(i).depth for i in piece.inputs)
-            or self._is_of_family(piece)
-        )
-
     def find_families(self) -> None:
         """Look for families among the pieces that wait: many of one kind that read the same node.
 
         They are the steps of a loop that do not read each other, as where a loss is added up over data.
         """
-        if len(self._waiting) <= self.most:
+        if len(self) <= self.most:
             return
         counts: dict[tuple[int, int], int] = {}
         for piece in self.pieces():
@@ -287,14 +197,12 @@ class FoldQueue:
                     key = (kind, operand.id)
                     counts[key] = count = counts.get(key, 0) + 1
                     if count == self.most + 1:
-                        self._families[key] = None
-        for key in list(self._families)[:-_MOST_FAMILIES]:
-            self._families.pop(key, None)  # another thread may have been here
+                        self.families[key] = None
+        for key in list(self.families)[:-_MOST_FAMILIES]:
+            self.families.pop(key, None)  # another thread may have been here
 
     def _is_of_family(self, piece: Piece) -> bool:
-        families = self._families
-        if not families:
-            return False
+        families = self.families
         kind = piece.site.fragment.id
         return any((kind, operand.id) in families for operand in piece.inputs)
 
@@ -310,49 +218,24 @@ class FoldQueue:
             with gate.lock:
                 gate.readers -= 1
 
+    @contextmanager
+    def _folding(self) -> Iterator[bool]:
+        """Let nobody else fold during the block; yield whether anything may be folded: not while a graph is walked."""
+        gate = self._gate
+        if gate.readers:
+            yield False
+            return
+        with gate.lock:
+            yield not gate.readers
+
     def _fold_all(self, choose: Callable[[Piece], bool] | None, most: int | None = None) -> None:
         """Fold the pieces that are chosen, or all, and at most the oldest so many; forget what has died.
 
         While the graph is being walked nothing is done.
         """
-        gate = self._gate
-        if gate.readers:
-            return
-        with gate.lock:
-            if gate.readers:
-                return
-            waiting = self._waiting
-            left: list[ref[Piece]] = []
-            for _ in range(len(waiting) if most is None else most):
-                try:
-                    reference = waiting.popleft()
-                except IndexError:  # another thread took the last one
-                    break
-                piece = reference()
-                if piece is None:
-                    continue
-                if choose is None or choose(piece):
-                    self._fold(piece)
-                else:
-                    left.append(reference)
-            waiting.extendleft(reversed(left))
-
-    def clear(self) -> None:
-        """Forget what waits: it stays as it is."""
-        self._waiting.clear()
-
-
-def _place(piece: Piece, results: Sequence[Node]) -> Row:
-    """Let the results of a piece keep it, and return the row that it belongs to."""
-    if place_piece(piece, results):
-        row = _join_rows(piece)
-    elif piece.row is None:
-        row = piece.row = Row(piece.depth)
-    else:
-        row = piece.row.whole()
-    row.depth = max(row.depth, piece.depth)
-    row.nodes += len(piece.site.origins)
-    return row
+        with self._folding() as may_fold:
+            if may_fold:
+                self.fold_chosen(choose, most)
 
 
 def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -367,29 +250,6 @@ def depth_of(node: Node) -> int:
     """Return how many pieces in a row end with the one that a node is an output of."""
     piece = getattr(node, "piece", None)
     return 0 if piece is None else piece.depth
-
-
-def _own_results(piece: Piece) -> list[Node]:
-    """Return the results of a piece that are alive, without those that are no part of it."""
-    site = piece.site
-    results = enumerate(piece.outputs[: site.results])
-    nodes = [reference() for index, reference in results if index not in site.apart.results]
-    return [node for node in nodes if node is not None]
-
-
-def _row_of(piece: Piece) -> Row:
-    assert piece.row is not None  # it has one since it waits
-    return piece.row.whole()
-
-
-def _join_rows(piece: Piece) -> Row:
-    """Make one row of those that a piece reads, and return it."""
-    row = _row_of(piece)
-    for operand in piece.inputs:
-        before = getattr(operand, "piece", None)
-        if before is not None and before.row is not None:
-            before.row.join(row)
-    return row.whole()
 
 
 def make_site(

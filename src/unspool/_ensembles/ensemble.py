@@ -58,7 +58,7 @@ def ensemble(
         ``has_aux=True``; with ``gradient=False`` numbers and arrays in lists, tuples and dictionaries.
     parameters : pytree of arrays
         The members lie along the first axis of every array. A random key is split among them, as in `vmap`.
-    pool : object with ``submit``, optional
+    pool : object with submit, optional
         Who computes: a thread or process pool of ``concurrent.futures``, loky, ``dask.distributed.Client``,
         ``mpi4py.futures``, … By default everything runs here. Bits do not depend on it.
     memory : str, int or float, optional

@@ -38,7 +38,7 @@ def sliced(
     *operands
         Subscripts and the tensors of the network, ``sliced("ij,jk->ik", a, b)``, or tensors each followed by a list of
         integer labels, as in `einsum`.
-    pool : object with ``submit``, optional
+    pool : object with submit, optional
         Who computes the slices, as in `ensemble`; here, one after the other, by default. It has to be there when the
         value or a derivative is asked for. Bits do not depend on it.
     memory : str, int or float, optional

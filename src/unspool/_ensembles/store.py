@@ -60,7 +60,7 @@ class Store:
             return None
 
     def read(self, start: int, stop: int) -> Piece | None:
-        """Return what is there of some members; ``None`` if that is nothing, or damaged."""
+        """Return the results of some members that are in the folder; ``None`` if there are none, or damaged."""
         from safetensors import SafetensorError, safe_open
 
         try:

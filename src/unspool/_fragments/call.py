@@ -9,7 +9,6 @@ call as one step.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -101,27 +100,9 @@ def was_evaluated(node: Node) -> bool:
 # --- making calls ----------------------------------------------------------------------------------------------------
 
 
-class _Bounds:
-    """What holds of all calls that were ever made: how many instructions they have, and how young they are, at most."""
-
-    __slots__ = ("_lock", "length", "newest")
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.newest = -1
-        self._lock = threading.Lock()
-
-    def note(self, call: Call) -> None:
-        """Note that a call was made."""
-        length, key = len(call.plan.fragment.body), call.id
-        with self._lock:
-            if length > self.length:
-                self.length = length
-            if key > self.newest:
-                self.newest = key
-
-
-BOUNDS = _Bounds()
+# How many instructions calls have, and how young they are, at most: of all that were ever made.
+BOUNDS = _core.Bounds()
+_core.bind(bounds=BOUNDS)
 
 
 def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...]) -> Call:
@@ -130,7 +111,7 @@ def make_call(plan: Plan, inputs: tuple[Node, ...], origins: tuple[Origin, ...])
     if found is None:
         STATISTICS.calls += 1
         found = _core.call(plan, inputs, origins, origins[-1] if origins else current_origin())
-        BOUNDS.note(found)
+        BOUNDS.note(len(plan.fragment.body), found.id)
     return found  # type: ignore[no-any-return]
 
 

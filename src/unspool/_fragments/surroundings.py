@@ -57,7 +57,7 @@ class Place(NamedTuple):
     via: str
 
     def now(self) -> Any:
-        """Return what is there now."""
+        """Return what is in the place now."""
         return READ[self.kind](self.where, self.key)
 
     def is_unchanged(self) -> bool:

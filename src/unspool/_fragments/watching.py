@@ -225,6 +225,9 @@ class Watch:
             if id(thing.__code__) in self._codes:
                 self._open_function(thing)
             self._add_namespace(thing, thing.__dict__)
+            # What a transform of ours was made of is in a variable of its own, which is no place of the user's.
+            if "__wrapped__" in thing.__dict__ and origin_of_code(thing.__code__, thing.__globals__) is LIBRARY:
+                self._waiting.append((thing.__wrapped__, via))
         elif issubclass(kind, np.ndarray):
             if not is_frozen(thing):
                 self._add(Kind.ARRAY, thing, None, via)
@@ -314,7 +317,7 @@ class Watch:
                     break
 
     def _add(self, kind: str, where: Any, key: Any, via: str) -> None:
-        """Add a place, and go on with what is there."""
+        """Add a place, and go on with its contents."""
         mark = kind, id(where), key
         if mark in self._places:
             return

@@ -190,6 +190,8 @@ class GradientCost:
         The most bytes that are held at once if nothing runs again.
     least_budget : int or None
         The least budget with which it works.
+    is_held : bool
+        Whether it was computed already and is alive: then nothing has to run.
     problem : str
         Why there is none.
     """
@@ -200,6 +202,7 @@ class GradientCost:
     loops: tuple[BackwardLoop, ...] = ()
     held_bytes: int | None = None
     least_budget: int | None = None
+    is_held: bool = False
     problem: str = ""
 
 
@@ -249,7 +252,8 @@ def _text(found: Explanation) -> Iterator[str]:
     yield f"{found.tensor}: {_count(found.operations, 'operation')}, {value}."
     for number, loop in enumerate(found.loops, 1):
         yield ""
-        yield from _loop_text(number, loop)
+        is_short = any(one.loop == number and one.reason == "few reads" for one in found.unfolded)
+        yield from _loop_text(number, loop, is_short)
         for one in found.unfolded:
             if one.loop == number:
                 yield from _entry("not folded", _why(one))
@@ -276,7 +280,7 @@ _KINDS = {
 }
 
 
-def _loop_text(number: int, loop: FoundLoop) -> Iterator[str]:
+def _loop_text(number: int, loop: FoundLoop, is_short: bool) -> Iterator[str]:
     often = len(_frequent(loop))
     bodies = f", {often} bodies" if often > 1 else ""
     yield f"Loop {number}: {_count(loop.steps, 'step')}{bodies} ({_KINDS[loop.kind]}), {lines_text(loop.lines)}"
@@ -294,7 +298,7 @@ def _loop_text(number: int, loop: FoundLoop) -> Iterator[str]:
         yield from _entry("invariant", _values(loop.invariants))
     yield from _entry("holds", _holdings(loop))
     if loop.kind in ("plain", "fragment"):
-        yield from _entry("folded", _folding(loop))
+        yield from _entry("folded", _folding(loop, is_short))
 
 
 def _carried(loop: FoundLoop) -> str:
@@ -338,7 +342,7 @@ def _holdings(loop: FoundLoop) -> str:
     return "; ".join(parts) or "no values"
 
 
-def _folding(loop: FoundLoop) -> str:
+def _folding(loop: FoundLoop, is_short: bool) -> str:
     runs = loop.folded + loop.waiting + loop.unfolded
     parts = []
     if loop.folded:
@@ -346,7 +350,7 @@ def _folding(loop: FoundLoop) -> str:
     else:
         parts.append(f"none of {_count(runs, 'run')}")
     if loop.waiting:
-        parts.append(f"{loop.waiting:,} wait until more is read or a gradient is taken")
+        parts.append(f"{loop.waiting:,} wait until more is read{'' if is_short else ' or a gradient is taken'}")
     if loop.unfolded:
         parts.append(f"{loop.unfolded:,} cannot be")
     if loop.pending:
@@ -361,6 +365,9 @@ def _gradient_text(cost: GradientCost) -> Iterator[str]:
     counts = Counter(cost.wrt)
     names = [name if count == 1 else f"{count} × {name}" for name, count in counts.items()]
     yield f"Gradient in {_listed(names)}"
+    if cost.is_held:
+        yield from _entry("work", "none: it was computed, and is held")
+        return
     for one in cost.loops[:_MOST_VALUES]:
         yield from _entry("backward", _backward(one))
     work = "unknown" if cost.kernel_calls is None else _count(cost.kernel_calls, "kernel call")

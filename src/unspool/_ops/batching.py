@@ -90,8 +90,10 @@ def elementwise(op: Op, members: Members, *inputs: Any, **params: Any) -> Any:
     """
     rank = max(members.rank(i, x) for i, x in enumerate(inputs))
     operands = [members.lifted(i, x, rank) for i, x in enumerate(inputs)]
-    whole = ops.broadcast_shapes(*[x.shape for x in operands])
-    return ops.broadcast_to(place(op, [ops.unrepeated(x) for x in operands], params), whole)
+    shapes = [x.shape for x in operands]
+    whole = shapes[0] if shapes.count(shapes[0]) == len(shapes) else ops.broadcast_shapes(*shapes)
+    result = place(op, [ops.unrepeated(x) for x in operands], params)
+    return result if result.shape == whole else ops.broadcast_to(result, whole)
 
 
 def like_first(op: Op, members: Members, *inputs: Any, **params: Any) -> Any:

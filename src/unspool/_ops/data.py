@@ -89,7 +89,7 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
 
     Parameters
     ----------
-    x : object with ``__dlpack__`` and ``__dlpack_device__``
+    x : object with __dlpack__ and __dlpack_device__
         An array of NumPy, PyTorch, JAX, CuPy, …, or a tensor, which is returned as it is.
     device : {"cpu"}, optional
         Where the value lives; there is one place.

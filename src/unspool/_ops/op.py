@@ -124,6 +124,9 @@ class Op(OpBase):
         Whether its result may lie in the memory of its first input.
     fresh : bool
         Whether its result never shares memory with anything.
+    onto : callable, optional
+        Like ``kernel``, but writes the result onto the first input, which nobody reads any more: an array of its own,
+        in the shape, dtype and C order of the result.
     exact : frozenset of dtype
         Result types for which it is elementwise and neither the layout of its operands nor where the result is written
         changes a bit: it is rounded correctly or not at all.
@@ -159,6 +162,7 @@ class Op(OpBase):
         "multi",
         "name",
         "needs",
+        "onto",
         "params",
         "passes",
         "renames",
@@ -188,6 +192,7 @@ class Op(OpBase):
         passes: bool = False,
         view: bool = False,
         fresh: bool = False,
+        onto: Callable[..., Any] | None = None,
         exact: frozenset[Any] = frozenset(),
         draws: bool = False,
         stepwise: bool = False,
@@ -216,6 +221,7 @@ class Op(OpBase):
         self.passes = passes
         self.view = view
         self.fresh = fresh
+        self.onto = onto
         self.exact = exact
         self.draws = draws
         self.stepwise = stepwise

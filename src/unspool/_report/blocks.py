@@ -121,11 +121,13 @@ def _ranges(count: int) -> list[tuple[int, int]]:
     return [(first, min(count, first + size)) for first in range(0, count, size)]
 
 
-def blocks_of(groups: Sequence[Group], count: int, room: int | None, lines: Lines) -> list[dict[str, Any]]:
-    """Place blocks on each other: kept ones in the order of the steps, others on top of what is there at the time.
+def blocks_of(
+    groups: Sequence[Group], count: int, room: int | None, lines: Lines, budget: int | None = None
+) -> list[dict[str, Any]]:
+    """Place blocks on each other: kept ones in the order of the steps, others on top of those that are held then.
 
     ``room`` is for what is run again at once in the backward pass, in bytes; if there is none, that is what lies
-    between kept states.
+    between kept states. It is no more than a budget has left beside what is kept at that time.
     """
     sizes = [
         {fate: sum(v.nbytes for v in values if v.fate == fate) for fate in (KEPT, DISK, RECOMPUTED)}
@@ -138,7 +140,7 @@ def blocks_of(groups: Sequence[Group], count: int, room: int | None, lines: Line
         if sizes[i][KEPT]:
             named = _named(values, KEPT, lines)
             found.append(_block(first, last, KEPT, first, 2 * count - first, heights[i], sizes[i][KEPT], named))
-    for start, stop in _stretches(sizes, room):
+    for start, stop in _stretches(sizes, room, heights, budget):
         # In the backward pass a stretch is run again, on top of all that is kept by then, and goes step by step.
         begin, base = 2 * count - groups[stop - 1][1], heights[stop]
         for i in range(start, stop):
@@ -154,7 +156,9 @@ def blocks_of(groups: Sequence[Group], count: int, room: int | None, lines: Line
     return found
 
 
-def _stretches(sizes: Sequence[dict[str, int]], room: int | None) -> Iterator[tuple[int, int]]:
+def _stretches(
+    sizes: Sequence[dict[str, int]], room: int | None, heights: Sequence[int], budget: int | None
+) -> Iterator[tuple[int, int]]:
     """Yield the groups that are run again together, as ranges, from the end: what there is room for, at least one."""
     again = [size[DISK] + size[RECOMPUTED] for size in sizes]
     stop = len(sizes)
@@ -164,7 +168,8 @@ def _stretches(sizes: Sequence[dict[str, int]], room: int | None) -> Iterator[tu
             while start and not _has_state(sizes[start]):
                 start -= 1
         else:
-            while start and sum(again[start - 1 : stop]) <= room:
+            most = room if budget is None else min(room, budget - heights[stop])
+            while start and sum(again[start - 1 : stop]) <= most:
                 start -= 1
         yield start, stop
         stop = start

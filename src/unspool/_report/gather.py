@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._above import above
+from unspool._activity import ACTIVITY
 from unspool._autodiff.cotangents import cotangents
 from unspool._engine.budget import counters
 from unspool._engine.default import default_engine
@@ -49,6 +50,7 @@ from unspool._report.spectra import Spectra
 from unspool._report.steps import FEWEST, Reading, readings_of, states_of, steps_of
 from unspool._report.times import BACKWARD, FORWARD, RECOMPUTED, Times
 from unspool._report.units import Program, Unit
+from unspool._watching.profile import profile
 from unspool.errors import (
     BudgetError,
     GaugeError,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from unspool._engine.ledger import Ledger
     from unspool._tensor import Tensor
 
-FORMAT, VERSION = "unspool report", 1
+FORMAT, VERSION = "unspool report", 2
 
 # States whose cotangents are shown, and numbers of one series.
 _MOST_STATES, _MOST_NUMBERS = 256, 2000
@@ -265,16 +267,19 @@ class _Run:
     def _derivatives(
         self, gradient: list[Any], chosen: list[int], norms: list[Any], reason: str, budgets: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Compute gradient and norms: op by op with times, if there is room for that, or within the budget."""
+        """Compute gradient and norms, with times: op by op, if there is room for that, or within the budget."""
         arrays: list[Any] = []
         values: list[float] = []
-        not_timed = ""
+        timing = ""
         started = time.perf_counter()
         try:
             if self._may_be_timed(budgets):
                 arrays, values = self._run_back(gradient, norms)
+            elif ACTIVITY.timer is None:
+                timing = "the backward pass was measured as it ran, within its memory budget"
+                arrays, values = self._run_back_within_budget(gradient, norms)
             else:
-                not_timed = "the backward pass keeps to a memory budget, so it was not run op by op"
+                timing = "a profile is being taken, so the backward pass was not timed"
                 arrays = default_engine().evaluate(gradient)
                 values = [float(value) for value in default_engine().evaluate(norms)]
         except (BudgetError, GaugeError) as error:
@@ -286,7 +291,7 @@ class _Run:
             for (name, v), norm in zip(self._connected, sizes, strict=True)
         ]
         arrived = {"steps": chosen if values else [], "norms": values, "reason": reason}
-        return {"variables": variables, "not_timed": not_timed}, arrived
+        return {"variables": variables, "timing": timing}, arrived
 
     def _run_back(self, gradient: list[Any], norms: list[Any]) -> tuple[list[Any], list[float]]:
         """Run the backward pass op by op, from the values that are held; what only the norms take is not timed."""
@@ -306,6 +311,14 @@ class _Run:
         found: list[Any] = run_quietly(program.run, on_op, on_unit)
         return found[: len(gradient)], [float(value) for value in found[len(gradient) :]]
 
+    def _run_back_within_budget(self, gradient: list[Any], norms: list[Any]) -> tuple[list[Any], list[float]]:
+        """Run the backward pass as the engine does, which keeps to the budget, and measure that."""
+        with profile() as measured:
+            found = default_engine().evaluate(gradient)
+        for origin, op, is_backward, seconds, calls in measured._by_place():
+            self.times.add(BACKWARD if is_backward else RECOMPUTED, origin, op, seconds, calls)
+        return found, [float(value) for value in default_engine().evaluate(norms)]
+
     def _may_be_timed(self, budgets: dict[str, Any]) -> bool:
         """Whether the backward pass may run op by op: that does not keep to a budget."""
         ledger = default_engine().ledger
@@ -315,7 +328,8 @@ class _Run:
 
     def _memory(self, groups: list[Group], budgets: dict[str, Any]) -> dict[str, Any]:
         count = self.iterated.loop.steps if self.iterated is not None else len(self.steps)
-        blocks = blocks_of(groups, count, self._room(budgets), self.lines)
+        used = budgets["used"]
+        blocks = blocks_of(groups, count, self._room(budgets), self.lines, usable(used["budget"]) if used else None)
         fates: dict[str, int] = {}
         for _, _, values in groups:
             for value in values:
@@ -398,7 +412,11 @@ def _series(name: str, line: str, source: str, steps: Sequence[int], values: lis
 
 def _title(reading: Reading) -> str:
     text = text_of(*reading.origin)
-    return text if 0 < len(text) <= _LONGEST_TITLE else made_at(reading.op, reading.line)
+    if not text:
+        return made_at(reading.op, reading.line)
+    if text.endswith("("):  # a statement of several lines
+        text += "…)"
+    return text if len(text) <= _LONGEST_TITLE else f"{text[: _LONGEST_TITLE - 1].rstrip()}…"
 
 
 def _unfolded(loss: Tensor) -> list[dict[str, str]]:

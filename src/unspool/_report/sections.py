@@ -23,6 +23,9 @@ from unspool._report.svg import can_be_logarithmic, element, escape, number, sec
 # Rows of the table of times, and series of what was read.
 _MOST_ROWS, _MOST_SERIES, _FEW_LINES = 24, 8, 3
 
+# More arrays than these that went in are shown when they are asked for.
+_MOST_INPUTS = 12
+
 # Digits of a digest that are shown; the raw data has all.
 _DIGITS = 16
 
@@ -93,6 +96,8 @@ def _convergence(page: Page, data: dict[str, Any]) -> str:
         log = can_be_logarithmic([norm for norm in arrived["norms"] if norm > 0])
         chart = line_chart([line], x_label="step", label="norm of the cotangent of the state after each step", log=log)
         told = "What the loss sends back to the state after each step: large where a step mattered."
+        if log and min(arrived["norms"]) == 0:
+            told += " Where there is a gap, nothing arrives."
         cards.append(page.chart("cotangents", "Cotangent of the state, ‖∂ loss / ∂ state‖", chart, told))
     else:
         cards.append(_missing("Cotangent of the state", arrived["reason"] or "nothing arrives at a state"))
@@ -261,7 +266,7 @@ def _time(page: Page, data: dict[str, Any]) -> str:
     by_line, by_op = _gathered(rows, "line"), _gathered(rows, "op")
     words = ", ".join(f"{when} {seconds(value)}" for when, value in totals.items())
     told = f"Op by op: {words}. Plans and native loops are faster than that; shares are what this is for."
-    reason = data["gradient"]["not_timed"]
+    reason = data["gradient"]["timing"]
     legend = "".join(
         f'<li><i style="background:var(--{colour})"></i>{when}</li>'
         for when, colour in (("forward", "c0"), ("backward", "c2"), ("recomputed", "recomputed"))
@@ -404,12 +409,14 @@ def _settings(page: Page, data: dict[str, Any]) -> str:
         )
         for row in data["inputs"]
     ]
+    shown = element("div", table(inputs), class_="scroll")
+    said = f"{sum(row['count'] for row in data['inputs']):,} arrays"
     save = element("a", "Save the raw data as JSON", href="#data", download="report.json", data_save="data")
     return (
         element("p", save, class_="screen")
         + element("div", table([("", ""), *[(str(a), str(b)) for a, b in facts]]), class_="scroll")
         + element("h3", "What went in")
-        + element("div", table(inputs), class_="scroll")
+        + (shown if len(data["inputs"]) <= _MOST_INPUTS else element("details", element("summary", said), shown))
     )
 
 

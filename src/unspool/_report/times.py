@@ -36,7 +36,7 @@ class Times:
 
     def add(self, when: str, origin: Origin, op: str, seconds: float, calls: float = 1) -> None:
         """Note that an op took some time."""
-        if when == BACKWARD:
+        if when != FORWARD:
             origin = self._places.get(origin, origin)
         row = self._rows.setdefault((self._lines.name(origin), op), {})
         entry = row.setdefault(when, [0.0, 0.0])

@@ -1,4 +1,4 @@
-"""From bytes to records: a file is read as data first, and every number in it is held against what is there.
+"""From bytes to records: a file is read as data first, and every number in it is held against the rest.
 
 No node is made here. What is read is complete and consistent in itself, or a `SaveFileError` was raised.
 """

@@ -3,7 +3,7 @@
 The order matters. Sweeps go by it, so sums of contributions are taken in the order of ids; and what was folded into
 calls decides how products are grouped. So nodes are made in the order of their ids in the file, calls come back as
 calls, and pieces that waited to be folded wait again. What had a value and has none in the file is known to have been
-evaluated, as if a budget had let it go: the engine computes it again when it is needed, bit for bit.
+evaluated, as if a budget had evicted it: the engine computes it again when it is needed, bit for bit.
 
 Shapes and dtypes are not believed: each op is asked what it makes of its inputs. Nothing is given a value before all
 nodes are there.
@@ -11,7 +11,6 @@ nodes are there.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,10 +22,11 @@ from unspool._engine.default import default_engine
 from unspool._engine.held import Loose
 from unspool._engine.matching import Site
 from unspool._fragments.call import BOUNDS, CALL, LOST, Call, Projection, call_of, make_call, output, was_evaluated
-from unspool._graph import NO_PARAMS, Bundle, Node, find, intern, intern_bundle, origin_scope
+from unspool._graph import NO_PARAMS, Bundle, Node, find, intern, intern_bundle, next_id, origin_scope
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, constant, unit_seed
 from unspool._ops.op import PART
 from unspool._saving.identity import known_leaf, remember
+from unspool._saving.ordering import in_order, reachable
 from unspool._saving.reader import GraphReader, Stored
 from unspool._saving.records import CallRecord, NodeRecord, OutputRecord
 from unspool._saving.vocabulary import PieceKind
@@ -72,6 +72,10 @@ class Rebuilt:
         self.nodes: list[Any] = [None] * len(reader.nodes)
         self.pieces: list[Piece | None] = [None] * len(reader.pieces)
         self._values: dict[int, Any] = {}
+        # What is older was recorded by the program that loads, before it did.
+        self._began = next_id()
+        # Of that, what it has not read yet, and the program that wrote the file had.
+        self._unread: list[Tensor] = []
         # The piece that a node is a result of, and its place there.
         self._results = {
             number: (piece, index)
@@ -93,7 +97,7 @@ class Rebuilt:
         references = _References(len(reader.nodes))
         reader.decoder.nodes = references
         reader.decoder.decode(reader.root)
-        order = self._order = _in_order(reader, _reachable(reader, references.found))
+        order = self._order = in_order(reader, reachable(reader, references.found))
         self._read_values(order)
         engine = default_engine()
         marks = sorted(reader.levels, reverse=True)
@@ -164,6 +168,7 @@ class Rebuilt:
         key = tuple(params.items())
         found = find(op, inputs, key)
         if found is not None:
+            self._note_unread(found)
             return found
         self._origin.code, self._origin.lasti = recipe.position
         make: Any = intern_bundle if op.multi else intern
@@ -214,16 +219,49 @@ class Rebuilt:
         return self._folded(plan, inputs, origins, record.depth) if found is None else found
 
     def _folded(self, plan: Any, inputs: Any, origins: Any, depth: int) -> Node:
-        """Make a call as folding does: a tensor becomes one of its outputs. That one is dropped again."""
-        index, recipe = next((i, recipe) for i, recipe in enumerate(plan.recipes) if recipe is not None)
-        op, params, position = recipe
-        shape, dtype = plan.output_shapes[index], plan.output_dtypes[index]
-        stand_in = _core.new(Tensor, op, (), params, shape, dtype, None, *origins[position])
-        made = fold(plan, inputs, origins, stand_in.id - 1, depth, (), (index,), [stand_in])
+        """Make a call as folding does: tensors become its outputs. If none is alive here, one that is dropped again."""
+        indices, tensors = self._outputs_here(plan, inputs)
+        if not tensors:
+            index, recipe = next((i, recipe) for i, recipe in enumerate(plan.recipes) if recipe is not None)
+            op, params, position = recipe
+            shape, dtype = plan.output_shapes[index], plan.output_dtypes[index]
+            indices, tensors = (index,), [_core.new(Tensor, op, (), params, shape, dtype, None, *origins[position])]
+        made = fold(plan, inputs, origins, min([node.id for node in tensors]) - 1, depth, (), indices, tensors)
         if made is None:
             raise SaveFileError("the file has a call twice")
-        BOUNDS.note(made)
+        BOUNDS.note(len(made.plan.fragment.body), made.id)
         return made
+
+    def _outputs_here(self, plan: Any, inputs: Sequence[Node]) -> tuple[tuple[int, ...], list[Node]]:
+        """Return which outputs of a call the program that loads has recorded already, and these tensors.
+
+        That is what was made before the loop and read by its first step. What steps read from now on has to be what the
+        earlier ones have read.
+        """
+        nodes: list[Node | None] = [node if node.id < self._began else None for node in inputs]
+        newest = max([node.id for node in inputs if node.op not in LEAF_OPS], default=-1)
+        if all(node is None for node in nodes):
+            return (), []
+        for instruction, params in zip(plan.fragment.body, plan.params, strict=True):
+            operands = tuple([nodes[i] for i in instruction.operands])
+            node = None
+            if instruction.op is CONSTANT:
+                node = instruction.params["literal"].node()
+            elif operands and all(operand is not None for operand in operands):
+                node = find(instruction.op, operands, tuple(params.items()))
+            nodes.append(node)
+        found = []
+        for index, slot in enumerate(plan.fragment.outputs[: plan.fragment.results]):  # residuals are nobody's
+            node = nodes[slot] if slot >= len(inputs) and plan.recipes[index] is not None else None
+            if type(node) is Tensor and newest < node.id < self._began and node.op not in LEAF_OPS:
+                found.append((index, node))
+                self._note_unread(node)
+        return tuple([index for index, _ in found]), [node for _, node in found]
+
+    def _note_unread(self, node: Node) -> None:
+        """Remember a tensor that the program that loads has recorded and not read, for `revive`."""
+        if type(node) is Tensor and node.id < self._began and node.value is None and not was_evaluated(node):
+            self._unread.append(node)
 
     # -- values --
 
@@ -270,9 +308,10 @@ class Rebuilt:
                 ledger.has_dropped = True
 
     def revive(self) -> None:
-        """Compute what the newest steps read and the file has no value of, if that takes little.
+        """Compute what steps from now on read and the file has no value of: else each would have to compute it again.
 
-        That is what all steps have in common: without it, each step from now on would have to compute it again.
+        That is what the program that loads has recorded already, and what the newest steps have in common, if that
+        takes little.
         """
         newest = self._order[-_NEWEST:]
         first: dict[int, int] = {}
@@ -284,11 +323,14 @@ class Rebuilt:
                     common.add(i)
         nodes = [self.nodes[i] for i in sorted(common)]
         lost = [node for node in nodes if isinstance(node, Tensor) and _is_lost(node) and _takes_little(node)]
+        lost += [node for node in self._unread if _is_lost(node)]
         engine = default_engine()
         with suppress(BudgetError):  # then it is computed where it is needed
             engine.evaluate(lost)
-        # It was computed before, as part of other pieces: it is no step that could be folded.
-        engine.queue.let_stay([node.piece for node in lost if type(getattr(node, "piece", None)) is Piece])
+        # It was computed before, as part of other pieces: it is no step that could be folded. Those wait as they did.
+        restored = {id(piece) for piece in self.pieces}
+        pieces = [node.piece for node in lost if type(getattr(node, "piece", None)) is Piece]
+        engine.queue.let_stay([piece for piece in pieces if id(piece) not in restored])
 
     # -- pieces --
 
@@ -359,57 +401,3 @@ def _text(name: Any) -> str:
     if not isinstance(name, str):
         raise SaveFileError("a name in the file is none")
     return name
-
-
-# --- which, and in which order ---------------------------------------------------------------------------------------
-
-
-def _reachable(reader: GraphReader, roots: Sequence[int]) -> list[int]:
-    """Return the numbers of all nodes that some are made from, and these.
-
-    What computed a node read more than that, if it computed something beside that has died since.
-    """
-    read: dict[int, tuple[int, ...]] = {}
-    for piece in reader.pieces:
-        for number in piece.outputs:
-            if number is not None and isinstance(reader.nodes[number], NodeRecord):
-                read[number] = piece.inputs
-    seen = bytearray(len(reader.nodes))
-    found: list[int] = []
-    stack = list(roots)
-    while stack:
-        number = stack.pop()
-        if not seen[number]:
-            seen[number] = 1
-            found.append(number)
-            stack += [i for i in (*reader.nodes[number].inputs, *read.get(number, ())) if not seen[i]]
-    return found
-
-
-def _in_order(reader: GraphReader, numbers: list[int]) -> list[int]:
-    """Return numbers of nodes in the order of ids, but each after what it is made from."""
-    nodes = reader.nodes
-    numbers.sort(key=lambda number: (nodes[number].id, number))
-    place = {number: i for i, number in enumerate(numbers)}
-    if all(place[i] < place[number] for number in numbers for i in nodes[number].inputs):
-        return numbers
-    left = {}
-    consumers: dict[int, list[int]] = {}
-    for number in numbers:
-        sources = set(nodes[number].inputs)
-        left[number] = len(sources)
-        for source in sources:
-            consumers.setdefault(source, []).append(number)
-    ready = [place[number] for number, count in left.items() if not count]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        number = numbers[heapq.heappop(ready)]
-        order.append(number)
-        for consumer in consumers.get(number, ()):
-            left[consumer] -= 1
-            if not left[consumer]:
-                heapq.heappush(ready, place[consumer])
-    if len(order) < len(numbers):
-        raise SaveFileError("the file has nodes that are made from themselves")
-    return order

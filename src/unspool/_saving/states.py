@@ -1,7 +1,7 @@
 """Files of arrays beside the log of a run: data of leaves, which stay, and states, of which some are kept.
 
 Which state goes when there are too many is what `unspool.checkpoint.online` says for a loop of unknown length: the one
-that a reverse sweep would miss least if the loop ended now. The first and the newest always stay.
+that a backward pass would miss least if the loop ended now. The first and the newest always stay.
 """
 
 from __future__ import annotations

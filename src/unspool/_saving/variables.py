@@ -79,7 +79,7 @@ def bind(path: Path, files: Files, reader: GraphReader, inputs: Any, leaves: Seq
     if len(numbers) != len(leaves):
         raise ArgumentError(
             f"the run in {path} began with {len(numbers)} variables, and run.start was given {len(leaves)}: "
-            "it is another run. us.resume reads what is there; to begin anew, remove the folder"
+            "it is another run. us.resume reads that run; to begin anew, remove the folder"
         )
     with files.opened(reader) as fetch:
         for number, leaf in zip(numbers, leaves, strict=True):
@@ -89,6 +89,6 @@ def bind(path: Path, files: Files, reader: GraphReader, inputs: Any, leaves: Seq
             if not same or (value is not None and value.tobytes() != contents(leaf)):
                 raise ArgumentError(
                     f"the run in {path} began with other data: {describe(leaf)}, made at {source_of(leaf)}, "
-                    "has other values. us.resume reads what is there; to begin anew, remove the folder"
+                    "has other values. us.resume reads that run; to begin anew, remove the folder"
                 )
             remember(leaf, reader.leaves[number])

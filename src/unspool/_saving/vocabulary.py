@@ -27,6 +27,7 @@ from unspool._autodiff.loop_structure import Outer
 from unspool._autodiff.loop_trace import TracedStep
 from unspool._batching.mapped import MAPPED, Member
 from unspool._batching.reorder import REORDER
+from unspool._batching.turning import TURNED
 from unspool._core import position_key
 from unspool._engine.default import default_engine
 from unspool._engine.plan import Plan
@@ -38,6 +39,7 @@ from unspool._ops.leaf import CONSTANT
 from unspool._ops.linalg.division import Division
 from unspool._ops.linalg.gauge import Tolerances
 from unspool._ops.op import Op
+from unspool._ops.random import Key
 from unspool._saving.codec import Word
 from unspool._saving.definitions import (
     Digest,
@@ -66,6 +68,7 @@ UNREGISTERED: dict[str, Op] = {
         OUTER_SUM,
         REORDER,
         REVERSED_LOOP,
+        TURNED,
     )
 }
 
@@ -274,6 +277,13 @@ def _join_checkpointed(slots: Any, memory: Any) -> Checkpointed:
     return Checkpointed(slots=slots, memory=memory)
 
 
+def _join_key(bits: Any) -> Key:
+    key = Key(_as(bits, int, "the bits of a key"))
+    if key.bits != bits:
+        raise SaveFileError("a random key in the file has more bits than keys have")
+    return key
+
+
 def _join_piece(*parts: Any) -> PieceKind:
     found = PieceKind(*parts)
     _as(found.fragment, Fragment, "a fragment")
@@ -321,6 +331,7 @@ def words() -> list[Word]:
         ("CustomCall", CustomCall, _split_call, _join_call, False),
         ("Checkpointed", Checkpointed, lambda c: (c.slots, c.memory), _join_checkpointed, False),
         ("Checkpoints", Checkpoints, lambda c: (c.bodies, c.strategy), Checkpoints, False),
+        ("Key", Key, lambda key: (key.bits,), _join_key, False),
         ("Member", Member, lambda m: (m.op, m.params, m.members), Member, False),
         ("PieceKind", PieceKind, tuple, _join_piece, True),
         ("Sized", SizedParams, lambda params: (dict(params),), lambda params: params_of(params, True), False),

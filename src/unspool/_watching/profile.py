@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from time import monotonic_ns
 from types import FunctionType
@@ -112,6 +112,7 @@ class profile:  # noqa: N801 - used like a function, in a with statement
         self._events: list[dict[str, Any]] = []
         self._begin = 0
         self._lost = 0
+        self._totals: dict[_Key, list[float]] = {}
 
     def __enter__(self) -> profile:
         if ACTIVITY.timer is not None:
@@ -165,6 +166,7 @@ class profile:  # noqa: N801 - used like a function, in a with statement
                 for slot, (calls, spent) in enumerate(zip(timed.calls, timed.nanoseconds, strict=True))
             }
             _add(totals, fragment, bound, found)
+        self._totals = totals
         rows: dict[tuple[str, str, str], list[float]] = {}
         for (origin, op, is_swept), (calls, spent, size) in totals.items():
             row = rows.setdefault((source_at(*origin), op, BACKWARD if is_swept else FORWARD), [0, 0, 0])
@@ -172,6 +174,11 @@ class profile:  # noqa: N801 - used like a function, in a with statement
                 row[i] += amount
         made = [ProfileRow(*key, spent / 1e9, int(calls), int(size)) for key, (calls, spent, size) in rows.items()]
         self.rows = sorted(made, key=lambda row: -row.seconds)
+
+    def _by_place(self) -> Iterator[tuple[tuple[Any, int], str, bool, float, int]]:
+        """Yield code and offset, op, whether it is backward, seconds and calls: the rows for who has the program."""
+        for (origin, op, is_swept), (calls, spent, _) in self._totals.items():
+            yield origin, op, is_swept, spent / 1e9, int(calls)
 
     # --- as text
 
@@ -181,7 +188,17 @@ class profile:  # noqa: N801 - used like a function, in a with statement
         left = self.rows[_SHOWN:]
         if left:
             rest = sum(row.seconds for row in left)
-            cells.append((_time(rest), self._share(rest), "", "", "", f"{len(left)} others", ""))
+            cells.append(
+                (
+                    _time(rest),
+                    self._share(rest),
+                    "",
+                    "",
+                    "",
+                    f"{len(left)} {'other' if len(left) == 1 else 'others'}",
+                    "",
+                )
+            )
         cells.append((_time(self.other_seconds), self._share(self.other_seconds), "", "", "", "", _OTHER))
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         return "\n".join(

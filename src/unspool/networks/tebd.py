@@ -1,7 +1,7 @@
 """Time evolution of a chain by two-site gates (TEBD), in imaginary or in real time.
 
 For H = Σ h_b, one term per bond, e^(-dt·H) is approximated by gates e^(-dt·h_b / 2), applied bond by bond to the right
-and then back to the left. The order of the gates on the way back is reversed, so one step is symmetric in time and its
+and then back to the left. Back the order of the gates is reversed, so one step is symmetric in time and its
 error is of third order; of second order after a fixed time. Five such steps of suitable lengths make one of fourth
 order. Imaginary time (the factor e^(-dt·H)) leads to the ground state, real time (e^(-i·dt·H)) is the dynamics.
 

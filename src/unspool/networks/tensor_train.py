@@ -10,7 +10,7 @@ TT-ALS starts from a train and replaces one core after the other by the best one
 are. If the cores to the left are orthonormal in (left, index) and those to the right in (index, right), the best core
 is the projection of the data on these bases; there is nothing to solve, and the residual is ‖X‖² - ‖core‖². As in
 `unspool.networks.als`, the indices are halved again and again, so the data themselves are multiplied only three times,
-twice on the way forth and once on the way back, however many indices there are.
+twice to the right and once to the left, however many indices there are.
 
 References: I. V. Oseledets, SIAM J. Sci. Comput. 33, 2295 (2011): trains and TT-SVD. S. Holtz, T. Rohwedder and
 R. Schneider, SIAM J. Sci. Comput. 34, A683 (2012): alternating optimisation.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._dtypes import EXACT, FLOAT64
+from unspool._dtypes import EXACT, FLOAT64, promote
 from unspool._ops.elementwise import (
     add,
     astype,
@@ -85,8 +85,10 @@ class _Family:
             )
         wanted = {n: v for n, v in given.items() if n in self.shapes or not _is_default(v, _DEFAULTS[n])}
         variable, *values = as_operands(x, *wanted.values())
-        if all(t.dtype in EXACT for t in (variable, *values)):
-            variable = astype(variable, FLOAT64)
+        # Integers of few bits would be moved around by modular arithmetic.
+        kept = [t.dtype for t in (variable, *values) if t.dtype not in EXACT]
+        dtype = promote(*kept) if kept else FLOAT64
+        variable, *values = [astype(t, dtype) if t.dtype in EXACT else t for t in (variable, *values)]
         return variable, dict(zip(wanted, values, strict=True))
 
     def _checked(self, value: Tensor, parameters: Mapping[str, Any]) -> Tensor:

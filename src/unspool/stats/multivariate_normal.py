@@ -59,7 +59,7 @@ def logpdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = Fals
     array(-2.53102425)
     """
     x, center, spread = (as_inexact(operand) for operand in as_operands(x, 0.0 if mean is None else mean, cov))
-    if not center.ndim and not spread.ndim and not x.ndim:
+    if not center.ndim and not spread.ndim:
         x = layout.expand_dims(x, -1)
     if not x.ndim:
         raise ShapeError(f"multivariate_normal takes vectors in the last axis of x, got shape {x.shape}")
@@ -85,8 +85,10 @@ def pdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = False) 
     Examples
     --------
     >>> import unspool as us
-    >>> us.stats.multivariate_normal.pdf([0.0, 0.0]).eval()
+    >>> us.stats.multivariate_normal.pdf([0.0, 0.0], [0.0, 0.0]).eval()
     array(0.15915494)
+    >>> us.stats.multivariate_normal.pdf([0.0, 1.0]).eval()
+    array([0.39894228, 0.24197072])
     """
     return exp(logpdf(x, mean, cov, allow_singular))
 

@@ -160,7 +160,7 @@ def _slope(f: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
     else:
         if gaps.ndim != 1 or equal(gaps.shape[0], size) is False:
             raise ShapeError(f"coordinates for axis {axis} of {size} samples have shape ({size},), got {gaps.shape}")
-        steps = diff(gaps)
+        steps = diff(elementwise.as_inexact(gaps))
         left, right = (_along(part, axis, f.ndim) for part in (_part(steps, 0, None, -1), _part(steps, 0, 1, None)))
         inside = (
             before * (-right / (left * (left + right)))

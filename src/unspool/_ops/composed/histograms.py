@@ -98,13 +98,13 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
         raise ShapeError(f"the edges of bins are along one axis, got shape {bins.shape}")
     if not COMPLEX.isdisjoint((as_tensor(x).dtype, bins.dtype)):
         raise DTypeError(f"digitize needs numbers with an order, got {as_tensor(x).dtype} and edges {bins.dtype}")
-    steps = np.diff(bins.eval())
-    if not (np.all(steps >= 0) or np.all(steps <= 0)):
+    edges = bins.eval()
+    # Not by differences, which of unsigned numbers are never negative.
+    if np.all(edges[:-1] <= edges[1:]):
+        return searchsorted(bins, x, side="left" if right else "right")
+    if not np.all(edges[:-1] >= edges[1:]):
         raise ArgumentError("the edges of bins rise or fall, these do neither")
-    side: Any = "left" if right else "right"
-    if np.all(steps >= 0):
-        return searchsorted(bins, x, side=side)
-    return elementwise.subtract(len(steps) + 1, searchsorted(layout.flip(bins), x, side=side))
+    return elementwise.subtract(len(edges), searchsorted(layout.flip(bins), x, side="left" if right else "right"))
 
 
 # --- histograms ------------------------------------------------------------------------------------------------------

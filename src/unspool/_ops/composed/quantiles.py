@@ -171,10 +171,13 @@ def _of_rows(rows: Tensor, fractions: Tensor, method: str, *, skip_nan: bool) ->
         take_along_axis(ordered, layout.broadcast_to(_limited(place, count), shape), axis=-1)
         for place in (lower, upper)
     )
-    # Not the formula for two equal elements: of infinite ones it would make NaN.
-    between = elementwise.where(elementwise.equal(below, above), below, below + (above - below) * weight)
+    # Of infinite elements the formula would make NaN; between one of them and a finite one there is no other.
+    infinite = elementwise.logical_or(elementwise.isinf(below), elementwise.isinf(above))
+    far = elementwise.where(elementwise.equal(weight, 0), below, below + above)
+    between = elementwise.where(infinite, far, below + (above - below) * weight)
+    between = elementwise.where(elementwise.equal(below, above), below, between)
     if not skip_nan:
-        spoiled = elementwise.isnan(getitem(ordered, (..., slice(-1, None))))
+        spoiled = elementwise.isnan(getitem(ordered, (..., -1, None)))
         between = elementwise.where(spoiled, constant(np.nan, rows.dtype), between)
     return layout.moveaxis(between, -1, 0)
 

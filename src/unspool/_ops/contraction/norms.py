@@ -74,8 +74,8 @@ def _root(total: Tensor, order: float) -> Tensor:
     """Return ``total ** (1 / order)``, with derivative 0 where the total is 0."""
     if order < 0:
         return elementwise.power(total, 1.0 / order)
-    positive = elementwise.greater(total, 0)
-    return elementwise.where(positive, elementwise.power(elementwise.where(positive, total, 1.0), 1.0 / order), 0.0)
+    moved = elementwise.not_equal(total, 0)  # NaN is
+    return elementwise.where(moved, elementwise.power(elementwise.where(moved, total, 1.0), 1.0 / order), 0.0)
 
 
 # --- the 2-norm ------------------------------------------------------------------------------------------------------

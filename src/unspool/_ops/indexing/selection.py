@@ -78,7 +78,7 @@ def chosen(shape: Shape, where: Where) -> Tensor:
 def put_present(ct: Tensor, shape: Shape, where: Where) -> Tensor:
     """Do the same as `put` to a cotangent or a tangent: what is absent from it, or not selected, is absent."""
     if ct.op is MASK:
-        # Not the values behind the mask: what is absent must not be added to what is there.
+        # Not the values behind the mask: what is absent must not be added to what is present.
         keep = broadcast_to(ct.inputs[1], ct.shape)
         return mask(put(ct, shape, where), put(keep, shape, where))
     placed = put(ct, shape, where)

@@ -29,7 +29,7 @@ def _infer_update(x: Node, values: Node, *at: Node, index: Flat, lengths: Length
     return x.shape, x.dtype
 
 
-def _update(name: str, kernel: Any, vjp: Any, jvp: Any, needs: tuple[str, ...], *, fresh: bool = False) -> Op:
+def _update(name: str, kernel: Any, vjp: Any, jvp: Any, needs: tuple[str, ...], **traits: Any) -> Op:
     """Declare an op that gives a tensor with other elements in some places."""
     params = {"index": STRUCTURE, "lengths": SIZE}
     made = Op(
@@ -40,8 +40,8 @@ def _update(name: str, kernel: Any, vjp: Any, jvp: Any, needs: tuple[str, ...], 
         jvp=jvp,
         params=params,
         needs=needs,
-        fresh=fresh,
         batch=batching.update(name.replace("slice", "scatter")),
+        **traits,
     )
     return register(made)
 
@@ -123,8 +123,18 @@ def _add_jvp(
     return moved if t is None else add_cotangents(t, moved)
 
 
-SLICE_ADD = _update("slice_add", _slice_add_kernel, _add_vjp, _add_jvp, (POSITIONS,), fresh=True)
-SCATTER_ADD = _update("scatter_add", _scatter_add_kernel, _add_vjp, _add_jvp, (POSITIONS,))
+def _slice_add_onto(x: Any, values: Any, *at: Any, index: Flat, lengths: Lengths) -> Any:
+    view = view_of(x, index, lengths, at)
+    np.add(view, values, out=view)
+    return x
+
+
+def _scatter_add_onto(x: Any, values: Any, *at: Any, index: Flat, lengths: Lengths) -> Any:
+    return scatter_with(np.add, x, values, at, index, lengths)
+
+
+SLICE_ADD = _update("slice_add", _slice_add_kernel, _add_vjp, _add_jvp, (POSITIONS,), fresh=True, onto=_slice_add_onto)
+SCATTER_ADD = _update("scatter_add", _scatter_add_kernel, _add_vjp, _add_jvp, (POSITIONS,), onto=_scatter_add_onto)
 
 
 # --- minimum and maximum ---------------------------------------------------------------------------------------------

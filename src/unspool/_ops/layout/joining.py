@@ -369,7 +369,7 @@ def _sizes_between(positions: Iterable[Any], size: Size) -> Shape:
     return sizes
 
 
-# --- joining what is there of a cotangent or tangent ---------------------------------------------------------------
+# --- joining what is present of a cotangent or tangent ----------------------------------------------------------------
 
 
 def _join_present(cts: tuple[Tensor | None, ...], sizes: Shape, axis: int, like: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def _sum_present(t: Tensor, axis: int, pattern: str, amounts: Shape, size: Size)
         return sum_copies(inner, axis, pattern, amounts, size)
 
     if t.op is MASK:
-        # Not the values behind the mask: what is absent must not be added to what is there.
+        # Not the values behind the mask: what is absent must not be added to what is present.
         return mask(summed(t), summed(broadcast_to(t.inputs[1], t.shape)))
     return embed(t, summed, (axis,)) if pattern == REPEAT and 0 in amounts else summed(t)
 

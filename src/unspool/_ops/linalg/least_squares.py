@@ -121,7 +121,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
         raise ArgumentError(f"rcond and rtol of pinv are one thing, got rcond={rcond!r} and rtol={rtol!r}")
     tolerance = chosen_tolerance(rcond, "rcond") if rtol is None else chosen_tolerance(rtol, "rtol")
     a = hermitian_part(as_square(a, "pinv of Hermitian matrices")) if hermitian else as_matrix(a, "pinv")
-    return _pinv(a, rtol=tolerance, hermitian=bool(hermitian))[0]
+    return _pinv(stacked_for(a, tolerance), rtol=tolerance, hermitian=bool(hermitian))[0]
 
 
 # A number, or one for each matrix of a stack: the shape of that and the numbers, as a hashable parameter.
@@ -139,6 +139,13 @@ def chosen_tolerance(value: Any, name: str) -> Tolerance | None:
     if not np.isfinite(numbers).all():
         raise ArgumentError(f"{name} has to be a number, got {value!r}")
     return (numbers.shape, tuple(numbers.ravel().tolist())) if numbers.ndim else float(numbers)
+
+
+def stacked_for(a: Tensor, tolerance: Tolerance | None) -> Tensor:
+    """Return matrices as a stack that has one for each number of a tolerance."""
+    if not isinstance(tolerance, tuple):
+        return a
+    return layout.broadcast_to(a, (*broadcast_shapes(a.shape[:-2], tolerance[0]), *a.shape[-2:]))
 
 
 # --- numbers that every kernel here starts from ----------------------------------------------------------------------

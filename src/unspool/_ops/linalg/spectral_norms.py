@@ -13,7 +13,14 @@ from unspool._graph import Node
 from unspool._ops import batching, elementwise, reduction
 from unspool._ops.leaf import as_tensor
 from unspool._ops.linalg.finite import refuse_not_finite
-from unspool._ops.linalg.least_squares import Tolerance, as_numbers, chosen_tolerance, large, relative_tolerance
+from unspool._ops.linalg.least_squares import (
+    Tolerance,
+    as_numbers,
+    chosen_tolerance,
+    large,
+    relative_tolerance,
+    stacked_for,
+)
 from unspool._ops.linalg.matrices import as_matrix, as_square, hermitian_part
 from unspool._ops.linalg.svd import svdvals
 from unspool._ops.op import STRUCTURE, Op, register
@@ -73,13 +80,10 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     if a.ndim < 2:
         return elementwise.astype(reduction.any(elementwise.not_equal(a, 0)), INT64)
     a = hermitian_part(as_square(a, "matrix_rank of Hermitian matrices")) if hermitian else as_matrix(a, "matrix_rank")
-    return _graph.apply(
-        MATRIX_RANK,
-        a,
-        tol=None if tol is None else chosen_tolerance(tol, "tol"),
-        rtol=chosen_tolerance(rtol, "rtol"),
-        hermitian=bool(hermitian),
-    )
+    absolute = None if tol is None else chosen_tolerance(tol, "tol")
+    relative = chosen_tolerance(rtol, "rtol")
+    a = stacked_for(stacked_for(a, absolute), relative)
+    return _graph.apply(MATRIX_RANK, a, tol=absolute, rtol=relative, hermitian=bool(hermitian))
 
 
 def _infer_rank(a: Node, *, tol: Tolerance | None, rtol: Tolerance | None, hermitian: bool) -> tuple[Shape, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _graph
+from unspool import _core, _graph
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.late import ops
@@ -69,6 +69,10 @@ def sum(
     >>> us.sum([1.0, 2.0, 4.0], where=[True, False, True]).eval()
     array(5.)
     """
+    if dtype is None and initial is None and where is None:
+        plain = _core.reduce(SUM, x, axis, keepdims)
+        if plain is not None:
+            return plain
     if not isinstance(x, Node):
         x = as_tensor(x)
     x, result = accumulated(x, dtype)

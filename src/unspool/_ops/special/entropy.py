@@ -23,7 +23,7 @@ from unspool._ops.elementwise import (
     subtract,
     unscale,
 )
-from unspool._ops.elementwise.build import binary_inexact, unary_inexact
+from unspool._ops.elementwise.build import as_inexact, binary_inexact, unary_inexact
 from unspool._ops.elementwise.declare import Over
 from unspool._ops.special.declare import special_function
 
@@ -69,7 +69,7 @@ def log_expit(x: Any) -> Tensor:
     >>> us.special.log_expit([-800.0, 0.0]).eval()
     array([-8.00000000e+02, -6.93147181e-01])
     """
-    return negative(softplus(negative(x)))
+    return negative(softplus(negative(as_inexact(x))))
 
 
 # --- products with logarithms ----------------------------------------------------------------------------------------

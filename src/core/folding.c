@@ -1,0 +1,415 @@
+/* Folding a piece: is what is inside of it nobody else's, and if so, its outputs become those of a call. */
+
+#include "evaluation.h"
+
+static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_of, *name_on_fold, *name_on_stay;
+
+/* What a check finds if nothing outside has come to use what is inside of a piece; and why a piece stays as it is if it
+   is not that: its outputs are older than what it reads, or the same was recorded before. As in
+   `unspool._engine.matching`. */
+enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4 };
+
+/* --- privacy --- */
+
+typedef struct {
+    Py_ssize_t slot, uses; /* uses: by others in the piece; -1 for one that may be used by anybody */
+    Py_ssize_t fresh, *read; /* where among its inputs a node is met for the first time, and its slot */
+} PrivacyStep;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t slots, shown, steps;
+    Py_ssize_t *show;
+    PrivacyStep *step;
+} PrivacyObject;
+
+/* The inputs of a node, borrowed; those of an output of a call are made again, and kept in a list until the end. */
+static PyObject *
+inputs_of(NodeObject *node, PyObject **kept)
+{
+    if (PyTuple_Check(node->inputs)) {
+        return node->inputs;
+    }
+    PyObject *inputs = PyObject_GetAttrString((PyObject *)node, "inputs");
+    if (inputs == NULL || (*kept == NULL && (*kept = PyList_New(0)) == NULL) || PyList_Append(*kept, inputs) < 0) {
+        Py_XDECREF(inputs);
+        return NULL;
+    }
+    Py_DECREF(inputs);
+    return PyTuple_Check(inputs) ? inputs : PyErr_Format(PyExc_TypeError, "the inputs of a node are a tuple");
+}
+
+static Py_ssize_t
+check_steps(const PrivacyObject *self, NodeObject **node, PyObject **kept)
+{
+    for (Py_ssize_t i = 0; i < self->steps; i++) {
+        const PrivacyStep *step = &self->step[i];
+        NodeObject *here = node[step->slot];
+        if (step->uses >= 0 && Py_REFCNT(here) != step->uses) {
+            return step->slot;
+        }
+        PyObject *inputs = step->fresh == 0 ? NULL : inputs_of(here, kept);
+        if (step->fresh > 0 && inputs == NULL) {
+            return FAILED;
+        }
+        for (Py_ssize_t j = 0; j < step->fresh; j++) {
+            Py_ssize_t position = step->read[2 * j];
+            if (position >= PyTuple_GET_SIZE(inputs)) {
+                PyErr_SetString(PyExc_ValueError, "a node has less inputs than when it was evaluated");
+                return FAILED;
+            }
+            node[step->read[2 * j + 1]] = (NodeObject *)PyTuple_GET_ITEM(inputs, position);
+        }
+    }
+    return PRIVATE;
+}
+
+/* Return the slot of a node inside of a piece that something outside uses, or PRIVATE, or FAILED with an exception. */
+static Py_ssize_t
+check_privacy(const PrivacyObject *self, NodeObject *const *shown, Py_ssize_t count)
+{
+    NodeObject *few[64], **node = few;
+    PyObject *kept = NULL;
+    if (count != self->shown) {
+        PyErr_SetString(PyExc_TypeError, "a check was made for other outputs");
+        return FAILED;
+    }
+    if (self->slots > (Py_ssize_t)Py_ARRAY_LENGTH(few)) {
+        node = PyMem_Malloc(self->slots * sizeof(NodeObject *));
+        if (node == NULL) {
+            PyErr_NoMemory();
+            return FAILED;
+        }
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        node[self->show[i]] = shown[i];
+    }
+    Py_ssize_t found = check_steps(self, node, &kept);
+    Py_XDECREF(kept);
+    if (node != few) {
+        PyMem_Free(node);
+    }
+    return found;
+}
+
+static void
+privacy_dealloc(PrivacyObject *self)
+{
+    for (Py_ssize_t i = 0; self->step != NULL && i < self->steps; i++) {
+        PyMem_Free(self->step[i].read);
+    }
+    PyMem_Free(self->step);
+    PyMem_Free(self->show);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+PyTypeObject PrivacyType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "unspool._core.Privacy",
+    .tp_doc = "Tells whether something outside of a piece uses what is inside; see `unspool._engine.matching`.",
+    .tp_basicsize = sizeof(PrivacyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = node_refuse,
+    .tp_dealloc = (destructor)privacy_dealloc,
+};
+
+/* Read (slot, uses, (position, slot, position, slot, ...)). */
+static int
+read_privacy_step(PrivacyStep *step, PyObject *entry, Py_ssize_t slots)
+{
+    PyObject *read;
+    Py_ssize_t count;
+    if (!PyArg_ParseTuple(entry, "nnO", &step->slot, &step->uses, &read)) {
+        return -1;
+    }
+    if (step->slot < 0 || step->slot >= slots) {
+        PyErr_SetString(PyExc_ValueError, "there is no such slot");
+        return -1;
+    }
+    step->read = read_slots(read, 0, PY_SSIZE_T_MAX, &count);
+    step->fresh = count / 2;
+    for (Py_ssize_t i = 0; step->read != NULL && i < step->fresh; i++) {
+        if (step->read[2 * i + 1] >= slots) {
+            PyErr_SetString(PyExc_ValueError, "there is no such slot");
+            return -1;
+        }
+    }
+    return step->read == NULL ? -1 : 0;
+}
+
+PyDoc_STRVAR(privacy_doc,
+"privacy(slots, shown, steps, /)\n--\n\n"
+"Return what tells which node inside of a piece something outside uses. ``shown`` are the slots of the outputs it is\n"
+"given. A step is (slot, uses of the node inside of the piece, or -1 if it may be used by anybody, positions among its\n"
+"inputs and slots of what is met there for the first time).");
+
+static PyObject *
+privacy(PyObject *module, PyObject *args)
+{
+    PyObject *shown, *steps;
+    Py_ssize_t slots;
+    if (!PyArg_ParseTuple(args, "nO!O!", &slots, &PyTuple_Type, &shown, &PyList_Type, &steps)) {
+        return NULL;
+    }
+    PrivacyObject *self = (PrivacyObject *)PrivacyType.tp_alloc(&PrivacyType, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->slots = slots;
+    self->show = read_slots(shown, 0, slots, &self->shown);
+    self->step = self->show == NULL ? NULL : PyMem_Calloc(PyList_GET_SIZE(steps) + 1, sizeof(PrivacyStep));
+    int is_read = self->step != NULL;
+    for (Py_ssize_t i = 0; is_read && i < PyList_GET_SIZE(steps); i++) {
+        self->steps = i + 1;
+        is_read = read_privacy_step(&self->step[i], PyList_GET_ITEM(steps, i), slots) == 0;
+    }
+    if (!is_read) {
+        Py_DECREF(self);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+/* --- folding --- */
+
+/* The outputs of a piece that are alive and may be those of a call, and which ones they are. It owns them. */
+typedef struct {
+    Py_ssize_t count;
+    long long first; /* the lowest id */
+    NodeObject **node;
+    PyObject *indices;
+    NodeObject *few[16];
+} Handles;
+
+static void
+release_handles(Handles *handles)
+{
+    for (Py_ssize_t i = 0; i < handles->count; i++) {
+        Py_DECREF(handles->node[i]);
+    }
+    if (handles->node != handles->few) {
+        PyMem_Free(handles->node);
+    }
+    Py_XDECREF(handles->indices);
+}
+
+/* Whether some indices, small numbers, are those that a site was asked for last. */
+static int
+has_indices(const SiteObject *site, PyObject *const *indices, Py_ssize_t count)
+{
+    int same = site->indices != NULL && PyTuple_GET_SIZE(site->indices) == count;
+    for (Py_ssize_t i = 0; same && i < count; i++) {
+        same = PyTuple_GET_ITEM(site->indices, i) == indices[i];
+    }
+    return same;
+}
+
+static int
+find_handles(const PieceObject *piece, Handles *handles)
+{
+    const SiteObject *site = (SiteObject *)piece->site;
+    PyObject *indices[16];
+    handles->count = 0;
+    handles->first = 0;
+    handles->indices = NULL;
+    handles->node = handles->few;
+    if (site->results > (Py_ssize_t)Py_ARRAY_LENGTH(handles->few)) {
+        handles->node = PyMem_Calloc(site->results, sizeof(NodeObject *));
+        if (handles->node == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    int has_apart = PySet_GET_SIZE(site->apart_results) > 0;
+    PyObject *list = site->results > (Py_ssize_t)Py_ARRAY_LENGTH(indices) ? PyList_New(0) : NULL;
+    int failed = list == NULL && PyErr_Occurred() ? -1 : 0;
+    for (Py_ssize_t i = 0; i < site->results && !failed; i++) {
+        NodeObject *node = (NodeObject *)Py_XNewRef(output_alive(piece, i));
+        PyObject *index = NULL;
+        if (node != NULL && number_of(node) > piece->newest && (index = PyLong_FromSsize_t(i)) != NULL) {
+            int is_apart = has_apart ? PySet_Contains(site->apart_results, index) : 0;
+            if (is_apart == 0) {
+                if (handles->count == 0 || number_of(node) < handles->first) {
+                    handles->first = number_of(node);
+                }
+                if (list == NULL) {
+                    indices[handles->count] = Py_NewRef(index);
+                }
+                else {
+                    failed = PyList_Append(list, index);
+                }
+                handles->node[handles->count++] = (NodeObject *)Py_NewRef(node);
+            }
+            failed = failed || is_apart < 0;
+        }
+        failed = failed || PyErr_Occurred();
+        Py_XDECREF(index);
+        Py_XDECREF(node);
+    }
+    if (!failed && list == NULL && has_indices(site, indices, handles->count)) {
+        handles->indices = Py_NewRef(site->indices);
+    }
+    else if (!failed) {
+        handles->indices = list == NULL ? as_tuple(indices, handles->count) : PyList_AsTuple(list);
+    }
+    for (Py_ssize_t i = 0; list == NULL && i < handles->count; i++) {
+        Py_DECREF(indices[i]);
+    }
+    Py_XDECREF(list);
+    if (handles->indices == NULL) {
+        release_handles(handles);
+        return -1;
+    }
+    return 0;
+}
+
+/* What tells whether a piece is private, for some of its outputs; a new reference. */
+static PyObject *
+find_check(SiteObject *site, PyObject *indices)
+{
+    if (site->indices == indices && site->check != NULL) {
+        return Py_NewRef(site->check);
+    }
+    PyObject *check = Py_XNewRef(PyDict_GetItemWithError(site->checks, indices));
+    if (check == NULL && !PyErr_Occurred()) {
+        check = PyObject_CallMethodOneArg((PyObject *)site, name_make_check, indices);
+    }
+    if (check != NULL && !Py_IS_TYPE(check, &PrivacyType)) {
+        Py_CLEAR(check);
+        PyErr_SetString(PyExc_TypeError, "a site makes checks of privacy");
+    }
+    if (check != NULL) {
+        Py_XSETREF(site->indices, Py_NewRef(indices));
+        Py_XSETREF(site->check, Py_NewRef(check));
+    }
+    return check;
+}
+
+/* Return why a piece cannot be folded; PRIVATE if it can. */
+static Py_ssize_t
+look_outside(SiteObject *site, const Handles *handles)
+{
+    if (handles->count == 0) {
+        return TOO_OLD;
+    }
+    if (!site->is_ready) {
+        PyObject *done = PyObject_CallMethodNoArgs((PyObject *)site, name_make_plan);
+        Py_XDECREF(done);
+        if (done == NULL) {
+            return FAILED;
+        }
+    }
+    PyObject *check = find_check(site, handles->indices);
+    if (check == NULL) {
+        return FAILED;
+    }
+    Py_ssize_t found = check_privacy((PrivacyObject *)check, handles->node, handles->count);
+    Py_DECREF(check);
+    return found;
+}
+
+/* Leave a piece as it is. */
+static int
+let_stay(QueueObject *queue, PieceObject *piece, Py_ssize_t why)
+{
+    PyObject *reason = PyLong_FromSsize_t(why);
+    PyObject *noted = reason == NULL ? NULL : PyObject_CallMethodOneArg(piece->site, name_note_stay, reason);
+    PyObject *done = noted == NULL ? NULL : PyObject_CallMethodOneArg((PyObject *)queue, name_on_stay, (PyObject *)piece);
+    Py_XDECREF(reason);
+    Py_XDECREF(noted);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* What a call keeps for derivatives: what the piece kept, if that is all that it once had. */
+static PyObject *
+slab_of(QueueObject *queue, PieceObject *piece)
+{
+    PyObject *residuals = piece->residuals;
+    int is_whole = !piece->is_loose && PyTuple_CheckExact(residuals);
+    for (Py_ssize_t i = 0; is_whole && i < PyTuple_GET_SIZE(residuals); i++) {
+        is_whole = PyTuple_GET_ITEM(residuals, i) != Py_None;
+    }
+    return is_whole ? Py_NewRef(residuals)
+                    : PyObject_CallMethodOneArg((PyObject *)queue, name_slab_of, (PyObject *)piece);
+}
+
+/* Whether anybody has to be told of a piece that was folded. */
+static int
+is_looked_at(const QueueObject *queue, const PieceObject *piece)
+{
+    PyObject *ledger = queue->ledger;
+    return piece->is_loose || piece->slab != Py_None || PySet_GET_SIZE(((SiteObject *)piece->site)->apart_results) > 0 ||
+           ledger == NULL || !PyObject_TypeCheck(ledger, &LedgerType) || ((LedgerObject *)ledger)->is_tracking;
+}
+
+static int
+fold_handles(QueueObject *queue, PieceObject *piece, const Handles *handles)
+{
+    SiteObject *site = (SiteObject *)piece->site;
+    /* The call stands just before its outputs in the order of ids. */
+    long long number = handles->first - 1;
+    PyObject *slab = slab_of(queue, piece);
+    PyObject *id = slab == NULL ? NULL : PyLong_FromLongLong(number);
+    PyObject *depth = id == NULL ? NULL : PyLong_FromSsize_t(piece->depth);
+    CallObject *call = NULL;
+    if (depth != NULL) {
+        call = fold_into_call(site->plan, piece->inputs, site->origins, id, depth, slab, handles->indices,
+                              handles->node);
+    }
+    Py_XDECREF(slab);
+    Py_XDECREF(id);
+    Py_XDECREF(depth);
+    if (call == NULL) {
+        /* The same was recorded and evaluated before; its outputs have tensors that stand for them. */
+        return PyErr_Occurred() ? -1 : let_stay(queue, piece, RECORDED_BEFORE);
+    }
+    ((CountersObject *)counters)->calls++;
+    note_bounds(site->length, number);
+    int failed = 0;
+    if (is_looked_at(queue, piece)) {
+        PyObject *done =
+            PyObject_CallMethodObjArgs((PyObject *)queue, name_on_fold, (PyObject *)call, (PyObject *)piece, NULL);
+        failed = done == NULL;
+        Py_XDECREF(done);
+    }
+    Py_DECREF(call);
+    return failed ? -1 : 0;
+}
+
+/* Fold a piece that has left the queue, if it can be; -1 is an error. */
+int
+fold_piece(QueueObject *queue, PieceObject *piece)
+{
+    Handles handles;
+    if (counters == NULL || find_handles(piece, &handles) < 0) {
+        return -1;
+    }
+    Py_ssize_t used = look_outside((SiteObject *)piece->site, &handles);
+    int failed = used == FAILED    ? -1
+                 : used == PRIVATE ? fold_handles(queue, piece, &handles)
+                                   : let_stay(queue, piece, used);
+    release_handles(&handles);
+    return failed;
+}
+
+/* Make the names of what folding asks of Python's classes; returns -1 if there is no memory for them. */
+int
+folding_start(void)
+{
+    name_make_plan = PyUnicode_InternFromString("make_plan");
+    name_note_stay = PyUnicode_InternFromString("note_stay");
+    name_make_check = PyUnicode_InternFromString("make_check");
+    name_slab_of = PyUnicode_InternFromString("_slab_of");
+    name_on_fold = PyUnicode_InternFromString("_on_fold");
+    name_on_stay = PyUnicode_InternFromString("_on_stay");
+    return name_make_plan == NULL || name_note_stay == NULL || name_make_check == NULL || name_slab_of == NULL ||
+                   name_on_fold == NULL || name_on_stay == NULL
+               ? -1
+               : 0;
+}
+
+PyMethodDef folding_functions[] = {
+    {"privacy", privacy, METH_VARARGS, privacy_doc},
+    {NULL},
+};
