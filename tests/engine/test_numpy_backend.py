@@ -212,11 +212,11 @@ def test_thin_products_keep_their_bits(
 
 def test_the_array_behind_a_thin_product_is_used_again() -> None:
     rng = np.random.default_rng(1)
-    x, y = us.tensor(rng.normal(size=(4000, 20))), us.tensor(rng.normal(size=(20, 8)))
+    x, y = us.tensor(rng.normal(size=(20000, 20))), us.tensor(rng.normal(size=(20, 8)))
     plan, _, arrays = planned([x, y], [us.sum(x @ y)])
     plan.run(*arrays), plan.run(*arrays)
     held = POOL.nbytes
-    assert held >= 4000 * 8 * 8
+    assert held >= 20000 * 8 * 8
     plan.run(*arrays)
     assert POOL.nbytes == held
 
@@ -337,13 +337,13 @@ def test_large_results_keep_their_bits_whatever_the_layout_of_the_inputs() -> No
 @pytest.mark.parametrize("subscripts", ["abc,cd->abd", "abc,bd->adc"])
 def test_large_contractions_are_written_into_arrays_that_nobody_needs(subscripts: str) -> None:
     rng = np.random.default_rng(4)
-    x, y = us.tensor(rng.normal(size=(30, 30, 30))), us.tensor(rng.normal(size=(30, 30)))
+    x, y = us.tensor(rng.normal(size=(52, 52, 52))), us.tensor(rng.normal(size=(52, 52)))
     plan, _, arrays = planned([x, y], [us.sum(us.einsum(subscripts, x, y))])
     plan.prepare()
     POOL.clear()
     for _ in range(3):
         plan.run(*arrays)
-        assert POOL.nbytes == 8 * 30**3
+        assert POOL.nbytes == 8 * 52**3
 
 
 def test_results_of_an_earlier_run_are_never_written_to() -> None:
