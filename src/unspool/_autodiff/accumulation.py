@@ -75,6 +75,21 @@ class Sum:
 
 Contribution: TypeAlias = "Tensor | Factored | Sum"
 
+# What arrives at a call in the midst of a loop: nothing, outputs of earlier steps, sums that are not added up.
+LAZY = frozenset({type(None), Pending, Sum, Factored})
+
+
+def form_of(value: Any) -> Any:
+    """Return what a note depends on of something that arrives, beside its type: of a tensor, how it is masked or made.
+
+    A product of which the factors would be kept tells itself apart by its subscripts.
+    """
+    if type(value) in LAZY:
+        return None
+    if value.op is MASK:
+        return (value.inputs[1].shape,)
+    return value.attributes["subscripts"] if value.op is CONTRACT else True
+
 
 def accumulate(before: Contribution, term: Contribution) -> Contribution:
     """Return the sum of what arrived before and one contribution more."""

@@ -11,30 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
-from unspool._autodiff.accumulation import Factored, Sum, merge
+from unspool._autodiff.accumulation import LAZY, Factored, Sum, form_of, merge
 from unspool._core import Pending
 from unspool._fragments.call import output
-from unspool._ops.contraction.contract import CONTRACT
-from unspool._ops.elementwise import MASK
 
 if TYPE_CHECKING:
     from unspool._autodiff.calls import Derivative
     from unspool._core import Note
-
-# What arrives at a call in the midst of a loop: nothing, outputs of earlier steps, sums that are not added up.
-LAZY = frozenset({type(None), Pending, Sum, Factored})
-
-
-def form_of(value: Any) -> Any:
-    """Return what a note depends on of something that arrives, beside its type: of a tensor, how it is masked or made.
-
-    A product of which the factors would be kept tells itself apart by its subscripts.
-    """
-    if type(value) in LAZY:
-        return None
-    if value.op is MASK:
-        return (value.inputs[1].shape,)
-    return value.attributes["subscripts"] if value.op is CONTRACT else True
 
 
 def keep_note(

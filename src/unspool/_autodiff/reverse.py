@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, total
+from unspool._autodiff.accumulation import FEWEST, Factored, Sum, accumulate, form_of, total
 from unspool._autodiff.chain import as_tensor, youngest
 from unspool._autodiff.late import late
-from unspool._autodiff.noting import form_of
-from unspool._autodiff.walk import Walk, met_outputs, walking
+from unspool._autodiff.walk import Walk, met_outputs, passing_inputs, walking
 from unspool._core import Pending, call_sweep, recurring
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call
@@ -79,7 +78,7 @@ def _sweep(
     levels = default_engine().levels
     floor = levels.floor(order[-1]) if order else 0
     recurs = recurring(order) if len(shown) >= FEWEST else {}
-    calls = call_sweep(shown, arrived, wanted, found, active, recurs, late.passing_inputs, form_of, Sum, Factored)
+    calls = call_sweep(shown, arrived, wanted, found, active, recurs, passing_inputs, form_of, Sum, Factored)
     with origin_scope() as origin:
         # The hot loop of every gradient: calls that look like those before cost nothing here, and a node with a tuple
         # of rules, which is nearly every node, no call but those of its rules.

@@ -20,8 +20,14 @@ from unspool._ops.op import JointRule
 
 if TYPE_CHECKING:
     from unspool._core import Sources
+    from unspool._engine.plan import Plan
     from unspool._ops.op import Op
     from unspool._tensor import Tensor
+
+
+def passing_inputs(plan: Plan) -> tuple[int, ...]:
+    """Return what `calls.passing_inputs` does; that module is loaded when the first call is met."""
+    return late.passing_inputs(plan)
 
 
 @contextmanager
@@ -90,7 +96,7 @@ class Walk:
             self._single,
             self._through_all,
             self.shown,
-            late.passing_inputs,
+            passing_inputs,
             self._operands_of,
             is_differentiable,
             None if is_closed else self._is_open,

@@ -163,7 +163,7 @@ class Slab:
         return freed_of(watched) + left
 
     def drop_unread(self, read: Container[int]) -> int:
-        """Let go what no node reads whose id is not among some, and return how many bytes that gave."""
+        """Evict what no node reads whose id is not among some, and return how many bytes that gave."""
         call, _ = self._alive()
         if call is None or not call.value:
             return 0

@@ -429,7 +429,7 @@ class Ledger(LedgerBase):
         return total
 
     def _drop_unread(self, wanted: int, read: Mapping[int, int], references: Mapping[int, int]) -> int:
-        """Let go what steps keep and a backward pass does not read; the steps need not run again for it."""
+        """Evict what steps keep and a backward pass does not read; the steps need not run again for it."""
         freed = 0
         for slab in self._slabs:
             if freed < wanted:
