@@ -25,6 +25,7 @@ from unspool import _core
 from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
+from unspool._engine.by_line import ByLine
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -63,9 +64,8 @@ _STEP_SHARE = 4
 # Where the frames of a replay take more than was planned, they are planned for this part of the room.
 _SHORTER = 0.85
 
-# Structures of pieces that are remembered, and lines of the user's program that asked for them.
+# Structures of pieces that are remembered.
 _MOST_STRUCTURES = 1 << 11
-_MOST_LINES = 1 << 14
 
 # Structures of one line that are described: a line that always looks different (an index that counts) would never end.
 MOST_OF_A_LINE = 64
@@ -80,7 +80,7 @@ class Evaluator:
         self.sites = Sites()
         self.levels = Levels()
         self.sweeps: Any = None  # what the sweeps of derivatives keep with an engine
-        self._visits: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._visits: ByLine[int] = ByLine()
         self._described: OrderedDict[tuple[Any, ...], Site] = OrderedDict()
         self.outcomes = Outcomes()
         self.smallest_loop = SMALLEST_LOOP
@@ -375,10 +375,8 @@ class Evaluator:
 
     def _may_describe(self, target: Node) -> bool:
         """Whether the line that made a target has not yet shown more structures than are worth a description."""
-        line = (id(target.code), target.line)
-        visits = self._visits[line] = self._visits.get(line, 0) + 1
-        if len(self._visits) > _MOST_LINES:
-            self._visits.popitem(last=False)
+        visits = (self._visits.get(target) or 0) + 1
+        self._visits.put(target, visits)
         return visits <= MOST_OF_A_LINE
 
     def _evaluate_bound(self, targets: Sequence[Node], bindings: Mapping[Any, Any]) -> list[Any]:

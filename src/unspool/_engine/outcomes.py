@@ -5,14 +5,11 @@ Only what takes the slow way is noted, so a loop that is recognised pays nothing
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum
 
+from unspool._engine.by_line import ByLine
 from unspool._graph import Node
-
-# Lines that are remembered.
-_MOST_LINES = 1 << 12
 
 
 class Why(Enum):
@@ -29,34 +26,27 @@ class Why(Enum):
 
 
 class Outcomes:
-    """The last reason for each line of the user's program that asked, and for those that recorded what it asked for.
-
-    The oldest lines leave first.
-    """
+    """The last reason for each line of the user's program that asked, and for those that recorded what it asked for."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[tuple[int, int], Why] = OrderedDict()
-        self._beside: OrderedDict[tuple[int, int], Why] = OrderedDict()
+        self._asked: ByLine[Why] = ByLine()
+        self._beside: ByLine[Why] = ByLine()
 
     def note(self, target: Node, why: Why, order: Iterable[Node]) -> None:
         """Note why what a line asked for, which is some nodes, was not described."""
-        key = id(target.code), target.line
-        if self._asked.get(key) is why:
+        if self._asked.get(target) is why:
             return
-        self._asked[key] = why
+        self._asked.put(target, why)
         for node in order:
-            self._beside[id(node.code), node.line] = why
-        for lines in (self._asked, self._beside):
-            while len(lines) > _MOST_LINES:
-                lines.popitem(last=False)
+            self._beside.put(node, why)
 
     def asked(self, node: Node) -> Why | None:
         """Return why what the line of a node asked for last was not described, if it was not."""
-        return self._asked.get((id(node.code), node.line))
+        return self._asked.get(node)
 
     def beside(self, node: Node) -> Why | None:
         """Return why something that the line of a node recorded was not described, if another line asked for it."""
-        return self._beside.get((id(node.code), node.line))
+        return self._beside.get(node)
 
     def clear(self) -> None:
         """Forget all lines."""
