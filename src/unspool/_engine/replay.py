@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence
+from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +225,7 @@ class Replay:
         joined = self._marks.joined(each.work)
         if len(joined.begun) < len(self._marks.begun):
             marks, self._marks = self._marks, joined
-            other = self._survey_levels(targets)
+            other = self._survey_levels(targets, each.need.everything)
             if other.need.least() < each.need.least():
                 each = other
             else:
@@ -232,10 +233,11 @@ class Replay:
         need, _, self._busiest, self._arrange, self._has_one_level_below, self._known = each
         return need
 
-    def _survey_levels(self, targets: Sequence[Node]) -> _Survey:
+    def _survey_levels(self, targets: Sequence[Node], everything: int | None = None) -> _Survey:
         """Tell what levels take, from which the nodes of the highest one read.
 
         The level that takes most is the one that is told about; what the others cannot do without is added to it.
+        ``everything`` is what keeping all values takes, if that is known: it does not depend on levels.
         """
         spine = self._frame_for(targets)
         levels = self._levels_below(spine)
@@ -260,7 +262,7 @@ class Replay:
         # One that is made of constants may be there for a frame of any level.
         sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
         need.fixed += max(sizes, default=0)
-        need.everything = widths_of(self._narrowest(units, 0), self._targets)[1]
+        need.everything = self._narrowest(units, 0)[1] if everything is None else everything
         return _Survey(need, work, busiest, arrange, len(levels) == 1, known)
 
     def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
@@ -497,18 +499,21 @@ class Replay:
         units = list(found.values())
         if above is not None:
             return Frame(self._arrange(units), level)
-        return self._narrowest(units, level)
+        return self._narrowest(units, level)[0]
 
-    def _narrowest(self, units: list[Node], level: int) -> Frame:
-        """Return a frame for units in the order in which they take least at once."""
-        frames = [Frame(arrange(units), level) for arrange in (as_possible, as_recorded)]
-        found = min(frames, key=lambda frame: widths_of(frame, self._targets)[1])
+    def _narrowest(self, units: list[Node], level: int) -> tuple[Frame, int]:
+        """Return a frame for units in the order in which they take least at once, and how much that is."""
+        found = min((self._ordered(units, level, order) for order in (as_possible, as_recorded)), key=itemgetter(1))
         if sum([unit.op.stepwise for unit in units]) < 2:
             return found
         # It reads what is below in another order than it was recorded in, so it has to be worth it.
-        freeing = Frame(as_freeing(units), level)
-        widths = [widths_of(frame, self._targets)[1] for frame in (freeing, found)]
-        return freeing if widths[0] < _WORTH * widths[1] else found
+        freeing = self._ordered(units, level, as_freeing)
+        return freeing if freeing[1] < _WORTH * found[1] else found
+
+    def _ordered(self, units: list[Node], level: int, arrange: Arrange) -> tuple[Frame, int]:
+        """Return a frame for units in some order, and the most that it takes at once."""
+        frame = Frame(arrange(units), level)
+        return frame, widths_of(frame, self._targets)[1]
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
