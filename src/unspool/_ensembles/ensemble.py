@@ -253,10 +253,15 @@ def _compare(like: Piece, piece: Piece) -> None:
         piece.arrays = []
 
 
+# What pickle's errors say, in the words of one Python or another.
+_NOT_PICKLED = ("pickle", "local object")
+
+
 def _lost(start: int, stop: int, error: BaseException) -> list[dict[str, Any]]:
     """Return failures of members that the pool could not compute."""
     told = [failure_of(i, error) for i in range(start, stop)]
-    if "pickle" in f"{type(error).__name__} {error}".lower():
+    said = f"{type(error).__name__} {error}".lower()
+    if any(words in said for words in _NOT_PICKLED):
         for one in told:
             one["message"] += (
                 "; a pool of processes takes functions that can be imported, and loky or Dask take others too"
