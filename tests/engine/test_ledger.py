@@ -106,13 +106,15 @@ def test_leaves_are_the_users() -> None:
 @cases({}, slow=True)
 def test_all_bytes_are_returned_without_the_garbage_collector(name: str) -> None:
     budget = 2 * least_budget(name)
+    with us.memory(budget):
+        outcome(PROGRAMS[name])  # evicts most of what other tests left, to make room
     with no_collector():
         default_engine().queue.flush()
         before = ledger().held_bytes()
         with us.memory(budget):
             found = outcome(PROGRAMS[name])
         default_engine().queue.flush()
-        assert ledger().held_bytes() == before
+        assert ledger().held_bytes() <= before  # less, where room was made once more
         del found
 
 
