@@ -42,16 +42,6 @@ PATTERNS = (AS_IT_IS, HELD, READ, UNREAD)
 # when it is read.
 FOLDS_BY_LIVENESS = "bits depend on what is held and read; goes with the redesign of loops"
 DIFFERENT = {
-    "best_so_far": (UNREAD,),
-    "branches": (HELD, UNREAD),
-    "early_break": (UNREAD,),
-    "gauss_seidel": (HELD,),
-    "history": (HELD, READ, UNREAD),
-    "kalman": (HELD, READ, UNREAD),
-    "lbfgs": (UNREAD,),
-    "nested": (UNREAD,),
-    "recurrent": (HELD, READ, UNREAD),
-    "two_lags": (HELD, READ, UNREAD),
 }
 
 

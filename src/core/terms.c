@@ -1,4 +1,4 @@
-/* Terms of sums: which of them are outputs of the steps of one chain, one after the other.
+/* Terms of sums: which of them can be gathered, and which are outputs of the steps of one chain, one after the other.
 
    A sum over a loop has as many terms as the loop has steps; see `unspool._autodiff.accumulation`. */
 
@@ -28,7 +28,7 @@ stacks_of(const StepObject *step)
 /* Where the factors of a term are: a chain, a position in it, and what of its steps they are. References are borrowed from
    the term. */
 typedef struct {
-    PyObject *placed, *form, *factors, *run;
+    PyObject *placed, *form, *factors;
     Py_ssize_t position;
 } Spot;
 
@@ -86,7 +86,7 @@ find_spot(Chain *chain, PyObject *term, PyObject *factored, Spot *spot)
         return 0;
     }
     const StepObject *step = ((PendingObject *)first)->step;
-    *spot = (Spot){step->placed, PyTuple_GET_ITEM(term, 0), factors, NULL, step->position};
+    *spot = (Spot){step->placed, PyTuple_GET_ITEM(term, 0), factors, step->position};
     return 1;
 }
 
@@ -127,93 +127,260 @@ kind_of(const Spot *spot)
     return kind;
 }
 
-/* The kinds that were met last, with their runs. */
+/* --- groups --- */
+
+/* Rows of numbers that grow. */
+typedef struct {
+    long long *number;
+    Py_ssize_t size, room;
+} Numbers;
+
+static int
+add_number(Numbers *numbers, long long number)
+{
+    if (numbers->size == numbers->room) {
+        Py_ssize_t room = 2 * numbers->room + 48;
+        long long *number_at = PyMem_Realloc(numbers->number, room * sizeof(long long));
+        if (number_at == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        numbers->number = number_at;
+        numbers->room = room;
+    }
+    numbers->number[numbers->size++] = number;
+    return 0;
+}
+
+static PyObject *
+bytes_of(const Numbers *numbers)
+{
+    return PyBytes_FromStringAndSize((const char *)numbers->number, numbers->size * (Py_ssize_t)sizeof(long long));
+}
+
+/* Terms that can be gathered: a list of their sources, and of each term where it stands among all, the number of its
+   source, and its position there. */
+typedef struct {
+    PyObject *key, *sources;
+    Numbers rows;
+} Group;
+
+/* A source of terms that was met: of which group it is, and which source of that. */
+typedef struct {
+    Spot spot;
+    Py_ssize_t group, number;
+} Source;
+
 enum { LATEST = 4 };
 
-/* Begin a segment with a term: a borrowed reference. */
-static PyObject *
-begin_segment(PyObject *segments, PyObject *term)
+/* Terms, told apart. */
+typedef struct {
+    PyObject *factored, *read;
+    Group *group;
+    Py_ssize_t groups, room;
+    PyObject *by_key;    /* numbers of groups */
+    PyObject *by_kind;   /* of the sources that left the latest ones: they rarely come back */
+    Source latest[LATEST];
+    int newest;
+    Chain chain;
+    Numbers plain;
+} Parting;
+
+static void
+end_parting(Parting *self)
 {
-    PyObject *segment = PyList_New(0);
-    int failed = segment == NULL || PyList_Append(segment, term) < 0 || PyList_Append(segments, segment) < 0;
-    Py_XDECREF(segment);
-    return failed ? NULL : segment;
+    for (Py_ssize_t i = 0; i < self->groups; i++) {
+        Py_XDECREF(self->group[i].key);
+        Py_XDECREF(self->group[i].sources);
+        PyMem_Free(self->group[i].rows.number);
+    }
+    PyMem_Free(self->group);
+    PyMem_Free(self->plain.number);
+    Py_XDECREF(self->by_key);
+    Py_XDECREF(self->by_kind);
+    forget_chain(&self->chain);
 }
 
-/* Add a term to the latest run of its kind, if it stands right after it, or begin a run. */
-static int
-add_to_run(PyObject *segments, PyObject *term, Spot *spot, Spot *latest, int *newest, PyObject *by_kind)
+/* Return the number of a group, which is made if there is none; -1 is an error. */
+static Py_ssize_t
+group_of(Parting *self, PyObject *key)
 {
-    Spot *known = NULL;
-    for (int i = 0; i < LATEST && known == NULL; i++) {
-        int is_alike = latest[i].run == NULL ? 0 : are_alike(&latest[i], spot);
-        if (is_alike < 0) {
+    PyObject *known = PyDict_GetItemWithError(self->by_key, key);
+    if (known != NULL || PyErr_Occurred()) {
+        return known == NULL ? -1 : PyLong_AsSsize_t(known);
+    }
+    if (self->groups == self->room) {
+        Py_ssize_t room = 2 * self->room + 4;
+        Group *group = PyMem_Realloc(self->group, room * sizeof(Group));
+        if (group == NULL) {
+            PyErr_NoMemory();
             return -1;
         }
-        known = is_alike ? &latest[i] : NULL;
+        self->group = group;
+        self->room = room;
     }
-    if (known == NULL) {
-        /* Kinds that leave the latest ones are entered in a dict: they rarely come back. */
-        *newest = (*newest + 1) % LATEST;
-        known = &latest[*newest];
-        if (known->run != NULL) {
-            PyObject *kind = kind_of(known), *where = kind == NULL ? NULL : Py_BuildValue("On", known->run, known->position);
-            int failed = where == NULL || PyDict_SetItem(by_kind, kind, where) < 0;
-            Py_XDECREF(kind);
-            Py_XDECREF(where);
-            if (failed) {
-                return -1;
-            }
-        }
-        *known = *spot;
-        PyObject *kind = PyDict_GET_SIZE(by_kind) ? kind_of(spot) : NULL;
-        PyObject *where = kind == NULL ? NULL : PyDict_GetItemWithError(by_kind, kind);
-        Py_XDECREF(kind);
-        if (PyErr_Occurred()) {
-            return -1;
-        }
-        known->run = where == NULL ? NULL : PyTuple_GET_ITEM(where, 0);
-        known->position = where == NULL ? -1 : PyLong_AsSsize_t(PyTuple_GET_ITEM(where, 1));
-    }
-    if (known->run == NULL || spot->position != known->position + 1) {
-        known->run = begin_segment(segments, term);
-    }
-    else if (PyList_Append(known->run, term) < 0) {
+    PyObject *number = PyLong_FromSsize_t(self->groups), *sources = PyList_New(0);
+    if (number == NULL || sources == NULL || PyDict_SetItem(self->by_key, key, number) < 0) {
+        Py_XDECREF(number);
+        Py_XDECREF(sources);
         return -1;
     }
-    known->position = spot->position;
-    return known->run == NULL ? -1 : 0;
+    Py_DECREF(number);
+    self->group[self->groups] = (Group){Py_NewRef(key), sources, {NULL, 0, 0}};
+    return self->groups++;
 }
 
-PyDoc_STRVAR(segments_doc,
-"segments(terms, factored, /)\n--\n\n"
-"Split terms into runs of those whose factors stand one after the other in a chain, and single terms.\n\n"
-"A step may give several terms; those of one kind are a run, whatever stands between them. ``factored`` is the class of\n"
-"terms that have factors.");
+/* Enter a term as a source: its group and its number there; -1 is an error, 0 that it cannot be gathered. */
+static int
+enter_source(Parting *self, PyObject *term, Py_ssize_t *group, Py_ssize_t *number)
+{
+    PyObject *read = PyObject_CallOneArg(self->read, term);
+    if (read == NULL || read == Py_None) {
+        Py_XDECREF(read);
+        return read == NULL ? -1 : 0;
+    }
+    int done = -1;
+    if (!PyTuple_Check(read) || PyTuple_GET_SIZE(read) != 2) {
+        PyErr_Format(PyExc_TypeError, "expected a key and factors, got %R", read);
+    }
+    else if ((*group = group_of(self, PyTuple_GET_ITEM(read, 0))) >= 0) {
+        PyObject *sources = self->group[*group].sources;
+        *number = PyList_GET_SIZE(sources);
+        done = PyList_Append(sources, PyTuple_GET_ITEM(read, 1)) < 0 ? -1 : 1;
+    }
+    Py_DECREF(read);
+    return done;
+}
+
+/* Return the source of a spot among those that were met last: borrowed, or NULL with or without an exception. */
+static Source *
+find_latest(Parting *self, const Spot *spot)
+{
+    for (int i = 0; i < LATEST; i++) {
+        int is_alike = self->latest[i].spot.placed == NULL ? 0 : are_alike(&self->latest[i].spot, spot);
+        if (is_alike != 0) {
+            return is_alike < 0 ? NULL : &self->latest[i];
+        }
+    }
+    return NULL;
+}
+
+/* Make room among the latest sources; what leaves them is entered in a dict. */
+static Source *
+next_latest(Parting *self)
+{
+    self->newest = (self->newest + 1) % LATEST;
+    Source *source = &self->latest[self->newest];
+    if (source->spot.placed != NULL) {
+        PyObject *kind = kind_of(&source->spot);
+        PyObject *where = kind == NULL ? NULL : Py_BuildValue("nn", source->group, source->number);
+        int failed = where == NULL || PyDict_SetItem(self->by_kind, kind, where) < 0;
+        Py_XDECREF(kind);
+        Py_XDECREF(where);
+        if (failed) {
+            return NULL;
+        }
+    }
+    source->spot.placed = NULL;
+    return source;
+}
+
+/* Return the source of a term whose factors steps of a chain gave: borrowed, or NULL with an exception. */
+static Source *
+source_of(Parting *self, PyObject *term, const Spot *spot)
+{
+    Source *source = find_latest(self, spot);
+    if (source != NULL || PyErr_Occurred() || (source = next_latest(self)) == NULL) {
+        return source;
+    }
+    PyObject *kind = PyDict_GET_SIZE(self->by_kind) ? kind_of(spot) : NULL;
+    PyObject *where = kind == NULL ? NULL : PyDict_GetItemWithError(self->by_kind, kind);
+    Py_XDECREF(kind);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (where != NULL) {
+        source->group = PyLong_AsSsize_t(PyTuple_GET_ITEM(where, 0));
+        source->number = PyLong_AsSsize_t(PyTuple_GET_ITEM(where, 1));
+    }
+    else {
+        int is_entered = enter_source(self, term, &source->group, &source->number);
+        if (is_entered <= 0) {
+            if (is_entered == 0) {
+                PyErr_Format(PyExc_TypeError, "expected a key of factors, got none for %R", term);
+            }
+            return NULL;
+        }
+    }
+    source->spot = *spot;
+    return source;
+}
+
+static int
+part_term(Parting *self, PyObject *term, Py_ssize_t index)
+{
+    Spot spot;
+    Py_ssize_t group, number, position = -1;
+    int is_gathered = is_pending(term) ? 0 : find_spot(&self->chain, term, self->factored, &spot);
+    if (is_gathered > 0) {
+        const Source *source = source_of(self, term, &spot);
+        if (source == NULL) {
+            return -1;
+        }
+        group = source->group;
+        number = source->number;
+        position = spot.position;
+    }
+    else if (is_gathered == 0 && !is_pending(term)) {
+        is_gathered = enter_source(self, term, &group, &number);
+    }
+    if (is_gathered <= 0) {
+        return is_gathered < 0 ? -1 : add_number(&self->plain, index);
+    }
+    Numbers *rows = &self->group[group].rows;
+    return add_number(rows, index) < 0 || add_number(rows, number) < 0 ? -1 : add_number(rows, position);
+}
 
 static PyObject *
-segments(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+parts_of(const Parting *self)
 {
-    if (check_count("segments", nargs, 2) < 0 || !PyList_Check(args[0])) {
+    PyObject *groups = PyList_New(self->groups), *plain = bytes_of(&self->plain);
+    int failed = groups == NULL || plain == NULL;
+    for (Py_ssize_t i = 0; !failed && i < self->groups; i++) {
+        const Group *group = &self->group[i];
+        PyObject *rows = bytes_of(&group->rows);
+        PyObject *entry = rows == NULL ? NULL : PyTuple_Pack(3, group->key, group->sources, rows);
+        Py_XDECREF(rows);
+        failed = entry == NULL;
+        PyList_SET_ITEM(groups, i, entry);
+    }
+    PyObject *found = failed ? NULL : PyTuple_Pack(2, plain, groups);
+    Py_XDECREF(groups);
+    Py_XDECREF(plain);
+    return found;
+}
+
+PyDoc_STRVAR(part_terms_doc,
+"part_terms(terms, factored, read, /)\n--\n\n"
+"Tell terms that can be gathered from others: return where those others stand, and a list of groups.\n\n"
+"A group is a key, a list of sources and rows of three numbers, one row a term in their order: where it stands, the\n"
+"number of its source, and its position in the chain that this stands for, -1 if the term is the source itself. Numbers\n"
+"are 64 bits each, in bytes. ``factored`` is the class of terms that have factors; ``read(term)`` returns a key and a\n"
+"term of that class, or None.");
+
+static PyObject *
+part_terms(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("part_terms", nargs, 3) < 0 || !PyList_Check(args[0])) {
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a list of terms, got %R", args[0]);
     }
-    Spot latest[LATEST] = {{NULL}};
-    Chain chain = {NULL, NULL};
-    int newest = 0;
-    PyObject *found = PyList_New(0), *by_kind = PyDict_New();
-    int failed = found == NULL || by_kind == NULL;
+    Parting self = {.factored = args[1], .read = args[2], .by_key = PyDict_New(), .by_kind = PyDict_New()};
+    int failed = self.by_key == NULL || self.by_kind == NULL;
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(args[0]); i++) {
-        PyObject *term = PyList_GET_ITEM(args[0], i);
-        Spot spot;
-        int has_spot = find_spot(&chain, term, args[1], &spot);
-        failed = has_spot < 0 || (has_spot == 0 && begin_segment(found, term) == NULL) ||
-                 (has_spot > 0 && add_to_run(found, term, &spot, latest, &newest, by_kind) < 0);
+        failed = part_term(&self, PyList_GET_ITEM(args[0], i), i) < 0;
     }
-    forget_chain(&chain);
-    Py_XDECREF(by_kind);
-    if (failed) {
-        Py_CLEAR(found);
-    }
+    PyObject *found = failed ? NULL : parts_of(&self);
+    end_parting(&self);
     return found;
 }
 
@@ -248,6 +415,6 @@ longest_pick(PyObject *module, PyObject *terms)
 
 PyMethodDef term_methods[] = {
     {"longest_pick", longest_pick, METH_O, longest_pick_doc},
-    {"segments", FAST(segments), METH_FASTCALL, segments_doc},
+    {"part_terms", FAST(part_terms), METH_FASTCALL, part_terms_doc},
     {NULL},
 };

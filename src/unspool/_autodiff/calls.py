@@ -6,7 +6,7 @@ and outputs of the primal call, and those cotangents, that it uses. Placing it i
 through K steps costs K placements, and since the adjoint call is an ordinary call, it can be differentiated again.
 
 Absent elements stay absent across calls: a cotangent that is masked arrives as two tensors, the numbers and what to
-keep, and leaves as two. What is better gathered than added up leaves as its factors (see `accumulation`).
+keep, and leaves as two. What is better gathered than added up leaves as its factors (see `factored`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import LAZY, Factored, Rows, Sum, as_factored, form_of, merge
+from unspool._autodiff.accumulation import LAZY, Sum, form_of, merge
 from unspool._autodiff.chain import as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
+from unspool._autodiff.factored import Factored, Rows, as_factored
 from unspool._autodiff.late import late
 from unspool._autodiff.noting import keep_note
 from unspool._core import Pending, Step

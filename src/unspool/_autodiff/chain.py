@@ -97,12 +97,10 @@ def as_tensor(value: Any) -> Tensor:
     return getitem(placed.part(placed.stacks[index]), position)
 
 
-def stack_of(first: Pending, count: int) -> Tensor:
-    """Return so many consecutive outputs of a chain along a new first axis: they are stacked already."""
-    placed: Any = first.step.placed
-    whole: Tensor = placed.part(placed.stacks[first.index])
-    position = first.step.position
-    return whole if whole.shape[0] == count else whole[position : position + count]
+def outputs_of(output: Any) -> Tensor:
+    """Return the like of an output of all steps of its chain, along a new first axis."""
+    placed = output.step.placed
+    return placed.part(placed.stacks[output.index])  # type: ignore[no-any-return]
 
 
 def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import is_outer
+from unspool._autodiff.factored import is_outer
 from unspool._autodiff.loop_forms import MASKED, form_of, split
 from unspool._dims import is_concrete
 from unspool._graph import Node

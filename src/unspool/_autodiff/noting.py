@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core
-from unspool._autodiff.accumulation import LAZY, Factored, Sum, form_of, merge
+from unspool._autodiff.accumulation import LAZY, Sum, form_of, merge
+from unspool._autodiff.factored import Factored
 from unspool._core import Pending
 from unspool._fragments.call import output
 
