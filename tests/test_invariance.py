@@ -38,10 +38,15 @@ FEWER = dict.fromkeys(
 AS_IT_IS, HELD, READ, UNREAD = "as it is", "every tensor is held", "more is read", "nothing is read"
 PATTERNS = (AS_IT_IS, HELD, READ, UNREAD)
 
-# Where bits depend on it today. What folds, and how sums over steps are grouped, follows from what is alive and from
-# when it is read.
+# Where bits depend on it today. What a step makes of tensors that no step changes, a transposed matrix or a row of one,
+# is one tensor for all steps as long as it is held, and else one for each. So contributions to that matrix are added
+# up before they are transposed, or after.
 FOLDS_BY_LIVENESS = "bits depend on what is held and read; goes with the redesign of loops"
 DIFFERENT = {
+    "best_so_far": (UNREAD,),
+    "gauss_seidel": (HELD,),
+    "kalman": (HELD, READ, UNREAD),
+    "lbfgs": (UNREAD,),
 }
 
 
