@@ -321,9 +321,6 @@ static int
 follows(const StepObject *step, const StepObject *before)
 {
     int reads = 0;
-    if (step->plan != before->plan) {
-        return 0;
-    }
     for (Py_ssize_t i = 0, position; i < PyTuple_GET_SIZE(step->read); i++) {
         const StepObject *other = read_at(step, i, &position)->step;
         if (other != before && other->run == before->run) {
@@ -374,23 +371,107 @@ is_wired_so(const StepObject *step, const StepObject *before, PyObject *wiring)
     return met == PyTuple_GET_SIZE(wiring);
 }
 
-/* Add a run of steps and their wiring to a list; both references are taken over. */
+/* A run of steps that is being found: of which kind each is, and what the kinds are. */
+enum { KINDS = 8 };
+
+typedef struct {
+    PyObject *steps; /* a list, or NULL if there is none yet */
+    PyObject *plan[KINDS], *wiring[KINDS];
+    unsigned char *which;
+    Py_ssize_t kinds, number;
+} Run;
+
 static int
-add_run(PyObject *runs, PyObject *run, PyObject *wiring)
+begin_run(Run *run, StepObject *first)
 {
-    PyObject *pair = run == NULL || wiring == NULL ? NULL : PyTuple_Pack(2, run, wiring);
-    int failed = pair == NULL || PyList_Append(runs, pair) < 0;
-    Py_XDECREF(pair);
-    Py_XDECREF(run);
-    Py_XDECREF(wiring);
+    run->steps = PyList_New(0);
+    run->kinds = 0;
+    run->number++;
+    return run->steps == NULL ? -1 : PyList_Append(run->steps, (PyObject *)first);
+}
+
+static void
+forget_run(Run *run)
+{
+    Py_CLEAR(run->steps);
+    while (run->kinds > 0) {
+        run->kinds--;
+        Py_CLEAR(run->wiring[run->kinds]);
+    }
+}
+
+/* Add a kind to a run; the reference to its wiring is taken over. */
+static int
+add_kind(Run *run, PyObject *plan, PyObject *wiring)
+{
+    if (wiring == NULL) {
+        return -1;
+    }
+    run->plan[run->kinds] = plan;
+    run->wiring[run->kinds] = wiring;
+    return (int)run->kinds++;
+}
+
+/* Let a step be the next one of a run: 0 if it cannot be, -1 is an error. */
+static int
+add_to_run(Run *run, StepObject *step, const StepObject *before, Py_ssize_t longest)
+{
+    Py_ssize_t length = PyList_GET_SIZE(run->steps);
+    if (length >= longest || !follows(step, before)) {
+        return 0;
+    }
+    int kind = 0;
+    while (kind < run->kinds && !(run->plan[kind] == step->plan && is_wired_so(step, before, run->wiring[kind]))) {
+        kind++;
+    }
+    /* One more is for the first step, if no other is like it. */
+    if (kind == KINDS - 1) {
+        return 0;
+    }
+    if (kind == run->kinds && (kind = add_kind(run, step->plan, wiring_between(step, before))) < 0) {
+        return -1;
+    }
+    run->which[length] = (unsigned char)kind;
+    return PyList_Append(run->steps, (PyObject *)step) < 0 ? -1 : 1;
+}
+
+/* Add a run to a list: its steps, of which kind each is, and the kinds. The run is none any more. */
+static int
+end_run(PyObject *runs, Run *run)
+{
+    PyObject *plan = ((StepObject *)PyList_GET_ITEM(run->steps, 0))->plan;
+    int kind = 0;
+    while (kind < run->kinds && run->plan[kind] != plan) {
+        kind++;
+    }
+    if (kind == run->kinds && add_kind(run, plan, Py_NewRef(empty)) < 0) {
+        return -1;
+    }
+    run->which[0] = (unsigned char)kind;
+    PyObject *kinds = PyTuple_New(run->kinds);
+    PyObject *which = PyBytes_FromStringAndSize((const char *)run->which, PyList_GET_SIZE(run->steps));
+    int failed = kinds == NULL || which == NULL;
+    for (Py_ssize_t i = 0; !failed && i < run->kinds; i++) {
+        PyObject *pair = PyTuple_Pack(2, run->plan[i], run->wiring[i]);
+        failed = pair == NULL;
+        PyTuple_SET_ITEM(kinds, i, pair);
+    }
+    PyObject *found = failed ? NULL : PyTuple_Pack(3, run->steps, which, kinds);
+    failed = found == NULL || PyList_Append(runs, found) < 0;
+    Py_XDECREF(found);
+    Py_XDECREF(kinds);
+    Py_XDECREF(which);
+    forget_run(run);
     return failed ? -1 : 0;
 }
 
 PyDoc_STRVAR(runs_doc,
 "runs(last, longest, /)\n--\n\n"
 "Return a step and all it depends on that are not placed yet, in the order in which they were noted, as runs of at most\n"
-"so many steps: of one plan, each reading the one before it in the same way, and no other of the run. With each run, in a\n"
-"list, comes its wiring: pairs of an input and of the output of the step before that it is.");
+"so many steps, of which each reads the one before it, and no other of the run.\n\n"
+"A run is a list of steps, bytes that tell of which kind each is, and a tuple of at most eight kinds: the plan of a step,\n"
+"and its wiring, pairs of an input and of the output of the step before that it is. What the first step reads where its\n"
+"kind has such inputs does not matter.");
 
 static PyObject *
 runs(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -398,7 +479,7 @@ runs(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (check_count("runs", nargs, 2) < 0 || check_step(args[0]) < 0) {
         return NULL;
     }
-    Py_ssize_t longest = PyLong_AsSsize_t(args[1]), count = 0, number = -1;
+    Py_ssize_t longest = PyLong_AsSsize_t(args[1]), count = 0;
     if (longest < 1) {
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "expected a positive length");
     }
@@ -406,34 +487,18 @@ runs(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (step == NULL) {
         return NULL;
     }
-    PyObject *found = PyList_New(0), *run = NULL, *wiring = NULL;
+    Run run = {.number = -1, .which = PyMem_Malloc(count)};
+    PyObject *found = run.which == NULL ? PyErr_NoMemory() : PyList_New(0);
     int failed = found == NULL;
     for (Py_ssize_t i = 0; !failed && i < count; i++) {
-        if (run != NULL && PyList_GET_SIZE(run) < longest && follows(step[i], step[i - 1]) &&
-            (wiring == NULL || is_wired_so(step[i], step[i - 1], wiring))) {
-            if (wiring == NULL) {
-                wiring = wiring_between(step[i], step[i - 1]);
-            }
-            failed = wiring == NULL || PyList_Append(run, (PyObject *)step[i]) < 0;
-        }
-        else {
-            if (run != NULL) {
-                failed = add_run(found, run, wiring == NULL ? Py_NewRef(empty) : wiring) < 0;
-            }
-            number++;
-            run = PyList_New(0);
-            wiring = NULL;
-            failed |= run == NULL || PyList_Append(run, (PyObject *)step[i]) < 0;
-        }
-        step[i]->run = number;
+        int is_next = run.steps == NULL ? 0 : add_to_run(&run, step[i], step[i - 1], longest);
+        failed = is_next < 0 || (is_next == 0 && run.steps != NULL && end_run(found, &run) < 0) ||
+                 (is_next == 0 && begin_run(&run, step[i]) < 0);
+        step[i]->run = run.number;
     }
-    if (!failed) {
-        failed = add_run(found, run, wiring == NULL ? Py_NewRef(empty) : wiring) < 0;
-    }
-    else {
-        Py_XDECREF(run);
-        Py_XDECREF(wiring);
-    }
+    failed = failed || end_run(found, &run) < 0;
+    forget_run(&run);
+    PyMem_Free(run.which);
     for (Py_ssize_t i = 0; i < count; i++) {
         step[i]->run = -1;
         Py_DECREF(step[i]);
@@ -445,17 +510,18 @@ runs(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return found;
 }
 
-/* Check that an object is a list of steps of one plan that are not placed, and not empty. */
+/* Check that an object is a list of steps that are not placed, and not empty; and that they are alike. */
 static int
-check_run(PyObject *run)
+check_run(PyObject *run, int alike)
 {
     int is_fit = PyList_Check(run) && PyList_GET_SIZE(run) > 0;
     for (Py_ssize_t i = 0; is_fit && i < PyList_GET_SIZE(run); i++) {
         StepObject *step = (StepObject *)PyList_GET_ITEM(run, i), *first = (StepObject *)PyList_GET_ITEM(run, 0);
-        is_fit = Py_IS_TYPE(step, &StepType) && step->placed == Py_None && Py_SIZE(step) == Py_SIZE(first);
+        is_fit = Py_IS_TYPE(step, &StepType) && step->placed == Py_None && (!alike || Py_SIZE(step) == Py_SIZE(first));
     }
     if (!is_fit) {
-        PyErr_Format(PyExc_TypeError, "expected a list of steps that are alike and not placed, got %R", run);
+        PyErr_Format(PyExc_TypeError, alike ? "expected a list of steps that are alike and not placed, got %R"
+                                      : "expected a list of steps that are not placed, got %R", run);
         return -1;
     }
     return 0;
@@ -481,28 +547,54 @@ is_read_beside(const StepObject *step, const StepObject *reader, PyObject *index
 }
 
 PyDoc_STRVAR(needed_doc,
-"needed(run, /)\n--\n\n"
-"Return the set of outputs that are needed of some step of a run that is not the last, beside what the next one reads.");
+"needed(run, which, kinds, /)\n--\n\n"
+"Return, for each kind of steps of a run, the set of outputs that are needed of some step of it that is not the last of\n"
+"the run, beside what the next one reads. ``which`` tells in bytes of which of so many kinds each step is.");
+
+static int
+add_needed(PyObject *found, const StepObject *step, const StepObject *reader)
+{
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(step->wanted); i++) {
+        failed = PySet_Add(found, PyTuple_GET_ITEM(step->wanted, i)) < 0;
+    }
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(step->made); i++) {
+        PyObject *index = PyTuple_GET_ITEM(step->made, i);
+        int is_known = PySet_Contains(found, index);
+        failed = is_known < 0 || (!is_known && is_read_beside(step, reader, index) && PySet_Add(found, index) < 0);
+    }
+    return failed ? -1 : 0;
+}
 
 static PyObject *
-needed(PyObject *module, PyObject *run)
+needed(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *found = check_run(run) < 0 ? NULL : PySet_New(NULL);
-    for (Py_ssize_t at = 0; found != NULL && at + 1 < PyList_GET_SIZE(run); at++) {
-        const StepObject *step = (StepObject *)PyList_GET_ITEM(run, at);
-        const StepObject *reader = (StepObject *)PyList_GET_ITEM(run, at + 1);
-        int failed = 0;
-        for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(step->wanted); i++) {
-            failed = PySet_Add(found, PyTuple_GET_ITEM(step->wanted, i)) < 0;
+    if (check_count("needed", nargs, 3) < 0 || check_run(args[0], 0) < 0) {
+        return NULL;
+    }
+    Py_ssize_t length = PyList_GET_SIZE(args[0]), kinds = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || kinds < 1 || !PyBytes_Check(args[1]) || PyBytes_GET_SIZE(args[1]) != length) {
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a kind for each step, got %R", args[1]);
+    }
+    const unsigned char *which = (const unsigned char *)PyBytes_AS_STRING(args[1]);
+    PyObject *found = PyList_New(kinds);
+    int failed = found == NULL;
+    for (Py_ssize_t i = 0; !failed && i < kinds; i++) {
+        PyObject *set = PySet_New(NULL);
+        failed = set == NULL;
+        PyList_SET_ITEM(found, i, set);
+    }
+    for (Py_ssize_t at = 0; !failed && at + 1 < length; at++) {
+        if (which[at] >= kinds) {
+            PyErr_SetString(PyExc_IndexError, "a step is of no kind");
+            failed = 1;
+            break;
         }
-        for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(step->made); i++) {
-            PyObject *index = PyTuple_GET_ITEM(step->made, i);
-            int is_known = PySet_Contains(found, index);
-            failed = is_known < 0 || (!is_known && is_read_beside(step, reader, index) && PySet_Add(found, index) < 0);
-        }
-        if (failed) {
-            Py_CLEAR(found);
-        }
+        failed = add_needed(PyList_GET_ITEM(found, which[at]), (StepObject *)PyList_GET_ITEM(args[0], at),
+                            (StepObject *)PyList_GET_ITEM(args[0], at + 1)) < 0;
+    }
+    if (failed) {
+        Py_CLEAR(found);
     }
     return found;
 }
@@ -514,7 +606,7 @@ PyDoc_STRVAR(shared_doc,
 static PyObject *
 shared(PyObject *module, PyObject *run)
 {
-    if (check_run(run) < 0) {
+    if (check_run(run, 1) < 0) {
         return NULL;
     }
     const StepObject *first = (StepObject *)PyList_GET_ITEM(run, 0);
@@ -537,7 +629,7 @@ PyDoc_STRVAR(read_by_each_doc,
 static PyObject *
 read_by_each(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("read_by_each", nargs, 3) < 0 || check_run(args[0]) < 0) {
+    if (check_count("read_by_each", nargs, 3) < 0 || check_run(args[0], 1) < 0) {
         return NULL;
     }
     Py_ssize_t count, size = Py_SIZE(PyList_GET_ITEM(args[0], 0));
@@ -566,7 +658,7 @@ PyDoc_STRVAR(settle_doc,
 static PyObject *
 settle(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("settle", nargs, 2) < 0 || check_run(args[0]) < 0) {
+    if (check_count("settle", nargs, 2) < 0 || check_run(args[0], 1) < 0) {
         return NULL;
     }
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(args[0]); at++) {
@@ -584,7 +676,7 @@ settle(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 PyMethodDef step_function_methods[] = {
-    {"needed", needed, METH_O, needed_doc},
+    {"needed", FAST(needed), METH_FASTCALL, needed_doc},
     {"read_by_each", FAST(read_by_each), METH_FASTCALL, read_by_each_doc},
     {"runs", FAST(runs), METH_FASTCALL, runs_doc},
     {"settle", FAST(settle), METH_FASTCALL, settle_doc},

@@ -386,7 +386,7 @@ part_terms(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 PyDoc_STRVAR(longest_pick_doc,
 "longest_pick(terms, /)\n--\n\n"
-"Return how many terms in a row, at most, are outputs of the steps of one chain.");
+"Return how many terms in a row, at most, are outputs of steps of chains.");
 
 static PyObject *
 longest_pick(PyObject *module, PyObject *terms)
@@ -396,7 +396,6 @@ longest_pick(PyObject *module, PyObject *terms)
     }
     Chain chain = {NULL, NULL};
     Py_ssize_t longest = 0, length = 0;
-    const PendingObject *before = NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(terms); i++) {
         PendingObject *term = (PendingObject *)PyList_GET_ITEM(terms, i);
         int is_pick = is_pending(term) ? is_stacked(&chain, term->step, term->index) : 0;
@@ -404,10 +403,8 @@ longest_pick(PyObject *module, PyObject *terms)
             forget_chain(&chain);
             return NULL;
         }
-        int goes_on = is_pick && before != NULL && before->step->placed == term->step->placed;
-        length = goes_on ? length + 1 : is_pick;
+        length = is_pick ? length + 1 : 0;
         longest = length > longest ? length : longest;
-        before = is_pick ? term : NULL;
     }
     forget_chain(&chain);
     return PyLong_FromSsize_t(longest);

@@ -12,7 +12,8 @@ import pytest
 import unspool as us
 from tests.closeness import close
 from tests.engine.test_folding import NEVER, by_tape, flush, folding
-from unspool._autodiff.chain import CHAIN, SHORTEST
+from unspool._autodiff.chain import CHAIN
+from unspool._autodiff.placing import SHORTEST
 from unspool._graph import Bundle, Node
 
 X = np.array([0.5, -1.25, 2.0])

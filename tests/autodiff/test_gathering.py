@@ -9,7 +9,7 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
-from unspool._autodiff import chain, gathering
+from unspool._autodiff import gathering, placing
 
 STEPS = 300
 W = np.random.default_rng(0).normal(size=(6, 6)) / 3.0
@@ -72,14 +72,14 @@ def test_bits_of_a_sum_do_not_depend_on_where_chains_end(
     loop: Loop, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = gradients(loop)
-    monkeypatch.setattr(chain, "LONGEST", longest)
+    monkeypatch.setattr(placing, "LONGEST", longest)
     assert [found.tobytes() for found in gradients(loop)] == [one.tobytes() for one in expected]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_bits_of_a_sum_do_not_depend_on_whether_there_are_chains(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = gradients(loop)
-    monkeypatch.setattr(chain, "SHORTEST", STEPS + 1)
+    monkeypatch.setattr(placing, "SHORTEST", STEPS + 1)
     assert [found.tobytes() for found in gradients(loop)] == [one.tobytes() for one in expected]
 
 

@@ -7,13 +7,13 @@ many of them are gathered (`gathering`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool._autodiff.chain import add_picked, as_tensor, youngest
 from unspool._autodiff.factored import Factored, as_factored, written
-from unspool._autodiff.gathering import FEWEST, gather
+from unspool._autodiff.gathering import FEWEST, add_up, gather, is_stacked
+from unspool._autodiff.placing import as_tensor, youngest
 from unspool._core import Pending, longest_pick
 from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import MASK, add_cotangents
@@ -85,33 +85,14 @@ def total(contribution: Any) -> Tensor:
 
 
 def _in_order(terms: list[Any]) -> Tensor:
-    """Return the sum of terms, added one after the other; outputs of steps of one chain are picked from its stacks."""
+    """Return the sum of terms, added one after the other; outputs of steps of chains are taken from their stacks."""
     if longest_pick(terms) < FEWEST:
         return reduce(add_cotangents, map(written, terms))
     summed: Any = None
-    for part in _picks(terms):
-        if len(part) >= FEWEST:
-            summed = add_picked(summed, part)
+    for are_stacked, some in groupby(terms, is_stacked):
+        values = list(some)
+        if are_stacked and len(values) >= FEWEST:
+            summed = add_up(summed, values)
         else:
-            summed = reduce(add_cotangents, map(written, part), *([] if summed is None else [summed]))
+            summed = reduce(add_cotangents, map(written, values), *([] if summed is None else [summed]))
     return summed  # type: ignore[no-any-return]
-
-
-def _picks(terms: Sequence[Any]) -> list[list[Any]]:
-    """Split terms into single ones and such as can be picked from one chain together, one after the other.
-
-    If its stacks are large, those are one output of its steps.
-    """
-    parts: list[list[Any]] = []
-    latest: Any = None
-    for term in terms:
-        placed: Any = term.step.placed if type(term) is Pending else None
-        kind: Any = None
-        if placed is not None and placed.length and term.index in placed.stacks:
-            kind = id(placed), None if placed.is_small else term.index
-        if kind is not None and kind == latest:
-            parts[-1].append(term)
-        else:
-            parts.append([term])
-        latest = kind
-    return parts

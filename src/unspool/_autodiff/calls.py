@@ -15,11 +15,11 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import LAZY, Sum, form_of, merge
-from unspool._autodiff.chain import as_tensor, note_step
 from unspool._autodiff.derived import depends_on_rules, derive_once
 from unspool._autodiff.factored import Factored, Rows, as_factored
 from unspool._autodiff.late import late
 from unspool._autodiff.noting import keep_note
+from unspool._autodiff.placing import as_tensor, note_step
 from unspool._core import Pending, Step
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, expand, output

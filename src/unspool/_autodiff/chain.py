@@ -1,36 +1,32 @@
-"""The gradient of a loop is a loop: derivative calls that follow each other become one node.
+"""A chain: the steps of the derivative of a loop, one after the other, as one node.
 
-While a sweep walks back through the calls of a loop it would place one derivative call per step. Instead it notes a
-`Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is
-needed are the steps made into nodes. Steps of one plan, each reading what the one before it gave in the same way, are a
-*chain*: one node whose kernel runs the plan once per step, carries what is carried, and writes what is wanted of every
-step into stacked arrays. Other steps become calls.
+Each step is a run of a derived plan, and reads what the step before gave. There may be several kinds of steps, in any
+order, as in the derivative of a loop that takes now one branch, now another. The kernel runs one step after the other,
+passes on what they pass on, and writes what is wanted of every step into stacked arrays, one for each kind.
 
 A chain is differentiated by expanding it into the calls it stands for, which form chains again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool import _core, _graph
+from unspool import _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
-from unspool._core import Pending, Step
 from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
-from unspool._graph import Bundle, Node, intern_bundle, origin_scope
+from unspool._graph import Bundle, intern_bundle, origin_scope
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
-from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
-from unspool._ops.op import PART, STRUCTURE, JointRule, Op
-from unspool._ops.reduction import cumsum
+from unspool._ops.op import STRUCTURE, JointRule, Op
 from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 
@@ -38,334 +34,293 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._tensor import Tensor
 
-# Fewer steps than this are placed as calls.
-SHORTEST = 4
 
-# More steps than this are placed as several chains, and so are those that stack up more bytes than this, unless they
-# are few: what a chain holds stays small beside what the loop took, and products of stacks are multiplied in blocks
-# that depend on sizes alone, whatever the memory.
-LONGEST = 256
-_LARGEST_STACK = 1 << 16
-_FEW = 16
+class StepKind(NamedTuple):
+    """What steps of one kind do.
 
-
-def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
-    """Note a derivative call."""
-    return _core.step(plan, list(inputs))
-
-
-class Placed:
-    """Where steps have their outputs now: one step at a call, or the steps of a chain.
-
-    ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps: for each the part it is.
-    ``is_small`` tells whether all the stacks may be copied.
-    """
-
-    __slots__ = ("_parts", "is_small", "last", "length", "source", "stacks")
-
-    def __init__(
-        self, source: Node, length: int, last: dict[int, int], stacks: dict[int, int], is_small: bool = False
-    ) -> None:
-        self.source = source
-        self.length = length
-        self.last = last
-        self.stacks = stacks
-        self.is_small = is_small
-        self._parts: dict[int, Tensor] = {}
-
-    def part(self, index: int) -> Tensor:
-        """Return a part of a chain."""
-        found = self._parts.get(index)
-        if found is None:
-            found = self._parts[index] = _graph.apply(PART, self.source, index=index)
-        return found
-
-
-def as_tensor(value: Any) -> Tensor:
-    """Return a tensor for a contribution: itself, or the output of a step, which is placed if it was not."""
-    if type(value) is not Pending:
-        return value  # type: ignore[no-any-return]
-    step, index = value.step, value.index
-    if step.placed is None:
-        place_steps(value)
-    placed: Any = step.placed
-    if not placed.length:
-        return output(placed.source, index)
-    position = step.position
-    if position == placed.length - 1 and index in placed.last:
-        return placed.part(placed.last[index])  # type: ignore[no-any-return]
-    return getitem(placed.part(placed.stacks[index]), position)
-
-
-def outputs_of(output: Any) -> Tensor:
-    """Return the like of an output of all steps of its chain, along a new first axis."""
-    placed = output.step.placed
-    return placed.part(placed.stacks[output.index])  # type: ignore[no-any-return]
-
-
-def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
-    """Return the sum of some outputs of one chain, rows of stacks, added one after the other to what came before."""
-    placed: Any = values[0].step.placed
-    # In their order, so that all sums over a chain pick from the same.
-    indices = sorted({value.index for value in values})
-    first = {index: number * placed.length for number, index in enumerate(indices)}
-    positions = np.array([first[value.index] + value.step.position for value in values])
-    wholes = [placed.part(placed.stacks[index]) for index in indices]
-    rows = getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
-    if before is not None:
-        rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
-    return getitem(cumsum(rows, axis=0), -1)
-
-
-def youngest(values: Sequence[Any]) -> Any:
-    """Return the output of the latest step among some values; placing it first lets all before it form chains."""
-    pending = [v for v in values if type(v) is Pending and v.step.placed is None]
-    return max(pending, key=lambda p: p.step.number) if pending else None
-
-
-# --- placing steps ---------------------------------------------------------------------------------------------------
-
-
-def place_steps(last: Pending) -> None:
-    """Make nodes of a step and of all it depends on that are not nodes yet."""
-    for run, wiring in _core.runs(last.step, LONGEST):
-        _place_run(run, wiring)
-
-
-def _place_run(run: list[Step], wiring: tuple[tuple[int, int], ...]) -> None:
-    if len(run) < SHORTEST:
-        for step in run:
-            inputs = tuple([as_tensor(value) for value in step.inputs])
-            _core.settle([step], Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}))
-        return
-    stacked = tuple(sorted(_core.needed(run)))
-    length = len(run) if len(run) <= _FEW else _longest(run[0].plan, stacked)
-    for first in range(0, len(run), length):
-        _place_chain(run[first : first + length], wiring, stacked)
-
-
-def _longest(plan: Plan, stacked: Sequence[int]) -> int:
-    """Return how many steps a chain may have that stacks up some of the outputs of each."""
-    return min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, _nbytes(plan, stacked))))
-
-
-def _nbytes(plan: Plan, outputs: Sequence[int]) -> int:
-    return sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in outputs])
-
-
-def _place_chain(run: list[Step], wiring: tuple[tuple[int, int], ...], stacked: tuple[int, ...]) -> None:
-    plan = run[0].plan
-    made = run[-1].made
-    last = tuple([i for i in range(len(plan.output_shapes)) if i in made])
-    design = _design(plan, len(run), wiring, _core.shared(run), last, stacked)
-    entering = _core.read_by_each(run[:1], design.first, as_tensor)
-    entering += _core.read_by_each(run, design.varying, as_tensor)
-    node = make_chain(design, tuple(entering))
-    _core.settle(run, Placed(node, len(run), design.last, design.stacks, design.is_small))
-
-
-class _Design(NamedTuple):
-    """What chains that are alike have in common.
-
-    ``first`` are the inputs that a chain reads of its first step, ``varying`` those of each. ``last`` and ``stacks``
-    are as in `Placed`.
-    """
-
-    params: dict[str, Chain]
-    key: tuple[Any, ...]
-    shapes: tuple[Any, ...]
-    dtypes: tuple[Any, ...]
-    first: tuple[int, ...]
-    varying: tuple[int, ...]
-    last: dict[int, int]
-    stacks: dict[int, int]
-    is_small: bool
-
-
-def _design(
-    plan: Plan,
-    steps: int,
-    wiring: tuple[tuple[int, int], ...],
-    shared: tuple[bool, ...],
-    last: tuple[int, ...],
-    stacked: tuple[int, ...],
-) -> _Design:
-    """Return the design of a chain. A loop that takes one way or another has many short ones that are alike."""
-    known = "chain", steps, wiring, shared, last, stacked
-    found: _Design | None = plan.derivatives.get(known)
-    if found is None:
-        carried = tuple([position for position, _ in wiring])
-        constant = tuple([i for i, same in enumerate(shared) if same and i not in carried])
-        varying = tuple([i for i, same in enumerate(shared) if not same and i not in carried])
-        chain = Chain(plan, steps, wiring, constant, varying, last, stacked)
-        params = {"chain": chain}
-        shapes, dtypes = zip(*chain.avals(), strict=True)
-        found = plan.derivatives[known] = _Design(
-            params,
-            tuple(params.items()),
-            shapes,
-            dtypes,
-            (*carried, *constant),
-            varying,
-            {index: i for i, index in enumerate(last)},
-            {index: len(last) + i for i, index in enumerate(stacked)},
-            steps * _nbytes(plan, stacked) <= _LARGEST_STACK,
-        )
-    return found
-
-
-# --- the node --------------------------------------------------------------------------------------------------------
-
-
-class Chain(NamedTuple):
-    """What a chain does: which plan, how often, and how its inputs and outputs are wired.
-
-    The inputs of the node are the first values of what is carried, the constants, and then for each step what varies.
-    Its outputs are outputs of the last step, then stacks of outputs of all steps.
+    Attributes
+    ----------
+    plan : Plan
+    carried : tuple of (int, int)
+        Which inputs of the plan are which outputs of the step before.
+    constant, varying : tuple of int
+        The other inputs: those that are the same for all steps of this kind, and those that are not.
+    stacked : tuple of int
+        The outputs that are stacked up.
     """
 
     plan: Plan
-    steps: int
     carried: tuple[tuple[int, int], ...]
     constant: tuple[int, ...]
     varying: tuple[int, ...]
-    last: tuple[int, ...]
     stacked: tuple[int, ...]
+
+
+class Chain(NamedTuple):
+    """What a chain does.
+
+    The inputs of the node are what the first step reads of one before it; the constants of each kind; and then for each
+    step what varies. Its outputs are outputs of the last step, then for each kind stacks of outputs of all its steps.
+
+    Attributes
+    ----------
+    kinds : tuple of StepKind
+    which : bytes
+        The kind of each step; empty if there is only one.
+    steps : int
+    last : tuple of int
+        The outputs of the last step that are outputs of the chain.
+    """
+
+    kinds: tuple[StepKind, ...]
+    which: bytes
+    steps: int
+    last: tuple[int, ...]
+
+    def kind(self, k: int) -> StepKind:
+        """Return what a step does."""
+        return self.kinds[self.which[k] if self.which else 0]
+
+    def counts(self) -> list[int]:
+        """Return how many steps of each kind there are."""
+        return [self.which.count(i) for i in range(len(self.kinds))] if self.which else [self.steps]
+
+    @property
+    def entering(self) -> int:
+        """How many inputs the first step reads of one before it."""
+        return len(self.kind(0).carried)
+
+    @property
+    def fixed(self) -> int:
+        """How many inputs there are before those that vary."""
+        return self.entering + sum([len(kind.constant) for kind in self.kinds])
+
+    def varying(self, k: int) -> slice:
+        """Return which inputs vary and are those of a step."""
+        count = len(self.kind(k).varying)
+        if self.which:
+            start = self.fixed + _begins(self.which, tuple([len(kind.varying) for kind in self.kinds]))[k]
+        else:
+            start = self.fixed + k * count
+        return slice(start, start + count)
+
+    def constants(self) -> Iterator[slice]:
+        """Yield for each kind which inputs are its constants."""
+        start = self.entering
+        for kind in self.kinds:
+            yield slice(start, start + len(kind.constant))
+            start += len(kind.constant)
 
     def avals(self) -> list[tuple[Any, Any]]:
         """Return shape and dtype of the outputs."""
-        shapes, dtypes = self.plan.output_shapes, self.plan.output_dtypes
-        single = [(shapes[i], dtypes[i]) for i in self.last]
-        return single + [((self.steps, *shapes[i]), dtypes[i]) for i in self.stacked]
+        plan = self.kind(self.steps - 1).plan
+        found = [(plan.output_shapes[i], plan.output_dtypes[i]) for i in self.last]
+        for kind, count in zip(self.kinds, self.counts(), strict=True):
+            shapes, dtypes = kind.plan.output_shapes, kind.plan.output_dtypes
+            found += [((count, *shapes[i]), dtypes[i]) for i in kind.stacked]
+        return found
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels all steps run."""
+        return sum([kind.plan.kernels * count for kind, count in zip(self.kinds, self.counts(), strict=True)])
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that a step takes at most while it runs."""
+        return max([kind.plan.peak_bytes for kind in self.kinds])
+
+    def carried_bytes(self) -> int:
+        """Return the bytes of what is carried from a step to the next, at most."""
+        return max(map(_carried_bytes, self.kinds))
 
     def begin(self, arrays: Sequence[Any]) -> ChainRun:
-        """Return a run of the chain, given the first values of what is carried, and the constants."""
+        """Return a run of the chain, given what enters its first step, and the constants."""
         return ChainRun(self, arrays)
 
 
-def make_chain(design: _Design, inputs: tuple[Tensor, ...]) -> Bundle:
+@lru_cache(maxsize=64)
+def _begins(which: bytes, counts: tuple[int, ...]) -> list[int]:
+    """Return how many inputs vary that are those of earlier steps, by step."""
+    return list(accumulate([counts[i] for i in which], initial=0))
+
+
+def _carried_bytes(kind: StepKind) -> int:
+    plan = kind.plan
+    carried = sum([nbytes(plan.input_shapes[i], plan.fragment.dtypes[i]) for i, _ in kind.carried])
+    if not any(op.name == "contract" for op, *_ in plan.fragment.body):
+        return carried
+    from unspool._engine.running_sums import waiting_bytes
+
+    sums, _ = plan.run_in_place()
+    return carried + sum(
+        [waiting_bytes(plan.input_shapes[i], plan.fragment.dtypes[i]) for i, _ in kind.carried if i in sums]
+    )
+
+
+def make_chain(
+    chain: Chain, key: tuple[Any, ...], shapes: tuple[Any, ...], dtypes: tuple[Any, ...], inputs: tuple[Tensor, ...]
+) -> Bundle:
     """Return the node of a chain."""
-    origins = design.params["chain"].plan.fragment.origins
+    origins = [origin for kind in chain.kinds for origin in kind.plan.fragment.origins[-1:]]
     STATISTICS.chains += 1
-    found: Any = _graph.find(CHAIN, inputs, design.key)
+    found: Any = _graph.find(CHAIN, inputs, key)
     if found is None:
         with origin_scope() as origin:
             if origins:  # a step that only passes on what arrives has no instructions
-                origin.code, origin.lasti = origins[-1]
-            found = intern_bundle(CHAIN, inputs, design.params, design.shapes, design.dtypes, design.key)
+                origin.code, origin.lasti = origins[0]
+            found = intern_bundle(CHAIN, inputs, {"chain": chain}, shapes, dtypes, key)
     return found  # type: ignore[no-any-return]
 
 
 def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
-    fixed = len(chain.carried) + len(chain.constant)
-    run = chain.begin(arrays[:fixed])
-    run.advance(chain.steps, arrays[fixed:])
+    run = chain.begin(arrays[: chain.fixed])
+    run.advance(chain.steps, arrays[chain.fixed :])
     return run.results()
 
 
 class ChainRun:
     """A chain that is being run: in one go, or some steps at a time as their inputs become available."""
 
-    __slots__ = ("_carry", "_chain", "_constants", "_last", "_loop", "_run", "_stacks", "done")
+    __slots__ = ("_before", "_chain", "_constants", "_passed", "_run", "_runs", "_stacks", "done")
 
     def __init__(self, chain: Chain, arrays: Sequence[Any]) -> None:
-        plan = chain.plan
         self._chain = chain
-        self._stacks = [np.empty((chain.steps, *plan.output_shapes[i]), plan.output_dtypes[i]) for i in chain.stacked]
-        self._carry = list(arrays[: len(chain.carried)])
-        self._constants = list(arrays[len(chain.carried) :])
-        self._last: tuple[Any, ...] = ()
+        self._stacks = [np.empty(shape, dtype) for shape, dtype in chain.avals()[len(chain.last) :]]
+        carried = chain.kind(0).carried
+        # What enters stands where the outputs of a step before the first one would.
+        self._before: Sequence[Any] = [None] * (1 + max([source for _, source in carried], default=-1))
+        for (_, source), array in zip(carried, arrays, strict=False):
+            self._before[source] = array
+        self._constants = arrays[chain.entering :]
+        self._passed = {source for kind in chain.kinds for _, source in kind.carried}
         self.done = 0
-        STATISTICS.kernel_calls += chain.steps * plan.kernels - 1
-        sums, run_in_place = plan.run_in_place()
-        summed = [i for i, (position, source) in enumerate(chain.carried) if sums.get(position) == source]
-        self._run = plan.run
-        if summed and len(summed) == len(sums) and not set(sums.values()) & set(chain.stacked):
+        STATISTICS.kernel_calls += chain.kernels - 1
+        self._runs = [kind.plan.run for kind in chain.kinds]
+        if (runs := _in_place(chain)) is not None:
             from unspool._engine.running_sums import RunningSum
 
             # What is only added to is added to in place, once the first value is the chain's own.
-            for i in summed:
-                self._carry[i] = RunningSum(np.array(self._carry[i]))
-            self._run = run_in_place
-        wiring = (chain.carried, chain.constant, chain.varying, chain.last, chain.stacked, len(plan.output_shapes))
-        self._loop = _loop(*wiring)
+            self._runs, sums = runs
+            for source in {source for position, source in carried if position in sums}:
+                self._before[source] = RunningSum(np.array(self._before[source]))
+        self._run = _loop(tuple([tuple(kind[1:]) for kind in chain.kinds]))
 
     def advance(self, steps: int, varying: Sequence[Any]) -> None:
         """Run some steps, given what varies: the values of each step, one step after the other."""
-        entering = (*self._carry, *self._constants, *varying)
-        self._carry.clear()
-        indices = range(self.done, self.done + steps)
+        chain, before, self._before = self._chain, self._before, ()
+        indices: Any = range(self.done, self.done + steps)
+        written = [chain.which.count(i, 0, self.done) for i in range(len(chain.kinds))] if chain.which else ()
+        given = (self._runs, chain.which, before, self._constants, varying, written)
+        del before
         if steps == 1 or not ACTIVITY.lookers:
-            found = self._loop(self._run, indices, entering, *self._stacks)
+            found = self._run(indices, *given, *self._stacks)
         else:
             counted = CountedRange(indices, [0])
             with ACTIVITY.doing(Work(INNER, steps, counted.done)):
-                found = self._loop(self._run, counted, entering, *self._stacks)
-        self._carry, self._last = found
+                found = self._run(counted, *given, *self._stacks)
         self.done += steps
+        wanted = chain.last if self.done == chain.steps else self._passed
+        self._before = [value if i in wanted else None for i, value in enumerate(found)]
 
     def results(self) -> tuple[Any, ...]:
         """Return the outputs of the chain, once all steps have run."""
         from unspool._engine.running_sums import settled
 
-        return (*map(settled, self._last), *self._stacks)
+        return (*[settled(self._before[i]) for i in self._chain.last], *self._stacks)
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is stacked up and carried."""
-        return sum(value.nbytes for value in (*self._stacks, *self._carry))
+        return sum([value.nbytes for value in (*self._stacks, *self._before) if value is not None])
+
+
+def _in_place(chain: Chain) -> tuple[list[Any], set[int]] | None:
+    """Return what runs the steps of each kind and overwrites sums, and the inputs of the first step that are such.
+
+    None if some step would read what is overwritten, or stack it up.
+    """
+    runs, sums = [], []
+    for kind in chain.kinds:
+        found, run = kind.plan.run_in_place()
+        if {*found.values()} & {*kind.stacked} or not {*found} <= {position for position, _ in kind.carried}:
+            return None
+        runs.append(run)
+        sums.append(found)
+    if not any(sums):
+        return None
+    for before, after in {*zip(chain.which, chain.which[1:], strict=False)} or {(0, 0)}:
+        added = {*sums[before].values()}
+        if any((position in sums[after]) != (source in added) for position, source in chain.kinds[after].carried):
+            return None
+    return runs, {*sums[chain.which[0] if chain.which else 0]}
 
 
 @lru_cache(maxsize=512)
-def _loop(
-    carried: tuple[tuple[int, int], ...],
-    constant: tuple[int, ...],
-    varying: tuple[int, ...],
-    last: tuple[int, ...],
-    stacked: tuple[int, ...],
-    outputs: int,
-) -> Any:
-    """Generate the loop of a chain."""
-    inputs = {position: f"c{i}" for i, (position, _) in enumerate(carried)}
-    inputs |= {position: f"k{i}" for i, position in enumerate(constant)}
-    inputs |= {position: f"v{i}" for i, position in enumerate(varying)}
-    fixed = len(carried) + len(constant)
-    names = [inputs[position] for position, _ in carried] + [inputs[position] for position in constant]
-    arguments = ", ".join(inputs[position] for position in sorted(inputs))
-    results = "".join(f"o{i}, " for i in range(outputs))
-    steps = ", ".join(f"arrays[{fixed + i}::{len(varying)}]" for i in range(len(varying)))
-    each = "".join(f"v{i}, " for i in range(len(varying)))
-    lines = [f"{', '.join(names)}, = arrays[:{fixed}]"] if names else []
-    lines += [f"for j, ({each}) in zip(indices, zip({steps})):" if varying else "for j in indices:"]
-    lines += [f"    {results}= run({arguments})"]
-    lines += [f"    c{i} = o{source}" for i, (_, source) in enumerate(carried)]
-    lines += [f"    s{i}[j] = o{source}" for i, source in enumerate(stacked)]
-    carry = ", ".join(f"c{i}" for i in range(len(carried)))
-    lines += [f"return [{carry}], ({''.join(f'o{i}, ' for i in last)})"]
+def _loop(kinds: tuple[Any, ...]) -> Any:
+    """Generate the loop of chains whose steps are wired in some ways: without their plans, the kinds of steps."""
+    constants = [f"k{which}_{i}, " for which, (_, constant, *_) in enumerate(kinds) for i in constant]
+    lines = [f"{''.join(constants)} = constants"] if constants else []
+    lines += [f"{''.join(f'run{i}, ' for i in range(len(kinds)))} = runs"]
+    if len(kinds) == 1:
+        varying = kinds[0][2]
+        steps = ", ".join(f"varying[{i}::{len(varying)}]" for i in range(len(varying)))
+        names = "".join(f"v{i}, " for i in varying)
+        lines += [f"for j, ({names}) in zip(indices, zip({steps})):" if varying else "for j in indices:"]
+        lines += [f"    {line}" for line in _step(0, kinds[0], {i: f"v{i}" for i in varying}, "j", 0)]
+    else:
+        # The values of a step come one after the other, and it takes them in this order.
+        lines += ["take = iter(varying).__next__", f"{''.join(f'j{i}, ' for i in range(len(kinds)))} = written"]
+        lines += ["for step in indices:", "    which = which_of[step]"]
+        stack = 0
+        for which, kind in enumerate(kinds):
+            lines += [f"    {'el' if which else ''}if which == {which}:"]
+            values = dict.fromkeys(kind[2], "take()")
+            lines += [f"        {line}" for line in _step(which, kind, values, f"j{which}", stack)]
+            lines += [f"        j{which} += 1"]
+            stack += len(kind[3])
+    lines += ["return before"]
     from unspool._engine.generated import compile_function
 
-    stacks = "".join(f", s{i}" for i in range(len(stacked)))
+    stacks = "".join(f", s{i}" for i in range(sum([len(stacked) for *_, stacked in kinds])))
     body = "\n".join(f"    {line}" for line in lines)
-    return compile_function("chain", f"def chain(run, indices, arrays{stacks}):\n{body}\n", {})
+    arguments = f"indices, runs, which_of, before, constants, varying, written{stacks}"
+    return compile_function("chain", f"def chain({arguments}):\n{body}\n", {})
+
+
+def _step(which: int, kind: tuple[Any, ...], varying: dict[int, str], row: str, stack: int) -> list[str]:
+    """Return the lines of a step: it runs, and what is wanted of it is written into rows of stacks from one on."""
+    carried, constant, _, stacked = kind
+    inputs = {position: f"before[{source}]" for position, source in carried}
+    inputs |= {position: f"k{which}_{position}" for position in constant} | varying
+    arguments = ", ".join(inputs[position] for position in sorted(inputs))
+    return [
+        f"before = run{which}({arguments})",
+        *[f"s{stack + i}[{row}] = before[{source}]" for i, source in enumerate(stacked)],
+    ]
 
 
 def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Return the outputs of a chain as those of the calls it stands for."""
-    carry = list(inputs[: len(chain.carried)])
-    constants = inputs[len(chain.carried) : len(chain.carried) + len(chain.constant)]
-    rest = iter(inputs[len(chain.carried) + len(chain.constant) :])
-    stacks: list[list[Tensor]] = [[] for _ in chain.stacked]
+    constants = [
+        dict(zip(kind.constant, inputs[at], strict=True))
+        for kind, at in zip(chain.kinds, chain.constants(), strict=True)
+    ]
+    stacks: list[list[list[Tensor]]] = [[[] for _ in kind.stacked] for kind in chain.kinds]
     call: Any = None
-    for _ in range(chain.steps):
-        slots: dict[int, Tensor] = dict(zip(chain.constant, constants, strict=True))
-        slots |= {position: tensor for (position, _), tensor in zip(chain.carried, carry, strict=True)}
-        slots |= {position: next(rest) for position in chain.varying}
+    for k in range(chain.steps):
+        which = chain.which[k] if chain.which else 0
+        kind = chain.kinds[which]
+        slots = dict(constants[which])
+        slots |= zip(kind.varying, inputs[chain.varying(k)], strict=True)
+        for i, (position, source) in enumerate(kind.carried):
+            slots[position] = inputs[i] if call is None else output(call, source)
         arguments = tuple([slots[position] for position in sorted(slots)])
-        call = make_call(chain.plan, arguments, chain.plan.fragment.origins)
-        carry = [output(call, source) for _, source in chain.carried]
-        for stack, index in zip(stacks, chain.stacked, strict=True):
+        call = make_call(kind.plan, arguments, kind.plan.fragment.origins)
+        for stack, index in zip(stacks[which], kind.stacked, strict=True):
             stack.append(output(call, index))
-    return [output(call, index) for index in chain.last] + [stacked_tensors(stack) for stack in stacks]
+    found = [output(call, index) for index in chain.last]
+    return found + [stacked_tensors(stack) for stacks_of_kind in stacks for stack in stacks_of_kind]
 
 
 def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
@@ -396,12 +351,18 @@ def _push(tangents: Sequence[Any], out: Any, *inputs: Tensor, chain: Chain) -> t
 
 
 def _passes(params: Any) -> list[bool]:
-    """Return which inputs a chain is differentiated through: those that its plan is."""
+    """Return which inputs a chain is differentiated through: those that its plans are."""
     chain = params["chain"]
-    passing = late.passing_inputs(chain.plan)
-    flags = [position in passing for position, _ in chain.carried]
-    flags += [position in passing for position in chain.constant]
-    flags += [position in passing for position in chain.varying] * chain.steps
+    passing = [{*late.passing_inputs(kind.plan)} for kind in chain.kinds]
+    first = chain.which[0] if chain.which else 0
+    flags = [position in passing[first] for position, _ in chain.kinds[first].carried]
+    for kind, through in zip(chain.kinds, passing, strict=True):
+        flags += [position in through for position in kind.constant]
+    each = [
+        [position in through for position in kind.varying] for kind, through in zip(chain.kinds, passing, strict=True)
+    ]
+    for which in chain.which or bytes(chain.steps):
+        flags += each[which]
     return flags
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.chain import as_tensor
+from unspool._autodiff.placing import as_tensor
 from unspool._core import Pending
 from unspool._graph import Node
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts

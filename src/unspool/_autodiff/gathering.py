@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unspool._autodiff.chain import as_tensor, outputs_of
 from unspool._autodiff.factored import Factored, Outer, Rows, as_factored
+from unspool._autodiff.placing import as_tensor, outputs_of
 from unspool._core import Pending, part_terms
 from unspool._engine.planning import nbytes
 from unspool._ops.indexing import RowSum, getitem
 from unspool._ops.layout import concat, reshape
+from unspool._ops.reduction import cumsum
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
@@ -60,35 +61,75 @@ class Gathered(NamedTuple):
         return summed.total()
 
     def _blocks(self) -> Iterator[list[Tensor]]:
-        size = sum([nbytes(shape, dtype) for shape, dtype in self.kind[1:]])
-        length = min(_MOST_IN_BLOCK, max(_FEWEST_IN_BLOCK, _BYTES_OF_BLOCK // max(1, size)))
+        length = _length_of_block(self.kind[1:])
         for i in range(0, len(self.table), length):
-            yield self._stacks(*self.table[i : i + length, 1:].T)
+            taken, rows = _layout(*self.table[i : i + length, 1:].T)
+            each = [(self.sources[number].factors, first, count) for number, first, count in taken]
+            yield [
+                _stacked([(factors[at], first, count) for factors, first, count in each], rows)
+                for at in range(len(self.kind) - 1)
+            ]
 
-    def _stacks(self, numbers: np.ndarray, positions: np.ndarray) -> list[Tensor]:
-        """Return each factor of some terms along a new first axis."""
-        distinct, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        sources = [self.sources[number] for number in distinct]
-        if len(sources) == 1 and positions[0] >= 0:
-            return [_picked(outputs_of(factor), positions) for factor in sources[0].factors]
-        lowest, highest = np.full(len(distinct), len(positions) + _MOST_IN_BLOCK), np.full(len(distinct), -1)
-        np.minimum.at(lowest, which, positions)
-        np.maximum.at(highest, which, positions)
-        # Sources in the order in which they appear, so that most often it is the order of the terms.
-        order = np.argsort(first)
-        counts = highest - lowest + 1
-        begins = np.empty_like(counts)
-        begins[order] = np.cumsum(counts[order]) - counts[order]
-        taken = [(sources[i], int(lowest[i]), int(counts[i])) for i in order]
-        rows = begins[which] + positions - lowest[which]
-        return [_picked(self._joined(i, taken), rows) for i in range(len(self.kind) - 1)]
 
-    def _joined(self, i: int, taken: Sequence[tuple[Factored, int, int]]) -> Tensor:
-        """Return a factor of terms from several sources: of each so many, from a position on."""
-        shape = self.kind[1 + i][0]
-        size = sum([count for _, _, count in taken])
-        parts = [_flat(source.factors[i], first, count, shape) for source, first, count in taken]
-        return reshape(concat(parts, axis=0), (size, *shape))
+def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
+    """Return the sum of outputs of steps that are stacked up, added one after the other to what came before."""
+    sources: dict[Any, int] = {}
+    table = [
+        (sources.setdefault((id(value.step.placed), value.index), len(sources)), value.step.position)
+        for value in values
+    ]
+    numbers, positions = np.array(table).T
+    first = dict(zip(reversed(numbers.tolist()), reversed(values), strict=True))
+    length = _length_of_block([_aval(values[0])])
+    for i in range(0, len(values), length):
+        taken, rows = _layout(numbers[i : i + length], positions[i : i + length])
+        stack = _stacked([(first[number], low, count) for number, low, count in taken], rows)
+        if before is not None:
+            stack = concat([reshape(before, (1, *before.shape)), stack], axis=0)
+        before = getitem(cumsum(stack, axis=0), -1)
+    return before  # type: ignore[return-value]
+
+
+def is_stacked(term: Any) -> bool:
+    """Whether a term is an output of a step of a chain that is stacked up."""
+    placed: Any = term.step.placed if type(term) is Pending else None
+    return placed is not None and placed.length > 0 and term.index in placed.stacks
+
+
+def _length_of_block(avals: Sequence[tuple[Any, Any]]) -> int:
+    size = sum([nbytes(shape, dtype) for shape, dtype in avals])
+    return min(_MOST_IN_BLOCK, max(_FEWEST_IN_BLOCK, _BYTES_OF_BLOCK // max(1, size)))
+
+
+def _layout(numbers: np.ndarray, positions: np.ndarray) -> tuple[list[tuple[int, int, int]], np.ndarray]:
+    """Return what to take of which sources, so many rows from one on, and which rows of that are the terms.
+
+    Sources come in the order in which they appear, so that most often it is the order of the terms.
+    """
+    distinct, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    lowest, highest = np.full(len(distinct), np.iinfo(np.int64).max), np.full(len(distinct), -1)
+    np.minimum.at(lowest, which, positions)
+    np.maximum.at(highest, which, positions)
+    order = np.argsort(first)
+    counts = highest - lowest + 1
+    begins = np.empty_like(counts)
+    begins[order] = np.cumsum(counts[order]) - counts[order]
+    taken = [(int(distinct[i]), int(lowest[i]), int(counts[i])) for i in order]
+    return taken, begins[which] + positions - lowest[which]
+
+
+def _stacked(taken: Sequence[tuple[Tensor | Pending, int, int]], rows: np.ndarray) -> Tensor:
+    """Return rows of what is taken of some factors, as an array of its own: sums depend on how it lies in memory."""
+    shape = _aval(taken[0][0])[0]
+    factor, first, _ = taken[0]
+    if len(taken) == 1 and first >= 0:
+        stack = outputs_of(factor)
+        rows = rows + first
+    else:
+        parts = [_flat(factor, first, count, shape) for factor, first, count in taken]
+        stack = reshape(concat(parts, axis=0), (sum([count for *_, count in taken]), *shape))
+    is_whole = len(rows) == stack.shape[0] and np.array_equal(rows, np.arange(len(rows)))
+    return stack if is_whole else getitem(stack, rows)
 
 
 def _flat(factor: Tensor | Pending, first: int, count: int, shape: Any) -> Tensor:
@@ -97,12 +138,6 @@ def _flat(factor: Tensor | Pending, first: int, count: int, shape: Any) -> Tenso
         return as_tensor(factor) if shape else reshape(as_tensor(factor), (1,))
     stack = outputs_of(factor)[first : first + count]
     return reshape(stack, (count * shape[0], *shape[1:])) if shape else stack
-
-
-def _picked(stack: Tensor, rows: np.ndarray) -> Tensor:
-    """Return rows of a stack; as an array of its own, so that sums of it do not depend on how it lies in memory."""
-    is_whole = len(rows) == stack.shape[0] and np.array_equal(rows, np.arange(len(rows)))
-    return stack if is_whole else getitem(stack, rows)
 
 
 def gather(terms: list[Any]) -> tuple[list[Any], Iterator[Tensor]]:

@@ -13,10 +13,8 @@ from typing import Any, TypeAlias
 
 from unspool._engine.planning import nbytes
 from unspool._engine.replayed import Buffer, Memory, buffers_of, is_view, own_buffers
-from unspool._engine.running_sums import waiting_bytes
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
-from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.op import PART
 
 _by_id = attrgetter("id")
@@ -136,7 +134,7 @@ def workspace_of(unit: Node) -> int:
     if type(unit) is Call:
         return unit.plan.peak_bytes
     if unit.op.stepwise:
-        return unit.attributes["chain"].plan.peak_bytes  # type: ignore[no-any-return]
+        return unit.attributes["chain"].peak_bytes  # type: ignore[no-any-return]
     return 0 if is_view(unit) else nbytes(unit.shape, unit.dtype)
 
 
@@ -155,19 +153,13 @@ def spare_of(unit: Node) -> Node | None:
 
 def entering(chain: Node) -> Sequence[Node]:
     """Return what a chain carries from its first step on."""
-    return chain.inputs[: len(chain.attributes["chain"].carried)]
+    return chain.inputs[: chain.attributes["chain"].entering]
 
 
 def held_by_chain(unit: Node) -> int:
     """Return the bytes of what a chain stacks up and carries at most."""
-    chain, operands = unit.attributes["chain"], entering(unit)
-    carried = sum([nbytes(node.shape, node.dtype) for node in operands])
-    outputs = [size for _, size in own_buffers(unit)]
-    if any(op is CONTRACT for op, *_ in chain.plan.fragment.body):
-        sums, _ = chain.plan.run_in_place()
-        added = [(position, chain.plan.dtypes[position]) for position, _ in chain.carried if position in sums]
-        carried += sum([waiting_bytes(chain.plan.input_shapes[position], dtype) for position, dtype in added])
-    return max(carried, sum(outputs[: len(chain.last)])) + sum(outputs[len(chain.last) :])
+    chain, outputs = unit.attributes["chain"], [size for _, size in own_buffers(unit)]
+    return int(max(chain.carried_bytes(), sum(outputs[: len(chain.last)])) + sum(outputs[len(chain.last) :]))
 
 
 def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:
@@ -223,9 +215,8 @@ def waited_for(frame: Frame) -> Sequence[Node]:
     unit = frame.order[frame.position]
     if frame.chain is None:
         return () if unit.op.stepwise else unit.inputs
-    chain = unit.attributes["chain"]
-    start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
-    return unit.inputs[start : start + len(chain.varying)]
+    inputs: Sequence[Node] = unit.inputs[unit.attributes["chain"].varying(frame.chain.done)]
+    return inputs
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -385,7 +376,7 @@ def just_in_time(order: list[Node]) -> list[Node]:
             continue
         operands: Sequence[Node] = unit.inputs
         if unit.op.stepwise:
-            fixed = len(unit.attributes["chain"].carried) + len(unit.attributes["chain"].constant)
+            fixed = unit.attributes["chain"].fixed
             late.update(unit_of(operand).id for operand in operands[fixed:])
             operands = operands[:fixed]
         _arrange(operands, inside, small, arranged)

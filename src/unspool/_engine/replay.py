@@ -339,10 +339,9 @@ class Replay:
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain one by one: each reads values that the one before did not."""
         chain = unit.attributes["chain"]
-        fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
         run = frame.chain
         if run is None:
-            first = self._arguments(frame, unit.inputs[:fixed])
+            first = self._arguments(frame, unit.inputs[: chain.fixed])
             if first is None:
                 return False
             self._take(held_by_chain(unit))
@@ -350,12 +349,11 @@ class Replay:
             self._in_chain += run.nbytes
             self._after(frame, entering(unit))
         while run.done < chain.steps:
-            start = fixed + run.done * each
-            varying = unit.inputs[start : start + each]
+            varying = unit.inputs[chain.varying(run.done)]
             arguments = self._arguments(frame, varying)
             if arguments is None:
                 return False
-            self._take(chain.plan.peak_bytes)
+            self._take(chain.kind(run.done).plan.peak_bytes)
             self._in_chain -= run.nbytes
             run.advance(1, arguments)
             self._in_chain += run.nbytes
@@ -364,7 +362,7 @@ class Replay:
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
-        self._after(frame, unit.inputs[len(entering(unit)) : fixed])
+        self._after(frame, unit.inputs[chain.entering : chain.fixed])
         return True
 
     # -- values --
@@ -720,8 +718,7 @@ def _work_of(unit: Node) -> int:
     """Return how many kernels a unit runs, in all steps if it is a chain."""
     if not unit.op.stepwise:
         return kernels_of(unit)
-    chain = unit.attributes["chain"]
-    return int(chain.plan.kernels * chain.steps)
+    return int(unit.attributes["chain"].kernels)
 
 
 def _nothing() -> None:

@@ -68,8 +68,7 @@ def cost_of_gradient(
 def _kernels(node: Any) -> int:
     """Return how many kernels a node runs, those in the steps of a loop included."""
     if node.op is CHAIN:
-        chain = node.attributes["chain"]
-        return int(chain.steps * chain.plan.kernels)
+        return int(node.attributes["chain"].kernels)
     loop = loop_of(node)
     if loop is None:
         return kernels_of(node)
@@ -92,7 +91,8 @@ def _backward_loops(
             steps[_primal_of(loop.steps, found, known)] += loop.steps
         elif node.op is CHAIN:
             chain = node.attributes["chain"]
-            steps[number_of.get(chain.plan.id, lines_of(chain.plan.fragment.origins, places))] += chain.steps
+            for kind, count in zip(chain.kinds, chain.counts(), strict=True):
+                steps[number_of.get(kind.plan.id, lines_of(kind.plan.fragment.origins, places))] += count
         elif type(node) is Call and node.plan.id in number_of:
             calls[number_of[node.plan.id]] += 1
     return tuple(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.chain import CHAIN
+from unspool._autodiff.chain import CHAIN, Chain, StepKind
 from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
 from unspool._autodiff.loop import LOOP, Loop
 from unspool._graph import Node
@@ -15,11 +16,14 @@ from unspool._inspect.places import Places
 from unspool._inspect.units import Units
 from unspool._ops.leaf import CONSTANT
 
+if TYPE_CHECKING:
+    from unspool._engine.plan import Plan
+
 
 def find_wholes(units: Units, places: Places) -> list[Placed]:
-    """Return the loops that are one node each; chains of one plan that follow each other are one loop."""
+    """Return the loops that are one node each; chains that have steps of one plan are one loop."""
     found: list[Placed] = []
-    chains: dict[int, list[int]] = {}
+    chains: list[tuple[set[int], list[int]]] = []
     for position, unit in enumerate(units.order):
         if unit.is_step:
             continue
@@ -28,11 +32,21 @@ def find_wholes(units: Units, places: Places) -> list[Placed]:
         if loop is not None:
             found.append(Placed(position, _describe_loop(loop, node, places, units), [position], ()))
         elif node.op is CHAIN:
-            chains.setdefault(node.attributes["chain"].plan.id, []).append(position)
-    for group in chains.values():
+            chains = _joined({kind.plan.id for kind in node.attributes["chain"].kinds}, position, chains)
+    for _, group in chains:
         described = _describe_chains([units.order[position].source for position in group], places)
         found.append(Placed(group[0], described, group, ()))
     return found
+
+
+def _joined(
+    plans: set[int], position: int, chains: Sequence[tuple[set[int], list[int]]]
+) -> list[tuple[set[int], list[int]]]:
+    """Return groups of chains, plans and positions of each, with one more: it joins those that it shares plans with."""
+    apart = [group for group in chains if group[0].isdisjoint(plans)]
+    alike = [group for group in chains if not group[0].isdisjoint(plans)]
+    positions = sorted([position, *[at for _, group in alike for at in group]])
+    return [*apart, (plans.union(*[others for others, _ in alike]), positions)]
 
 
 def loop_of(node: Any) -> Loop | None:
@@ -78,27 +92,34 @@ def _describe_loop(loop: Loop, node: Node, places: Places, units: Units) -> Foun
 
 
 def _describe_chains(nodes: Sequence[Any], places: Places) -> FoundLoop:
-    chain = nodes[0].attributes["chain"]
-    fragment = chain.plan.fragment
-    shapes, dtypes = chain.plan.shapes, chain.plan.dtypes
-    steps = sum(node.attributes["chain"].steps for node in nodes)
-    names = [
-        places.name(*fragment.origins[slot - len(fragment.dtypes)]) if slot >= len(fragment.dtypes) else "what arrives"
-        for slot in (fragment.outputs[source] for _, source in chain.carried)
-    ]
-    carried = [
-        Value(f"a cotangent of `{name}`", tuple(shapes[position]), str(dtypes[position]))
-        for name, (position, _) in zip(names, chain.carried, strict=True)
-    ]
+    runs: Counter[Any] = Counter()
+    carried: dict[Value, None] = {}
+    for node in nodes:
+        chain: Chain = node.attributes["chain"]
+        for kind, count in zip(chain.kinds, chain.counts(), strict=True):
+            runs[kind.plan] += count
+        for before, after in sorted({*zip(chain.which, chain.which[1:], strict=False)} or {(0, 0)}):
+            carried |= dict.fromkeys(_carried(chain.kinds[before].plan, chain.kinds[after], places))
+    bodies = [Body(len(plan.fragment.body), n, 1, lines_of(plan.fragment.origins, places)) for plan, n in runs.items()]
     held = [array for node in nodes for array in node.value or () if array is not None]
     return FoundLoop(
         kind="adjoint",
-        steps=steps,
-        bodies=(Body(len(fragment.body), steps, 1, lines_of(fragment.origins, places)),),
-        carried=tuple(dict.fromkeys(carried)),
+        steps=runs.total(),
+        bodies=tuple(sorted(bodies, key=lambda body: -body.runs)),
+        order="They follow each other as in the loop" if len(bodies) > 1 else "",
+        carried=tuple(carried),
         held=len(held),
         held_bytes=sum(array.nbytes for array in held),
     )
+
+
+def _carried(before: Plan, kind: StepKind, places: Places) -> Iterator[Value]:
+    """Yield what a step of a kind reads of one before it."""
+    fragment, plan = before.fragment, kind.plan
+    for position, source in kind.carried:
+        slot = fragment.outputs[source] - len(fragment.dtypes)
+        name = places.name(*fragment.origins[slot]) if slot >= 0 else "what arrives"
+        yield Value(f"a cotangent of `{name}`", tuple(plan.shapes[position]), str(plan.dtypes[position]))
 
 
 def _value(node: Node, places: Places, units: Units) -> Value:

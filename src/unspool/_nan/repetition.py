@@ -5,7 +5,7 @@ The op ``loop`` of `unspool.iterate` and the chains of a backward pass keep this
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,8 @@ class StepBody:
         Outputs, and the registers that they become.
     given : dict of int to (int, int, int)
         Other inputs of the plan: which input of the loop has them, and at which step it has its first row. Of those
-        that have no rows the latter is -1. Inputs of the loop that are one for each step come after each other; the
-        last number is how many there are of them in a step.
+        that have no rows the latter is -1. The last number is 1 if there is one such input for each step: then the
+        first counts from where those of the step begin.
     shown : dict of int to int
         The outputs that become outputs of the loop, or are added to them.
     """
@@ -67,9 +67,10 @@ class Repetition:
         which: bytes,
         entering: dict[int, int],
         leaving: dict[int, int],
+        begin: Callable[[int], int] = lambda k: 0,
     ) -> None:
         self.order, self.entering, self.leaving = order, entering, leaving
-        self._arrays, self._bodies, self._which = arrays, bodies, which
+        self._arrays, self._bodies, self._which, self._begin = arrays, bodies, which, begin
 
     def body(self, k: int) -> StepBody:
         """Return what a step does."""
@@ -81,8 +82,8 @@ class Repetition:
 
     def source(self, k: int, slot: int) -> int:
         """Return the input of the loop that an input of a step is, or is a row of."""
-        at, first, period = self.body(k).given[slot]
-        return at + k * period if first < 0 else at
+        at, _, is_of_step = self.body(k).given[slot]
+        return at + self._begin(k) if is_of_step else at
 
     def values(self, k: int, state: dict[int, Any]) -> list[Any]:
         """Return what a step reads."""
@@ -133,21 +134,26 @@ def repetition_of_loop(loop: Loop, arrays: Sequence[Any]) -> Repetition:
 
 
 def repetition_of_chain(chain: Chain, arrays: Sequence[Any]) -> Repetition:
-    """Return the steps of a chain; registers are what is carried, then what is shown of the last step."""
-    carried, constant, varying = len(chain.carried), len(chain.constant), len(chain.varying)
-    given = {position: (carried + i, -1, 0) for i, position in enumerate(chain.constant)}
-    given |= {position: (carried + constant + i, -1, varying) for i, position in enumerate(chain.varying)}
-    sources = [*[source for _, source in chain.carried], *chain.last]
-    body = StepBody(
-        chain.plan,
-        {position: r for r, (position, _) in enumerate(chain.carried)},
-        [(source, r) for r, source in enumerate(sources)],
-        given,
-        {source: len(chain.last) + i for i, source in enumerate(chain.stacked)},
-    )
-    entering = {r: r for r in range(carried)}
-    leaving = {i: carried + i for i in range(len(chain.last))}
-    return Repetition(arrays, range(chain.steps), [body], b"", entering, leaving)
+    """Return the steps of a chain. What a step reads of the one before, registers have by number of the output.
+
+    The outputs of the last step that are shown are registers of their own, after these.
+    """
+    registers = 1 + max([source for kind in chain.kinds for _, source in kind.carried], default=-1)
+    bodies, shown = [], len(chain.last)
+    for kind, constants in zip(chain.kinds, chain.constants(), strict=True):
+        given = {position: (constants.start + i, -1, 0) for i, position in enumerate(kind.constant)}
+        given |= {position: (i, -1, 1) for i, position in enumerate(kind.varying)}
+        outputs = range(len(kind.plan.output_shapes))
+        assigned = [(i, i) for i in outputs if i < registers]
+        if kind is chain.kind(chain.steps - 1):
+            assigned += [(source, registers + i) for i, source in enumerate(chain.last)]
+        stacked = {source: shown + i for i, source in enumerate(kind.stacked)}
+        bodies.append(StepBody(kind.plan, dict(kind.carried), assigned, given, stacked))
+        shown += len(kind.stacked)
+    entering = {source: i for i, (_, source) in enumerate(chain.kind(0).carried)}
+    leaving = {i: registers + i for i in range(len(chain.last))}
+    order = range(chain.steps)
+    return Repetition(arrays, order, bodies, chain.which, entering, leaving, lambda k: chain.varying(k).start)
 
 
 class History:

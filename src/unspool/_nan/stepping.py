@@ -56,11 +56,12 @@ def origins_inside(
 def chain_step(node: Node, k: int, inner: Node) -> tuple[int, ...]:
     """Return the number of the step whose derivative a step of a chain is, if that can be told."""
     chain = node.attributes["chain"]
-    period, fixed = len(chain.varying), len(chain.carried) + len(chain.constant)
-    operands: dict[int, Node | None] = dict(zip(chain.constant, node.inputs[len(chain.carried) : fixed], strict=True))
-    operands |= dict(zip(chain.varying, node.inputs[fixed + k * period : fixed + (k + 1) * period], strict=True))
-    operands |= {position: None for position, _ in chain.carried}
-    step = step_of_derivative(chain.plan, [operands[i] for i in sorted(operands)], inner)
+    inputs: Sequence[Node] = node.inputs
+    kind, constants = chain.kind(k), dict(zip(chain.kinds, chain.constants(), strict=True))
+    operands: dict[int, Node | None] = dict(zip(kind.constant, inputs[constants[kind]], strict=True))
+    operands |= dict(zip(kind.varying, inputs[chain.varying(k)], strict=True))
+    operands |= {position: None for position, _ in kind.carried}
+    step = step_of_derivative(kind.plan, [operands[i] for i in sorted(operands)], inner)
     return () if step is None else (step,)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from unspool import _trees as trees
 from unspool._autodiff.arpack import Wanted
-from unspool._autodiff.chain import CHAIN, Chain
+from unspool._autodiff.chain import CHAIN, Chain, StepKind
 from unspool._autodiff.checkpointed import Checkpointed
 from unspool._autodiff.checkpointed_adjoint import AdjointLoop
 from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP, Checkpoints, Reversal
@@ -338,7 +338,7 @@ def words() -> list[Word]:
     ]
     found = [Word(*entry) for entry in special]
     found += [_named_tuple(kind) for kind in (AdjointLoop, Apart, Bodies, Body, Chain, Equation, Guard, Loop)]
-    found += [_named_tuple(kind) for kind in (Outer, Reversal, Search, TracedStep, Wanted)]
+    found += [_named_tuple(kind) for kind in (Outer, Reversal, Search, StepKind, TracedStep, Wanted)]
     found += [_named_tuple(kind)._replace(is_entry=True) for kind in (Recipe, CallKind)]
     found += [_data_class(kind) for kind in (Division, Implicit, Members, Tolerances)]
     return [word._replace(**_MORE.get(word.type, {})) for word in found]
