@@ -631,36 +631,94 @@ def test_steps_that_nobody_places_end_one_after_the_other_however_many_there_are
     del last
 
 
-def test_steps_of_one_plan_that_read_each_other_alike_are_a_run():
+def test_steps_that_read_the_same_registers_and_write_the_same_are_of_one_kind():
     x = us.tensor(1.0)
     one = [_core.step("a", [x, x])]
     for _ in range(4):
         one.append(_core.step("a", [one[-1].output(1), x]))
-    two = [_core.step("a", [x, one[-1].output(1)])]  # at another place
-    three = [_core.step("b", [two[-1].output(0), x])]  # of another plan
-    four = [_core.step("b", [three[-1].output(0), one[0].output(2)])]
-    four.append(_core.step("b", [four[0].output(0), three[0].output(0)]))  # reads an earlier one of its run
-    runs = _core.runs(four[-1], 4)
-    assert [run for run, _ in runs] == [one[:4], [one[4], *two], [*three, four[0]], four[1:]]
-    assert [wiring for _, wiring in runs] == [((0, 1),), ((1, 1),), ((0, 0),), ()]
-    assert _core.needed(one[:4]) == {2}
+    two = _core.step("b", [x, one[-1].output(1)])
+    three = _core.step("a", [two.output(0), x])
+    last = _core.step("b", [three.output(2), one[0].output(2)])  # what that gave is in a register all the time
+    ((run, which, kinds),) = _core.runs(last, 99)
+    assert run == [*one, two, three, last]
+    assert which == bytes([0, 1, 1, 1, 1, 2, 3, 4])
+    assert kinds == (
+        ("a", (), ((1, 0), (2, 1))),
+        ("a", ((0, 0),), ((1, 0),)),
+        ("b", ((1, 0),), ((0, 0),)),
+        ("a", ((0, 0),), ((2, 0),)),
+        ("b", ((0, 0), (1, 1)), ()),
+    )
+    assert [len(run) for run, *_ in _core.runs(last, 3)] == [3, 3, 2]
+    kept = one[2].output(1)
+    entering, ends, inside = _core.ends(run[2:6], which[2:6], kinds)
+    assert list(entering.items()) == [(0, one[2].inputs[0])]
+    assert (ends, inside) == ([set(), set(), {0}, set(), set()], [set(), {1}, set(), set(), set()])
     assert _core.shared(one[1:4]) == (False, True)
     assert _core.read_by_each(one[:3], (1,), id) == [x, x, x]
     with pytest.raises(ValueError, match="no such slot"):
         _core.read_by_each(one, (2,), id)
-    for run, _ in runs:
-        _core.settle(run, "there")
-    assert [step.position for step in one[:4]] == [0, 1, 2, 3]
-    assert all(step.placed == "there" and step.inputs == () for step in (*one, *two, *three, *four))
+    _core.settle(one[:2], "there")
+    _core.settle([*one[2:], two, three, last], "here")
+    assert [step.position for step in run] == [0, 1, 0, 1, 2, 3, 4, 5]
+    assert kept.step.placed == "here" and all(step.inputs == () for step in run)
     with pytest.raises(TypeError):
         _core.settle(one, "there")
 
 
+def test_the_first_step_is_like_the_others_though_nobody_was_before_it():
+    x, y = us.tensor(1.0), us.tensor(2.0)
+    steps = [_core.step("a", [x, y])]
+    for _ in range(5):
+        steps.append(_core.step("a", [steps[-1].output(1), steps[-1].output(0)]))
+    ((run, which, kinds),) = _core.runs(steps[-1], 99)
+    used = {*which}
+    assert len(used) == 1 and kinds[used.pop()] == ("a", ((0, 1), (1, 0)), ((0, 0), (1, 1)))
+    assert _core.ends(run, which, kinds)[0] == {0: y, 1: x}
+
+
+def test_loops_in_loops_and_branches_are_few_kinds_of_steps():
+    x = us.tensor(1.0)
+    outer, steps = _core.step("outer", [x, x]), []
+    for k in range(12):
+        inner = outer
+        for _ in range(3 + k % 2):
+            inner = _core.step("inner", [inner.output(1)])
+            steps.append(inner)
+        outer = _core.step("outer" if k % 3 else "other", [outer.output(0), inner.output(1)])
+        steps.append(outer)
+    ((run, which, kinds),) = _core.runs(outer, 99)
+    assert run[1:] == steps
+    assert {kinds[i] for i in which} == {
+        ("outer", ((0, 0), (1, 1)), ((0, 0), (1, 1))),
+        ("other", ((0, 0), (1, 1)), ((0, 0), (1, 1))),
+        ("inner", ((0, 1),), ((1, 1),)),
+    }
+
+
+def test_a_value_for_which_no_register_is_left_is_read_from_elsewhere():
+    x = us.tensor(1.0)
+    many = [_core.step("start", [x])]
+    many += [_core.step("a", [many[0].output(i)]) for i in range(2000)]
+    last = _core.step("sum", [step.output(0) for step in many[1:]])
+    runs = _core.runs(last, 10_000)
+    assert [step for run, *_ in runs for step in run] == [*many, last]
+    assert max(r for *_, kinds in runs for kind in kinds for _, r in kind[2]) == 1023
+
+
 def test_what_is_no_step_is_no_part_of_a_run():
-    for function in (_core.needed, _core.shared):
-        for given in (None, [], [us.tensor(1.0)]):
-            with pytest.raises(TypeError):
-                function(given)
+    for given in (None, [], [us.tensor(1.0)]):
+        with pytest.raises(TypeError):
+            _core.shared(given)
+        with pytest.raises(TypeError):
+            _core.ends(given, b"", ())
+    step = _steps(1)[0]
+    for which, kinds in ((b"", (("plan", (), ()),)), (b"\0", ("plan",)), (b"\0", (("plan", (), (1,)),))):
+        with pytest.raises(TypeError):
+            _core.ends([step], which, kinds)
+    for which, kinds in ((b"\1", (("plan", (), ()),)), (b"\0", (("plan", ((1, 0),), ()),))):
+        with pytest.raises(IndexError):
+            _core.ends([step], which, kinds)
     with pytest.raises(TypeError):
         _core.runs(None, 4)
     with pytest.raises(ValueError, match="positive"):

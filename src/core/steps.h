@@ -41,6 +41,18 @@ met_at(PyObject *met, Py_ssize_t i)
     return (NodeObject *)(PyTuple_Check(met) ? PyTuple_GET_ITEM(met, i) : met);
 }
 
+/* Return what a step reads at one of the positions where it reads another step, and the position. */
+static inline PendingObject *
+read_at(const StepObject *step, Py_ssize_t i, Py_ssize_t *position)
+{
+    *position = PyLong_AsSsize_t(PyTuple_GET_ITEM(step->read, i));
+    return (PendingObject *)step->inputs[*position];
+}
+
+/* Check that an object is a step; that it is a list of steps that are not placed, and not empty, and maybe alike. */
+int check_step(PyObject *object);
+int check_run(PyObject *run, int alike);
+
 StepObject *make_step(PyObject *plan, Py_ssize_t size, PyObject *read, PyObject *made);
 PyObject *make_pending(StepObject *step, PyObject *index);
 int keep_pending(PendingObject *pending);

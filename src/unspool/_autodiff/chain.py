@@ -1,8 +1,8 @@
 """A chain: the steps of the derivative of a loop, one after the other, as one node.
 
-Each step is a run of a derived plan, and reads what the step before gave. There may be several kinds of steps, in any
-order, as in the derivative of a loop that takes now one branch, now another. The kernel runs one step after the other,
-passes on what they pass on, and writes what is wanted of every step into stacked arrays, one for each kind.
+Each step is a run of a derived plan. What it gives and a later one reads is in a register until then. There may be
+several kinds of steps, in any order, as in the derivative of a loop that takes now one branch, now another, or of loops
+in loops. The kernel runs one step after the other; what is wanted of all steps of a kind it writes into stacked arrays.
 
 A chain is differentiated by expanding it into the calls it stands for, which form chains again.
 """
@@ -41,26 +41,32 @@ class StepKind(NamedTuple):
     Attributes
     ----------
     plan : Plan
-    carried : tuple of (int, int)
-        Which inputs of the plan are which outputs of the step before.
+    reads : tuple of (int, int)
+        Inputs of the plan, and the registers that they are read from.
     constant, varying : tuple of int
         The other inputs: those that are the same for all steps of this kind, and those that are not.
+    writes : tuple of (int, int)
+        Outputs, and the registers that they are written to.
+    last : tuple of int
+        The outputs of the last step of this kind that are outputs of the chain.
     stacked : tuple of int
         The outputs that are stacked up.
     """
 
     plan: Plan
-    carried: tuple[tuple[int, int], ...]
+    reads: tuple[tuple[int, int], ...]
     constant: tuple[int, ...]
     varying: tuple[int, ...]
+    writes: tuple[tuple[int, int], ...]
+    last: tuple[int, ...]
     stacked: tuple[int, ...]
 
 
 class Chain(NamedTuple):
     """What a chain does.
 
-    The inputs of the node are what the first step reads of one before it; the constants of each kind; and then for each
-    step what varies. Its outputs are outputs of the last step, then for each kind stacks of outputs of all its steps.
+    The inputs of the node are what enters registers; the constants of each kind; and then for each step what varies.
+    Its outputs are for each kind outputs of its last step, then for each kind stacks of outputs of all its steps.
 
     Attributes
     ----------
@@ -68,14 +74,14 @@ class Chain(NamedTuple):
     which : bytes
         The kind of each step; empty if there is only one.
     steps : int
-    last : tuple of int
-        The outputs of the last step that are outputs of the chain.
+    entering : tuple of int
+        The registers that are read before anything is written to them.
     """
 
     kinds: tuple[StepKind, ...]
     which: bytes
     steps: int
-    last: tuple[int, ...]
+    entering: tuple[int, ...]
 
     def kind(self, k: int) -> StepKind:
         """Return what a step does."""
@@ -86,14 +92,15 @@ class Chain(NamedTuple):
         return [self.which.count(i) for i in range(len(self.kinds))] if self.which else [self.steps]
 
     @property
-    def entering(self) -> int:
-        """How many inputs the first step reads of one before it."""
-        return len(self.kind(0).carried)
-
-    @property
     def fixed(self) -> int:
         """How many inputs there are before those that vary."""
-        return self.entering + sum([len(kind.constant) for kind in self.kinds])
+        return len(self.entering) + sum([len(kind.constant) for kind in self.kinds])
+
+    @property
+    def registers(self) -> int:
+        """How many registers there are."""
+        used = [r for kind in self.kinds for _, r in (*kind.reads, *kind.writes)]
+        return 1 + max(used, default=-1)
 
     def varying(self, k: int) -> slice:
         """Return which inputs vary and are those of a step."""
@@ -106,15 +113,19 @@ class Chain(NamedTuple):
 
     def constants(self) -> Iterator[slice]:
         """Yield for each kind which inputs are its constants."""
-        start = self.entering
+        start = len(self.entering)
         for kind in self.kinds:
             yield slice(start, start + len(kind.constant))
             start += len(kind.constant)
 
     def avals(self) -> list[tuple[Any, Any]]:
         """Return shape and dtype of the outputs."""
-        plan = self.kind(self.steps - 1).plan
-        found = [(plan.output_shapes[i], plan.output_dtypes[i]) for i in self.last]
+        plans = [kind.plan for kind in self.kinds]
+        found = [
+            (p.output_shapes[i], p.output_dtypes[i])
+            for p, kind in zip(plans, self.kinds, strict=True)
+            for i in kind.last
+        ]
         for kind, count in zip(self.kinds, self.counts(), strict=True):
             shapes, dtypes = kind.plan.output_shapes, kind.plan.output_dtypes
             found += [((count, *shapes[i]), dtypes[i]) for i in kind.stacked]
@@ -130,9 +141,26 @@ class Chain(NamedTuple):
         """Bytes that a step takes at most while it runs."""
         return max([kind.plan.peak_bytes for kind in self.kinds])
 
-    def carried_bytes(self) -> int:
-        """Return the bytes of what is carried from a step to the next, at most."""
-        return max(map(_carried_bytes, self.kinds))
+    def held_bytes(self) -> int:
+        """Return the bytes of what a run holds at most: registers, outputs, and products that wait to be added."""
+        sizes = [nbytes(shape, dtype) for shape, dtype in self.avals()]
+        # What the last step gives is in its registers until it leaves.
+        final = self.which[-1] if self.which else 0
+        first = sum([len(kind.last) for kind in self.kinds[:final]])
+        leaving = sum(sizes[first : first + len(self.kinds[final].last)])
+        return max(self._register_bytes(), leaving) + sum(sizes) - leaving
+
+    def _register_bytes(self) -> int:
+        most = [0] * self.registers
+        waiting = 0
+        for kind in self.kinds:
+            plan = kind.plan
+            for i, r in kind.reads:
+                most[r] = max(most[r], nbytes(plan.input_shapes[i], plan.fragment.dtypes[i]))
+            for i, r in kind.writes:
+                most[r] = max(most[r], nbytes(plan.output_shapes[i], plan.output_dtypes[i]))
+            waiting = max(waiting, _waiting_bytes(kind))
+        return sum(most) + waiting
 
     def begin(self, arrays: Sequence[Any]) -> ChainRun:
         """Return a run of the chain, given what enters its first step, and the constants."""
@@ -145,17 +173,15 @@ def _begins(which: bytes, counts: tuple[int, ...]) -> list[int]:
     return list(accumulate([counts[i] for i in which], initial=0))
 
 
-def _carried_bytes(kind: StepKind) -> int:
+def _waiting_bytes(kind: StepKind) -> int:
+    """Return the bytes of factors that wait to be added to sums."""
     plan = kind.plan
-    carried = sum([nbytes(plan.input_shapes[i], plan.fragment.dtypes[i]) for i, _ in kind.carried])
     if not any(op.name == "contract" for op, *_ in plan.fragment.body):
-        return carried
+        return 0
     from unspool._engine.running_sums import waiting_bytes
 
     sums, _ = plan.run_in_place()
-    return carried + sum(
-        [waiting_bytes(plan.input_shapes[i], plan.fragment.dtypes[i]) for i, _ in kind.carried if i in sums]
-    )
+    return sum([waiting_bytes(plan.input_shapes[i], plan.fragment.dtypes[i]) for i, _ in kind.reads if i in sums])
 
 
 def make_chain(
@@ -182,145 +208,149 @@ def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
 class ChainRun:
     """A chain that is being run: in one go, or some steps at a time as their inputs become available."""
 
-    __slots__ = ("_before", "_chain", "_constants", "_passed", "_run", "_runs", "_stacks", "done")
+    __slots__ = ("_chain", "_constants", "_run", "_runs", "_stacks", "_state", "done")
 
     def __init__(self, chain: Chain, arrays: Sequence[Any]) -> None:
         self._chain = chain
-        self._stacks = [np.empty(shape, dtype) for shape, dtype in chain.avals()[len(chain.last) :]]
-        carried = chain.kind(0).carried
-        # What enters stands where the outputs of a step before the first one would.
-        self._before: Sequence[Any] = [None] * (1 + max([source for _, source in carried], default=-1))
-        for (_, source), array in zip(carried, arrays, strict=False):
-            self._before[source] = array
-        self._constants = arrays[chain.entering :]
-        self._passed = {source for kind in chain.kinds for _, source in kind.carried}
+        last = sum([len(kind.last) for kind in chain.kinds])
+        self._stacks = [np.empty(shape, dtype) for shape, dtype in chain.avals()[last:]]
+        # Registers, then what leaves of the last step of each kind.
+        self._state: list[Any] = [None] * (chain.registers + last)
+        for r, array in zip(chain.entering, arrays, strict=False):
+            self._state[r] = array
+        self._constants = arrays[len(chain.entering) :]
         self.done = 0
         STATISTICS.kernel_calls += chain.kernels - 1
         self._runs = [kind.plan.run for kind in chain.kinds]
-        if (runs := _in_place(chain)) is not None:
+        summed = _sums(chain)
+        if summed:
             from unspool._engine.running_sums import RunningSum
 
             # What is only added to is added to in place, once the first value is the chain's own.
-            self._runs, sums = runs
-            for source in {source for position, source in carried if position in sums}:
-                self._before[source] = RunningSum(np.array(self._before[source]))
-        self._run = _loop(tuple([tuple(kind[1:]) for kind in chain.kinds]))
+            self._runs = [kind.plan.run_in_place()[1] for kind in chain.kinds]
+            for r in summed.intersection(chain.entering):
+                self._state[r] = RunningSum(np.array(self._state[r]))
+        self._run = _loop(chain.registers, tuple([tuple(kind[1:]) for kind in chain.kinds]))
 
     def advance(self, steps: int, varying: Sequence[Any]) -> None:
         """Run some steps, given what varies: the values of each step, one step after the other."""
-        chain, before, self._before = self._chain, self._before, ()
+        which, kinds, state = self._chain.which, len(self._chain.kinds), self._state
         indices: Any = range(self.done, self.done + steps)
-        written = [chain.which.count(i, 0, self.done) for i in range(len(chain.kinds))] if chain.which else ()
-        given = (self._runs, chain.which, before, self._constants, varying, written)
-        del before
+        rows = [which.count(i, 0, self.done) for i in range(kinds)] if which else ()
+        given = (self._runs, which, state, self._constants, varying, rows, *self._stacks)
         if steps == 1 or not ACTIVITY.lookers:
-            found = self._run(indices, *given, *self._stacks)
+            self._run(indices, *given)
         else:
             counted = CountedRange(indices, [0])
             with ACTIVITY.doing(Work(INNER, steps, counted.done)):
-                found = self._run(counted, *given, *self._stacks)
+                self._run(counted, *given)
         self.done += steps
-        wanted = chain.last if self.done == chain.steps else self._passed
-        self._before = [value if i in wanted else None for i, value in enumerate(found)]
 
     def results(self) -> tuple[Any, ...]:
         """Return the outputs of the chain, once all steps have run."""
         from unspool._engine.running_sums import settled
 
-        return (*[settled(self._before[i]) for i in self._chain.last], *self._stacks)
+        return (*map(settled, self._state[self._chain.registers :]), *self._stacks)
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is stacked up and carried."""
-        return sum([value.nbytes for value in (*self._stacks, *self._before) if value is not None])
+        held = {id(value): value for value in self._state if value is not None}
+        return sum([value.nbytes for value in (*self._stacks, *held.values())])
 
 
-def _in_place(chain: Chain) -> tuple[list[Any], set[int]] | None:
-    """Return what runs the steps of each kind and overwrites sums, and the inputs of the first step that are such.
-
-    None if some step would read what is overwritten, or stack it up.
-    """
-    runs, sums = [], []
+def _sums(chain: Chain) -> set[int]:
+    """Return the registers that are only added to, in place then; none if some step reads one in another way."""
+    found: set[int] = set()
     for kind in chain.kinds:
-        found, run = kind.plan.run_in_place()
-        if {*found.values()} & {*kind.stacked} or not {*found} <= {position for position, _ in kind.carried}:
-            return None
-        runs.append(run)
-        sums.append(found)
-    if not any(sums):
-        return None
-    for before, after in {*zip(chain.which, chain.which[1:], strict=False)} or {(0, 0)}:
-        added = {*sums[before].values()}
-        if any((position in sums[after]) != (source in added) for position, source in chain.kinds[after].carried):
-            return None
-    return runs, {*sums[chain.which[0] if chain.which else 0]}
+        sums, _ = kind.plan.run_in_place()
+        reads, writes = dict(kind.reads), dict(kind.writes)
+        # A sum is read and written again in one step: nobody else has it.
+        if any(i not in reads or reads[i] != writes.get(o) for i, o in sums.items()):
+            return set()
+        if {*sums.values()} & {*kind.stacked} or (
+            kind is not chain.kind(chain.steps - 1) and {*sums.values()} & {*kind.last}
+        ):
+            return set()
+        found.update([reads[i] for i in sums])
+    for kind in chain.kinds:
+        sums, _ = kind.plan.run_in_place()
+        others = [r for i, r in kind.reads if i not in sums]
+        others += [r for o, r in kind.writes if o not in sums.values()]
+        if not found.isdisjoint(others):
+            return set()
+    return found
 
 
 @lru_cache(maxsize=512)
-def _loop(kinds: tuple[Any, ...]) -> Any:
+def _loop(registers: int, kinds: tuple[Any, ...]) -> Any:
     """Generate the loop of chains whose steps are wired in some ways: without their plans, the kinds of steps."""
-    constants = [f"k{which}_{i}, " for which, (_, constant, *_) in enumerate(kinds) for i in constant]
-    lines = [f"{''.join(constants)} = constants"] if constants else []
-    lines += [f"{''.join(f'run{i}, ' for i in range(len(kinds)))} = runs"]
+    lasts = [f"l{which}_{i}" for which, kind in enumerate(kinds) for i in kind[4]]
+    state = "".join(f"{name}, " for name in (*[f"r{r}" for r in range(registers)], *lasts))
+    constants = [f"k{which}_{i}, " for which, kind in enumerate(kinds) for i in kind[1]]
+    lines = [f"{state}= state", "state[:] = ()"] if state else []
+    lines += [f"{''.join(constants)}= constants"] if constants else []
+    lines += [f"{''.join(f'run{i}, ' for i in range(len(kinds)))}= runs"]
     if len(kinds) == 1:
-        varying = kinds[0][2]
+        varying, last = kinds[0][2], kinds[0][4]
         steps = ", ".join(f"varying[{i}::{len(varying)}]" for i in range(len(varying)))
         names = "".join(f"v{i}, " for i in varying)
         lines += [f"for j, ({names}) in zip(indices, zip({steps})):" if varying else "for j in indices:"]
         lines += [f"    {line}" for line in _step(0, kinds[0], {i: f"v{i}" for i in varying}, "j", 0)]
+        lines += [f"l0_{i} = out[{i}]" for i in last]
     else:
         # The values of a step come one after the other, and it takes them in this order.
-        lines += ["take = iter(varying).__next__", f"{''.join(f'j{i}, ' for i in range(len(kinds)))} = written"]
+        lines += ["take = iter(varying).__next__", f"{''.join(f'j{i}, ' for i in range(len(kinds)))}= rows"]
         lines += ["for step in indices:", "    which = which_of[step]"]
         stack = 0
         for which, kind in enumerate(kinds):
             lines += [f"    {'el' if which else ''}if which == {which}:"]
-            values = dict.fromkeys(kind[2], "take()")
-            lines += [f"        {line}" for line in _step(which, kind, values, f"j{which}", stack)]
+            lines += [
+                f"        {line}" for line in _step(which, kind, dict.fromkeys(kind[2], "take()"), f"j{which}", stack)
+            ]
+            lines += [f"        l{which}_{i} = out[{i}]" for i in kind[4]]
             lines += [f"        j{which} += 1"]
-            stack += len(kind[3])
-    lines += ["return before"]
+            stack += len(kind[5])
+    lines += [f"state += {state}"] if state else []
     from unspool._engine.generated import compile_function
 
-    stacks = "".join(f", s{i}" for i in range(sum([len(stacked) for *_, stacked in kinds])))
+    stacks = "".join(f", s{i}" for i in range(sum([len(kind[5]) for kind in kinds])))
     body = "\n".join(f"    {line}" for line in lines)
-    arguments = f"indices, runs, which_of, before, constants, varying, written{stacks}"
+    arguments = f"indices, runs, which_of, state, constants, varying, rows{stacks}"
     return compile_function("chain", f"def chain({arguments}):\n{body}\n", {})
 
 
 def _step(which: int, kind: tuple[Any, ...], varying: dict[int, str], row: str, stack: int) -> list[str]:
-    """Return the lines of a step: it runs, and what is wanted of it is written into rows of stacks from one on."""
-    carried, constant, _, stacked = kind
-    inputs = {position: f"before[{source}]" for position, source in carried}
-    inputs |= {position: f"k{which}_{position}" for position in constant} | varying
-    arguments = ", ".join(inputs[position] for position in sorted(inputs))
+    """Return the lines of a step: it runs, and what is wanted of it is written to registers and into rows of stacks."""
+    reads, constant, _, writes, _, stacked = kind
+    inputs = {i: f"r{r}" for i, r in reads} | {i: f"k{which}_{i}" for i in constant} | varying
     return [
-        f"before = run{which}({arguments})",
-        *[f"s{stack + i}[{row}] = before[{source}]" for i, source in enumerate(stacked)],
+        f"out = run{which}({', '.join(inputs[position] for position in sorted(inputs))})",
+        *[f"s{stack + at}[{row}] = out[{i}]" for at, i in enumerate(stacked)],
+        *[f"r{r} = out[{i}]" for i, r in writes],
     ]
 
 
 def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Return the outputs of a chain as those of the calls it stands for."""
+    kinds = chain.kinds
     constants = [
-        dict(zip(kind.constant, inputs[at], strict=True))
-        for kind, at in zip(chain.kinds, chain.constants(), strict=True)
+        dict(zip(kind.constant, inputs[at], strict=True)) for kind, at in zip(kinds, chain.constants(), strict=True)
     ]
-    stacks: list[list[list[Tensor]]] = [[[] for _ in kind.stacked] for kind in chain.kinds]
-    call: Any = None
+    registers = dict(zip(chain.entering, inputs, strict=False))
+    stacks: list[list[list[Tensor]]] = [[[] for _ in kind.stacked] for kind in kinds]
+    last: list[Any] = [None] * len(kinds)
     for k in range(chain.steps):
         which = chain.which[k] if chain.which else 0
-        kind = chain.kinds[which]
-        slots = dict(constants[which])
-        slots |= zip(kind.varying, inputs[chain.varying(k)], strict=True)
-        for i, (position, source) in enumerate(kind.carried):
-            slots[position] = inputs[i] if call is None else output(call, source)
-        arguments = tuple([slots[position] for position in sorted(slots)])
-        call = make_call(kind.plan, arguments, kind.plan.fragment.origins)
+        kind = kinds[which]
+        slots = constants[which] | dict(zip(kind.varying, inputs[chain.varying(k)], strict=True))
+        slots |= {i: registers[r] for i, r in kind.reads}
+        call = last[which] = make_call(kind.plan, tuple([slots[i] for i in sorted(slots)]), kind.plan.fragment.origins)
+        registers |= {r: output(call, i) for i, r in kind.writes}
         for stack, index in zip(stacks[which], kind.stacked, strict=True):
             stack.append(output(call, index))
-    found = [output(call, index) for index in chain.last]
-    return found + [stacked_tensors(stack) for stacks_of_kind in stacks for stack in stacks_of_kind]
+    found = [output(call, i) for kind, call in zip(kinds, last, strict=True) for i in kind.last]
+    return found + [stacked_tensors(stack) for of_kind in stacks for stack in of_kind]
 
 
 def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
@@ -354,13 +384,11 @@ def _passes(params: Any) -> list[bool]:
     """Return which inputs a chain is differentiated through: those that its plans are."""
     chain = params["chain"]
     passing = [{*late.passing_inputs(kind.plan)} for kind in chain.kinds]
-    first = chain.which[0] if chain.which else 0
-    flags = [position in passing[first] for position, _ in chain.kinds[first].carried]
+    read = {r for kind, through in zip(chain.kinds, passing, strict=True) for i, r in kind.reads if i in through}
+    flags = [r in read for r in chain.entering]
     for kind, through in zip(chain.kinds, passing, strict=True):
-        flags += [position in through for position in kind.constant]
-    each = [
-        [position in through for position in kind.varying] for kind, through in zip(chain.kinds, passing, strict=True)
-    ]
+        flags += [i in through for i in kind.constant]
+    each = [[i in through for i in kind.varying] for kind, through in zip(chain.kinds, passing, strict=True)]
     for which in chain.which or bytes(chain.steps):
         flags += each[which]
     return flags

@@ -2,13 +2,14 @@
 
 While a sweep walks back through the calls of a loop it would place one derivative call per step. Instead it notes a
 `Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is
-needed are the steps made into nodes. Steps of which each reads the one before it are a *chain* (`chain`), if they are
-of few kinds and there are many of them; other steps become calls.
+needed are the steps made into nodes. Steps that read each other are a *chain* (`chain`), if they are of few kinds and
+there are many of them; other steps become calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
@@ -34,8 +35,9 @@ LONGEST = 256
 _LARGEST_STACK = 1 << 16
 _FEW = 16
 
-# Steps of one kind: their plan, and which inputs are which outputs of the step before.
-_Wired = tuple[Any, tuple[tuple[int, int], ...]]
+# Steps of one kind: their plan, pairs of an input and the register that it is read from, and of an output and the
+# register that it is written to.
+Wired = tuple[Any, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 
 
 def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
@@ -46,8 +48,8 @@ def note_step(plan: Plan, inputs: Sequence[Tensor | Pending]) -> Step:
 class Placed:
     """Where steps have their outputs now: one step at a call, or those of one kind in a chain.
 
-    ``last`` has the outputs of the last step of a chain, ``stacks`` those of all its steps of that kind: for each the
-    part it is. ``length`` is how many these are; 0 is for a call.
+    ``last`` has outputs of the last step of that kind, ``stacks`` those of all of them: for each the part it is.
+    ``length`` is how many steps they are; 0 is for a call.
     """
 
     __slots__ = ("_parts", "last", "length", "source", "stacks")
@@ -98,138 +100,139 @@ def youngest(values: Sequence[Any]) -> Any:
 def place_steps(last: Pending) -> None:
     """Make nodes of a step and of all it depends on that are not nodes yet."""
     for run, which, kinds in _core.runs(last.step, LONGEST):
-        if len(run) >= SHORTEST * len(kinds):
+        if len(run) >= SHORTEST * len({*which}):
             _place_run(run, which, kinds)
         else:
             _place_apart(run, which, kinds)
 
 
-def _place_apart(run: list[Step], which: bytes, kinds: tuple[_Wired, ...]) -> None:
-    """Place steps of many kinds: those that are alike as chains, the others as calls."""
+def _place_apart(run: list[Step], which: bytes, kinds: tuple[Wired, ...]) -> None:
+    """Place steps of many kinds: those of one kind that follow each other as chains, the others as calls."""
     first = 0
     while first < len(run):
-        # What the first one reads does not have to be wired as what the others do.
-        same = which[first + 1 : first + 2]
-        stop = first + 1
-        if same and kinds[same[0]][0] is run[first].plan:
-            stop += len(which) - first - 1 - len(which[first + 1 :].lstrip(same))
+        same = which[first : first + 1]
+        stop = len(which) - len(which[first:].lstrip(same))
         if stop - first >= SHORTEST:
             _place_run(run[first:stop], bytes(stop - first), (kinds[same[0]],))
         else:
             for step in run[first:stop]:
-                _place_call(step)
+                inputs = tuple([as_tensor(value) for value in step.inputs])
+                _core.settle([step], Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}))
         first = stop
 
 
-def _place_call(step: Step) -> None:
-    inputs = tuple([as_tensor(value) for value in step.inputs])
-    _core.settle([step], Placed(make_call(step.plan, inputs, step.plan.fragment.origins), 0, {}, {}))
-
-
-def _place_run(run: list[Step], which: bytes, kinds: tuple[_Wired, ...]) -> None:
-    stacked = [tuple(sorted(found)) for found in _core.needed(run, which, len(kinds))]
-    if not _can_begin(run[0], kinds[which[0]][1]):
-        _place_call(run[0])
-        run, which = run[1:], which[1:]
+def _place_run(run: list[Step], which: bytes, kinds: tuple[Wired, ...]) -> None:
+    which, kinds = _used(which, kinds)
+    ends = _core.ends(run, which, kinds)
     length = len(run)
     if length > _FEW:
-        largest = max([_nbytes(kinds[i][0], stacked[i]) for i in {*which}])
+        largest = max([_nbytes(plan, found) for (plan, *_), found in zip(kinds, ends[2], strict=True)])
         length = min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, largest)))
+    if length >= len(run):
+        _place_chain(run, which, kinds, *ends)
+        return
     for first in range(0, len(run), length):
-        _place_chain(run[first : first + length], which[first : first + length], kinds, stacked)
+        part = run[first : first + length]
+        which_of_part, kinds_of_part = _used(which[first : first + length], kinds)
+        _place_chain(part, which_of_part, kinds_of_part, *_core.ends(part, which_of_part, kinds_of_part))
 
 
-def _can_begin(step: Step, wiring: tuple[tuple[int, int], ...]) -> bool:
-    """Whether what a step reads can be outputs of one that was before it: what is one output there is one value."""
-    values: dict[int, Any] = {}
-    return all(values.setdefault(source, step.inputs[position]) is step.inputs[position] for position, source in wiring)
+def _used(which: bytes, kinds: tuple[Wired, ...]) -> tuple[bytes, tuple[Wired, ...]]:
+    """Leave out kinds that no step is of, and order the others, whichever comes first, so that chains are alike."""
+    used = sorted({*which}, key=lambda i: (kinds[i][0].id, *kinds[i][1:]))
+    table = bytearray(256)
+    for i, number in enumerate(used):
+        table[number] = i
+    return which.translate(table), tuple([kinds[i] for i in used])
 
 
-def _nbytes(plan: Plan, outputs: Sequence[int]) -> int:
+def _nbytes(plan: Plan, outputs: Iterable[int]) -> int:
     return sum([nbytes(plan.output_shapes[i], plan.output_dtypes[i]) for i in outputs])
 
 
-def _place_chain(run: list[Step], which: bytes, kinds: tuple[_Wired, ...], stacked: Sequence[tuple[int, ...]]) -> None:
-    # In an order that does not depend on which of them comes first, so that chains are alike.
-    used = sorted({*which}, key=lambda i: (kinds[i][0].id, kinds[i][1]))
-    which = which.translate(bytes([used.index(i) if i in used else 0 for i in range(256)]))
-    if len(used) == 1:
+def _place_chain(
+    run: list[Step],
+    which: bytes,
+    kinds: tuple[Wired, ...],
+    entering: dict[int, Any],
+    last: Sequence[set[int]],
+    stacked: Sequence[set[int]],
+) -> None:
+    if len(kinds) == 1:
         each = [run]
     else:
-        each = [[step for step, kind in zip(run, which, strict=True) if kind == i] for i in range(len(used))]
-    made = run[-1].made
-    last = tuple([i for i in range(len(run[-1].plan.output_shapes)) if i in made])
-    shared = tuple(map(_core.shared, each))
-    design = _design([kinds[i] for i in used], [stacked[i] for i in used], shared, which, last)
-    chain = design.chain
-    entering = _core.read_by_each(run[:1], tuple([position for position, _ in chain.kind(0).carried]), as_tensor)
-    for steps, kind in zip(each, chain.kinds, strict=True):
-        entering += _core.read_by_each(steps[:1], kind.constant, as_tensor)
+        each = [[step for step, kind in zip(run, which, strict=True) if kind == i] for i in range(len(kinds))]
+    leaving = tuple([(tuple(sorted(one)), tuple(sorted(all_))) for one, all_ in zip(last, stacked, strict=True)])
+    design = _design(kinds, leaving, tuple(map(_core.shared, each)), which, tuple(entering))
+    inputs = [as_tensor(value) for value in entering.values()]
+    for steps, kind in zip(each, design.chain.kinds, strict=True):
+        inputs += _core.read_by_each(steps[:1], kind.constant, as_tensor)
     varying = [
-        _core.read_by_each(steps, kind.varying, as_tensor) for steps, kind in zip(each, chain.kinds, strict=True)
+        _core.read_by_each(steps, kind.varying, as_tensor) for steps, kind in zip(each, design.chain.kinds, strict=True)
     ]
-    entering += (
-        varying[0] if len(varying) == 1 else _in_turn(varying, which, [len(kind.varying) for kind in chain.kinds])
-    )
-    node = make_chain(chain, design.key, design.shapes, design.dtypes, tuple(entering))
-    for i, steps in enumerate(each):
-        _core.settle(steps, Placed(node, len(steps), design.last if i == which[-1] else {}, design.stacks[i]))
+    inputs += varying[0] if len(varying) == 1 else _in_turn(varying, which, design.chain.kinds)
+    node = make_chain(design.chain, design.key, design.shapes, design.dtypes, tuple(inputs))
+    for steps, parts in zip(each, design.parts, strict=True):
+        _core.settle(steps, Placed(node, len(steps), *parts))
 
 
-def _in_turn(values: Sequence[list[Any]], which: bytes, counts: Sequence[int]) -> Iterator[Any]:
-    """Yield values by kind, so many a step, in the order of steps."""
-    begins = [0] * len(values)
+def _in_turn(values: Sequence[list[Any]], which: bytes, kinds: Sequence[StepKind]) -> Iterator[Any]:
+    """Yield what varies, of each kind the values of one step after the other, in the order of steps."""
+    begins = [0] * len(kinds)
     for i in which:
-        yield from values[i][begins[i] : begins[i] + counts[i]]
-        begins[i] += counts[i]
+        end = begins[i] + len(kinds[i].varying)
+        yield from values[i][begins[i] : end]
+        begins[i] = end
 
 
 class _Design(NamedTuple):
-    """What chains that are alike have in common. ``last`` and, of each kind, ``stacks`` are as in `Placed`."""
+    """What chains that are alike have in common; for each kind of steps, which ``parts`` are as in `Placed`."""
 
     chain: Chain
     key: tuple[Any, ...]
     shapes: tuple[Any, ...]
     dtypes: tuple[Any, ...]
-    last: dict[int, int]
-    stacks: list[dict[int, int]]
+    parts: list[tuple[dict[int, int], dict[int, int]]]
+
+
+# For each kind of steps: outputs of the last one that leave a chain, and those of all that do.
+_Leaving = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 def _design(
-    kinds: Sequence[_Wired],
-    stacked: Sequence[tuple[int, ...]],
+    kinds: Sequence[Wired],
+    leaving: _Leaving,
     shared: tuple[tuple[bool, ...], ...],
     which: bytes,
-    last: tuple[int, ...],
+    entering: tuple[int, ...],
 ) -> _Design:
     """Return the design of a chain. Those of one kind are often alike, others hardly ever."""
     if len(kinds) > 1:
-        return _make_design(kinds, stacked, shared, which, last)
-    plan, wiring = kinds[0]
-    known = "chain", len(which), wiring, shared, last, stacked[0]
+        return _make_design(kinds, leaving, shared, which, entering)
+    plan, *wires = kinds[0]
+    known = "chain", len(which), *wires, leaving, shared, entering
     found: _Design | None = plan.derivatives.get(known)
     if found is None:
-        found = plan.derivatives[known] = _make_design(kinds, stacked, shared, which, last)
+        found = plan.derivatives[known] = _make_design(kinds, leaving, shared, which, entering)
     return found
 
 
 def _make_design(
-    kinds: Sequence[_Wired],
-    stacked: Sequence[tuple[int, ...]],
+    kinds: Sequence[Wired],
+    leaving: _Leaving,
     shared: tuple[tuple[bool, ...], ...],
     which: bytes,
-    last: tuple[int, ...],
+    entering: tuple[int, ...],
 ) -> _Design:
     found: list[StepKind] = []
-    stacks: list[dict[int, int]] = []
-    part = len(last)
-    for (plan, wiring), outputs, same in zip(kinds, stacked, shared, strict=True):
-        free = sorted({*range(len(same))} - {position for position, _ in wiring})
+    for (plan, reads, writes), (last, stacked), same in zip(kinds, leaving, shared, strict=True):
+        free = sorted({*range(len(same))} - {position for position, _ in reads})
         constant = tuple([i for i in free if same[i]])
         varying = tuple([i for i in free if not same[i]])
-        found.append(StepKind(plan, wiring, constant, varying, outputs))
-        stacks.append({index: part + i for i, index in enumerate(outputs)})
-        part += len(outputs)
-    chain = Chain(tuple(found), which if len(found) > 1 else b"", len(which), last)
+        found.append(StepKind(plan, reads, constant, varying, writes, last, stacked))
+    chain = Chain(tuple(found), which if len(found) > 1 else b"", len(which), entering)
     shapes, dtypes = zip(*chain.avals(), strict=True)
-    return _Design(chain, (("chain", chain),), shapes, dtypes, {index: i for i, index in enumerate(last)}, stacks)
+    part = itertools.count()
+    ends = [dict(zip(kind.last, part, strict=False)) for kind in found]
+    stacks = [dict(zip(kind.stacked, part, strict=False)) for kind in found]
+    return _Design(chain, (("chain", chain),), shapes, dtypes, list(zip(ends, stacks, strict=True)))

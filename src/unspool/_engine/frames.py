@@ -153,13 +153,12 @@ def spare_of(unit: Node) -> Node | None:
 
 def entering(chain: Node) -> Sequence[Node]:
     """Return what a chain carries from its first step on."""
-    return chain.inputs[: chain.attributes["chain"].entering]
+    return chain.inputs[: len(chain.attributes["chain"].entering)]
 
 
 def held_by_chain(unit: Node) -> int:
     """Return the bytes of what a chain stacks up and carries at most."""
-    chain, outputs = unit.attributes["chain"], [size for _, size in own_buffers(unit)]
-    return int(max(chain.carried_bytes(), sum(outputs[: len(chain.last)])) + sum(outputs[len(chain.last) :]))
+    return int(unit.attributes["chain"].held_bytes())
 
 
 def widths_of(frame: Frame, wanted: Container[int]) -> tuple[int, int]:

@@ -362,7 +362,7 @@ class Replay:
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
-        self._after(frame, unit.inputs[chain.entering : chain.fixed])
+        self._after(frame, unit.inputs[len(chain.entering) : chain.fixed])
         return True
 
     # -- values --

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unspool._autodiff.chain import CHAIN, Chain, StepKind
+from unspool._autodiff.chain import CHAIN, Chain
 from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
 from unspool._autodiff.loop import LOOP, Loop
 from unspool._graph import Node
@@ -15,9 +15,6 @@ from unspool._inspect.loops import Placed
 from unspool._inspect.places import Places
 from unspool._inspect.units import Units
 from unspool._ops.leaf import CONSTANT
-
-if TYPE_CHECKING:
-    from unspool._engine.plan import Plan
 
 
 def find_wholes(units: Units, places: Places) -> list[Placed]:
@@ -98,8 +95,7 @@ def _describe_chains(nodes: Sequence[Any], places: Places) -> FoundLoop:
         chain: Chain = node.attributes["chain"]
         for kind, count in zip(chain.kinds, chain.counts(), strict=True):
             runs[kind.plan] += count
-        for before, after in sorted({*zip(chain.which, chain.which[1:], strict=False)} or {(0, 0)}):
-            carried |= dict.fromkeys(_carried(chain.kinds[before].plan, chain.kinds[after], places))
+        carried |= dict.fromkeys(_carried(chain, places))
     bodies = [Body(len(plan.fragment.body), n, 1, lines_of(plan.fragment.origins, places)) for plan, n in runs.items()]
     held = [array for node in nodes for array in node.value or () if array is not None]
     return FoundLoop(
@@ -113,13 +109,17 @@ def _describe_chains(nodes: Sequence[Any], places: Places) -> FoundLoop:
     )
 
 
-def _carried(before: Plan, kind: StepKind, places: Places) -> Iterator[Value]:
-    """Yield what a step of a kind reads of one before it."""
-    fragment, plan = before.fragment, kind.plan
-    for position, source in kind.carried:
-        slot = fragment.outputs[source] - len(fragment.dtypes)
-        name = places.name(*fragment.origins[slot]) if slot >= 0 else "what arrives"
-        yield Value(f"a cotangent of `{name}`", tuple(plan.shapes[position]), str(plan.dtypes[position]))
+def _carried(chain: Chain, places: Places) -> Iterator[Value]:
+    """Yield what steps of a chain read of earlier ones."""
+    makers = {r: (kind.plan.fragment, output) for kind in reversed(chain.kinds) for output, r in kind.writes}
+    for kind in chain.kinds:
+        for position, register in kind.reads:
+            name = "what arrives"
+            if register in makers:
+                fragment, output = makers[register]
+                slot = fragment.outputs[output] - len(fragment.dtypes)
+                name = places.name(*fragment.origins[slot]) if slot >= 0 else name
+            yield Value(f"a cotangent of `{name}`", tuple(kind.plan.shapes[position]), str(kind.plan.dtypes[position]))
 
 
 def _value(node: Node, places: Places, units: Units) -> Value:

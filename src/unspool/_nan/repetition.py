@@ -134,24 +134,18 @@ def repetition_of_loop(loop: Loop, arrays: Sequence[Any]) -> Repetition:
 
 
 def repetition_of_chain(chain: Chain, arrays: Sequence[Any]) -> Repetition:
-    """Return the steps of a chain. What a step reads of the one before, registers have by number of the output.
-
-    The outputs of the last step that are shown are registers of their own, after these.
-    """
-    registers = 1 + max([source for kind in chain.kinds for _, source in kind.carried], default=-1)
-    bodies, shown = [], len(chain.last)
+    """Return the steps of a chain; what leaves of the last step of each kind is in registers of its own."""
+    bodies, last, shown = [], chain.registers, sum([len(kind.last) for kind in chain.kinds])
     for kind, constants in zip(chain.kinds, chain.constants(), strict=True):
         given = {position: (constants.start + i, -1, 0) for i, position in enumerate(kind.constant)}
         given |= {position: (i, -1, 1) for i, position in enumerate(kind.varying)}
-        outputs = range(len(kind.plan.output_shapes))
-        assigned = [(i, i) for i in outputs if i < registers]
-        if kind is chain.kind(chain.steps - 1):
-            assigned += [(source, registers + i) for i, source in enumerate(chain.last)]
-        stacked = {source: shown + i for i, source in enumerate(kind.stacked)}
-        bodies.append(StepBody(kind.plan, dict(kind.carried), assigned, given, stacked))
+        assigned = [*kind.writes, *[(output, last + i) for i, output in enumerate(kind.last)]]
+        stacked = {output: shown + i for i, output in enumerate(kind.stacked)}
+        bodies.append(StepBody(kind.plan, dict(kind.reads), assigned, given, stacked))
+        last += len(kind.last)
         shown += len(kind.stacked)
-    entering = {source: i for i, (_, source) in enumerate(chain.kind(0).carried)}
-    leaving = {i: registers + i for i in range(len(chain.last))}
+    entering = {r: i for i, r in enumerate(chain.entering)}
+    leaving = {i: chain.registers + i for i in range(last - chain.registers)}
     order = range(chain.steps)
     return Repetition(arrays, order, bodies, chain.which, entering, leaving, lambda k: chain.varying(k).start)
 

@@ -56,11 +56,11 @@ def origins_inside(
 def chain_step(node: Node, k: int, inner: Node) -> tuple[int, ...]:
     """Return the number of the step whose derivative a step of a chain is, if that can be told."""
     chain = node.attributes["chain"]
-    inputs: Sequence[Node] = node.inputs
+    inputs: Any = node.inputs
     kind, constants = chain.kind(k), dict(zip(chain.kinds, chain.constants(), strict=True))
     operands: dict[int, Node | None] = dict(zip(kind.constant, inputs[constants[kind]], strict=True))
     operands |= dict(zip(kind.varying, inputs[chain.varying(k)], strict=True))
-    operands |= {position: None for position, _ in kind.carried}
+    operands |= {position: None for position, _ in kind.reads}
     step = step_of_derivative(kind.plan, [operands[i] for i in sorted(operands)], inner)
     return () if step is None else (step,)
 
