@@ -209,13 +209,13 @@ forget_kinds(Search *search)
     }
 }
 
-/* Look at what a step reads, and give back the registers that it is the last to read. Returns 1 if it can go on with the
-   run, and reads some step of it, 0 if not. */
+/* Look at what a step reads, and give back the registers that it is the last to read. Returns whether it can go on with
+   the run: what it reads of that is in registers. */
 static int
 look_at_reads(Search *search, Py_ssize_t i)
 {
     const StepObject *step = search->step[i];
-    int reads_run = 0, can_go_on = 1;
+    int can_go_on = 1;
     search->reads = 0;
     for (Py_ssize_t j = 0, position; j < PyTuple_GET_SIZE(step->read); j++) {
         const PendingObject *pending = read_at(step, j, &position);
@@ -223,9 +223,7 @@ look_at_reads(Search *search, Py_ssize_t i)
         if (value == NULL) {
             continue;
         }
-        int is_of_run = pending->step->run == search->number;
-        reads_run |= is_of_run;
-        can_go_on &= !is_of_run || value->reg >= 0;
+        can_go_on &= pending->step->run != search->number || value->reg >= 0;
         if (value->reg >= 0) {
             search->read[search->reads] = value;
             search->wire[search->reads++] = (Wire){position, value->reg};
@@ -236,7 +234,7 @@ look_at_reads(Search *search, Py_ssize_t i)
             set_used(search->used, search->read[j]->reg, 0);
         }
     }
-    return reads_run && can_go_on;
+    return can_go_on;
 }
 
 /* Whether a step is of a kind: it reads the same registers, and can write the same. Then its values have them. */
@@ -439,7 +437,7 @@ visit_step(PyObject *runs, Search *search, Py_ssize_t i, Py_ssize_t longest)
 PyDoc_STRVAR(runs_doc,
 "runs(last, longest, /)\n--\n\n"
 "Return a step and all it depends on that are not placed yet, in the order in which they were noted, as runs of at most\n"
-"so many steps, of which each but the first reads others.\n\n"
+"so many steps.\n\n"
 "A run is a list of steps, bytes that tell of which kind each is, and a tuple of at most eight kinds. A kind is the plan\n"
 "of a step, pairs of an input and the register that it is read from, and pairs of an output and the register that it is\n"
 "written to. What the first step reads may have to be put into registers first.");

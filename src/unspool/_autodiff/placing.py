@@ -2,7 +2,7 @@
 
 While a sweep walks back through the calls of a loop it would place one derivative call per step. Instead it notes a
 `Step`: a derived plan and its inputs, some of which are `Pending`, outputs of earlier steps. Only when a tensor is
-needed are the steps made into nodes. Steps that read each other are a *chain* (`chain`), if they are of few kinds and
+needed are the steps made into nodes. Steps that follow each other are a *chain* (`chain`), if they are of few kinds and
 there are many of them; other steps become calls.
 """
 
