@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._engine.fused_sums import ADD_PRODUCT, LONGEST_AXIS, fuse_sums, spread_total
+from unspool._engine.fused_sums import LONGEST_AXIS, spread_total
 from unspool._engine.plan import Plan, make_plan
-from unspool._engine.planning import Bound, Step
-from unspool._engine.running_sums import RunningSum, settled
+from unspool._engine.planning import Bound
 from unspool._fragments.fragment import capture
 
 ROWS, COLUMNS = 60, 50
@@ -29,89 +28,6 @@ def matrix(*shape: int) -> us.Tensor:
 def plan_of(inputs: Sequence[us.Tensor], outputs: Sequence[us.Tensor]) -> Plan:
     captured = capture(inputs, outputs)
     return make_plan(captured.fragment, tuple(tuple(map(int, node.shape)) for node in captured.inputs))
-
-
-def fused(plan: Plan, *totals: int) -> list[Step]:
-    """The steps of a plan that may overwrite some of its inputs, as far as they are fused."""
-    bound = Bound(plan.shapes, plan.dtypes, plan.params)
-    return [s for s in fuse_sums(plan.instructions, bound, plan.outputs, totals) if s.op is ADD_PRODUCT]
-
-
-def in_place(plan: Plan, *arrays: Any) -> Any:
-    """The outputs of a plan that may overwrite its first input, which is copied."""
-    sums, run = plan.run_in_place()
-    assert 0 in sums
-    return [settled(value) for value in run(RunningSum(arrays[0].copy()), *arrays[1:])]
-
-
-# --- which products --------------------------------------------------------------------------------------------------
-
-
-def test_products_become_one_with_the_sum_that_takes_them() -> None:
-    # Positive numbers: terms are added in another order, and none may cancel.
-    sizes = (ROWS, COLUMNS), (ROWS, 3), (3, COLUMNS), (COLUMNS, 2), (ROWS, 2)
-    total, a, b, c, d = [us.tensor(rng().uniform(0.5, 1.5, size)) for size in sizes]
-    plan = plan_of([total, a, b, c, d], [total + a @ b + d @ c.mT])
-    assert [step.operands[1:] for step in fused(plan, 0)] == [(1, 2), (4, 3)]
-    arrays = [np.asarray(x) for x in (total, a, b, c, d)]
-    (got,) = in_place(plan, *arrays)
-    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2] + arrays[4] @ arrays[3].T, rtol=1e-13)
-    np.testing.assert_allclose(got, plan.run(*arrays)[0], rtol=1e-13)
-
-
-def test_a_sum_that_is_read_has_all_its_terms_by_then() -> None:
-    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS)
-    added = total + a @ b
-    plan = plan_of([total, a, b], [added, us.sum(added)])
-    assert len(fused(plan, 0)) == 1
-    arrays = [np.asarray(x) for x in (total, a, b)]
-    got, of_all = in_place(plan, *arrays)
-    np.testing.assert_allclose(got, arrays[0] + arrays[1] @ arrays[2], rtol=1e-13)
-    np.testing.assert_allclose(of_all, got.sum(), rtol=1e-13)
-
-
-def test_other_terms_are_added_as_ever() -> None:
-    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS)
-    plan = plan_of([total, a, b], [total + us.tanh(a @ b) + a @ us.sin(b)])
-    assert len(fused(plan, 0)) == 1
-    arrays = [np.asarray(x) for x in (total, a, b)]
-    expected = arrays[0] + np.tanh(arrays[1] @ arrays[2]) + arrays[1] @ np.sin(arrays[2])
-    np.testing.assert_allclose(in_place(plan, *arrays)[0], expected, rtol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("why", "make"),
-    [
-        ("it is read elsewhere", lambda t, a, b: (t + (p := a @ b), us.sum(p))),
-        ("it is an output", lambda t, a, b: (t + (p := a @ b), p)),
-        ("it is a product of a matrix with itself", lambda t, a, b: (t + a @ a.mT,)),
-        ("it sums nothing", lambda t, a, b: (t + a[:, :1] * b[:1],)),
-        ("it is a product of vectors", lambda t, a, b: (t + us.einsum("i,j->ij", a[:, 0], b[0]),)),
-        (
-            "it is a product of stacks",
-            lambda t, a, b: (t + us.einsum("ijk,ikl->jl", us.stack([a, -a]), us.stack([b, b])),),
-        ),
-        ("the total is of another type", lambda t, a, b: (t + us.astype(a, "float32") @ us.astype(b, "float32"),)),
-    ],
-)
-def test_a_product_stays_apart_if(why: str, make: Callable[..., tuple[us.Tensor, ...]]) -> None:
-    total, a, b = matrix(ROWS, ROWS), matrix(ROWS, 3), matrix(3, ROWS)
-    assert not fused(plan_of([total, a, b], make(total, a, b)), 0)
-
-
-@pytest.mark.parametrize(("length", "expected"), [(LONGEST_AXIS, 1), (LONGEST_AXIS + 1, 0)])
-def test_a_product_over_a_long_axis_stays_apart(length: int, expected: int) -> None:
-    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, length), matrix(length, COLUMNS)
-    assert len(fused(plan_of([total, a, b], [total + a @ b]), 0)) == expected
-
-
-def test_without_leave_to_overwrite_nothing_is_fused() -> None:
-    total, a, b = matrix(ROWS, COLUMNS), matrix(ROWS, 3), matrix(3, COLUMNS)
-    plan = plan_of([total, a, b], [total + a @ b])
-    arrays = [np.asarray(x) for x in (total, a, b)]
-    for _ in range(2):
-        np.testing.assert_array_equal(plan.run(*arrays)[0], arrays[0] + arrays[1] @ arrays[2])
-    assert not fused(plan)
 
 
 # --- of a total that a loop adds up ----------------------------------------------------------------------------------
@@ -138,9 +54,23 @@ def test_so_is_what_else_there_is() -> None:
     assert ("add", (2,)) in found
 
 
+@pytest.mark.parametrize(("length", "expected"), [(LONGEST_AXIS, True), (LONGEST_AXIS + 1, False)])
+def test_a_product_over_a_long_axis_stays_apart(length: int, expected: bool) -> None:
+    a, b, c = matrix(ROWS, length), matrix(length, COLUMNS), matrix(ROWS, COLUMNS)
+    assert (spread([a, b, c], c + a @ b) is not None) == expected
+
+
 @pytest.mark.parametrize(
     ("why", "make"),
     [
+        ("the product is one of a matrix with itself", lambda a, b, c: (us.tanh(c @ c.mT) + a @ a.mT,)),
+        ("it sums nothing", lambda a, b, c: (c + a[:, :1] * b[:1],)),
+        ("it is a product of vectors", lambda a, b, c: (c + us.einsum("i,j->ij", a[:, 0], b[0]),)),
+        (
+            "it is a product of stacks",
+            lambda a, b, c: (c + us.einsum("ijk,ikl->jl", us.stack([a, -a]), us.stack([b, b])),),
+        ),
+        ("it is of another type", lambda a, b, c: (c + us.astype(a, "float32") @ us.astype(b, "float32"),)),
         ("no term is a product", lambda a, b, c: (us.tanh(c) + c,)),
         ("the product is read elsewhere", lambda a, b, c: (c + (p := a @ b), us.sum(p))),
         ("the total is read elsewhere", lambda a, b, c: (t := c + a @ b, us.sum(t))),

@@ -46,7 +46,8 @@ def form_of(value: Any) -> Any:
         return None
     if value.op is MASK:
         return (value.inputs[1].shape,)
-    return value.attributes["subscripts"] if value.op is CONTRACT else True
+    factored = as_factored(value) if value.op is CONTRACT else None
+    return True if factored is None else value.attributes["subscripts"]
 
 
 def accumulate(before: Contribution, term: Contribution) -> Contribution:

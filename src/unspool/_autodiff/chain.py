@@ -142,7 +142,7 @@ class Chain(NamedTuple):
         return max([kind.plan.peak_bytes for kind in self.kinds])
 
     def held_bytes(self) -> int:
-        """Return the bytes of what a run holds at most: registers, outputs, and products that wait to be added."""
+        """Return the bytes of what a run holds at most: registers and outputs."""
         sizes = [nbytes(shape, dtype) for shape, dtype in self.avals()]
         # What the last step gives is in its registers until it leaves.
         final = self.which[-1] if self.which else 0
@@ -152,15 +152,13 @@ class Chain(NamedTuple):
 
     def _register_bytes(self) -> int:
         most = [0] * self.registers
-        waiting = 0
         for kind in self.kinds:
             plan = kind.plan
             for i, r in kind.reads:
                 most[r] = max(most[r], nbytes(plan.input_shapes[i], plan.fragment.dtypes[i]))
             for i, r in kind.writes:
                 most[r] = max(most[r], nbytes(plan.output_shapes[i], plan.output_dtypes[i]))
-            waiting = max(waiting, _waiting_bytes(kind))
-        return sum(most) + waiting
+        return sum(most)
 
     def begin(self, arrays: Sequence[Any]) -> ChainRun:
         """Return a run of the chain, given what enters its first step, and the constants."""
@@ -171,17 +169,6 @@ class Chain(NamedTuple):
 def _begins(which: bytes, counts: tuple[int, ...]) -> list[int]:
     """Return how many inputs vary that are those of earlier steps, by step."""
     return list(accumulate([counts[i] for i in which], initial=0))
-
-
-def _waiting_bytes(kind: StepKind) -> int:
-    """Return the bytes of factors that wait to be added to sums."""
-    plan = kind.plan
-    if not any(op.name == "contract" for op, *_ in plan.fragment.body):
-        return 0
-    from unspool._engine.running_sums import waiting_bytes
-
-    sums, _ = plan.run_in_place()
-    return sum([waiting_bytes(plan.input_shapes[i], plan.fragment.dtypes[i]) for i, _ in kind.reads if i in sums])
 
 
 def make_chain(
@@ -222,14 +209,6 @@ class ChainRun:
         self.done = 0
         STATISTICS.kernel_calls += chain.kernels - 1
         self._runs = [kind.plan.run for kind in chain.kinds]
-        summed = _sums(chain)
-        if summed:
-            from unspool._engine.running_sums import RunningSum
-
-            # What is only added to is added to in place, once the first value is the chain's own.
-            self._runs = [kind.plan.run_in_place()[1] for kind in chain.kinds]
-            for r in summed.intersection(chain.entering):
-                self._state[r] = RunningSum(np.array(self._state[r]))
         self._run = _loop(chain.registers, tuple([tuple(kind[1:]) for kind in chain.kinds]))
 
     def advance(self, steps: int, varying: Sequence[Any]) -> None:
@@ -248,38 +227,13 @@ class ChainRun:
 
     def results(self) -> tuple[Any, ...]:
         """Return the outputs of the chain, once all steps have run."""
-        from unspool._engine.running_sums import settled
-
-        return (*map(settled, self._state[self._chain.registers :]), *self._stacks)
+        return (*self._state[self._chain.registers :], *self._stacks)
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is stacked up and carried."""
         held = {id(value): value for value in self._state if value is not None}
         return sum([value.nbytes for value in (*self._stacks, *held.values())])
-
-
-def _sums(chain: Chain) -> set[int]:
-    """Return the registers that are only added to, in place then; none if some step reads one in another way."""
-    found: set[int] = set()
-    for kind in chain.kinds:
-        sums, _ = kind.plan.run_in_place()
-        reads, writes = dict(kind.reads), dict(kind.writes)
-        # A sum is read and written again in one step: nobody else has it.
-        if any(i not in reads or reads[i] != writes.get(o) for i, o in sums.items()):
-            return set()
-        if {*sums.values()} & {*kind.stacked} or (
-            kind is not chain.kind(chain.steps - 1) and {*sums.values()} & {*kind.last}
-        ):
-            return set()
-        found.update([reads[i] for i in sums])
-    for kind in chain.kinds:
-        sums, _ = kind.plan.run_in_place()
-        others = [r for i, r in kind.reads if i not in sums]
-        others += [r for o, r in kind.writes if o not in sums.values()]
-        if not found.isdisjoint(others):
-            return set()
-    return found
 
 
 @lru_cache(maxsize=512)

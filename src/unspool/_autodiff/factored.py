@@ -1,13 +1,14 @@
 """Contributions to a cotangent that are kept as their factors, since there is little in them for their size.
 
-A matrix that every step of a loop multiplies with a vector gets one outer product per step. A table of which every step
-reads some rows gets these rows back.
+A matrix that every step of a loop multiplies with a vector gets one outer product per step, one that it multiplies with
+a few vectors a product over a short axis. A table of which every step reads some rows gets these rows back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.placing import as_tensor
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
+# Factors that are smaller than their product by this factor are kept in its place.
+WORTH_KEEPING = 4
+
+
 class Outer(NamedTuple):
-    """Outer products of two factors; what is made of them is said by subscripts."""
+    """Products of two factors, outer ones or over a short axis; what is made of them is said by subscripts."""
 
     subscripts: str
 
@@ -59,7 +64,7 @@ class Factored(NamedTuple):
 
 
 def as_factored(term: Any) -> Factored | None:
-    """Return a contribution as its factors: an outer product of tensors that both have axes, or rows of a table."""
+    """Return a contribution as its factors: an outer or thin product of tensors that have axes, or rows of a table."""
     if type(term) is Factored:
         return term
     if not isinstance(term, Node):  # an output of a step, or a sum
@@ -67,7 +72,9 @@ def as_factored(term: Any) -> Factored | None:
     inputs: Any = term.inputs
     if term.op is CONTRACT:
         subscripts = term.attributes["subscripts"]
-        return Factored(Outer(subscripts), inputs) if is_outer(subscripts) else None
+        return (
+            Factored(Outer(subscripts), inputs) if is_thin(subscripts, [x.shape for x in inputs], term.shape) else None
+        )
     if term.op is MASK:
         found = selection_of(*inputs)
         return None if found is None else Factored(Rows(found), inputs[0].inputs)
@@ -79,6 +86,22 @@ def is_outer(subscripts: str) -> bool:
     """Whether a contraction sums nothing and its operands share no label."""
     left, right, _ = split_subscripts(subscripts)
     return bool(left) and bool(right) and set(left).isdisjoint(right)
+
+
+def is_thin(subscripts: str, shapes: Sequence[Any], out: Any) -> bool:
+    """Whether a product is outer, or over an axis so short that its factors are much smaller than it is."""
+    if is_outer(subscripts):
+        return True
+    known = all(type(size) is int for shape in (*shapes, out) for size in shape)
+    return known and _is_matrix_product(subscripts) and WORTH_KEEPING * sum(map(prod, shapes)) <= prod(out)
+
+
+@lru_cache(maxsize=4096)
+def _is_matrix_product(subscripts: str) -> bool:
+    """Whether a contraction sums over what its operands share, and over nothing else."""
+    left, right, out = split_subscripts(subscripts)
+    shared = set(left) & set(right)
+    return set(out) == {*left, *right} - shared and len({*left}) == len(left) and len({*right}) == len(right)
 
 
 def written(term: Any) -> Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unspool._autodiff.factored import Factored, Outer, Rows, as_factored
+from unspool._autodiff.factored import Factored, Outer, Rows, as_factored, is_outer
 from unspool._autodiff.placing import as_tensor, outputs_of
 from unspool._core import Pending, part_terms
 from unspool._engine.planning import nbytes
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 # Fewer terms than this are added one by one.
 FEWEST = 8
 
-# How many terms are one block: as many as have factors of so many bytes, but neither few nor very many.
-_FEWEST_IN_BLOCK, _MOST_IN_BLOCK = 16, 256
+# How many terms are one block: as many as have factors of so many bytes, but neither few nor very many. The factors of
+# a product that is not outer may be a quarter of it, so few of them are enough.
+_FEWEST_IN_BLOCK, _FEWEST_THIN, _MOST_IN_BLOCK = 16, 4, 256
 _BYTES_OF_BLOCK = 1 << 16
 
 # What terms have in common that are gathered: what is made of the factors, and the shape and dtype of each.
@@ -61,7 +62,9 @@ class Gathered(NamedTuple):
         return summed.total()
 
     def _blocks(self) -> Iterator[list[Tensor]]:
-        length = _length_of_block(self.kind[1:])
+        form = self.kind[0]
+        is_thin = type(form) is Outer and not is_outer(form.subscripts)
+        length = _length_of_block(self.kind[1:], _FEWEST_THIN if is_thin else _FEWEST_IN_BLOCK)
         for i in range(0, len(self.table), length):
             taken, rows = _layout(*self.table[i : i + length, 1:].T)
             each = [(self.sources[number].factors, first, count) for number, first, count in taken]
@@ -96,9 +99,9 @@ def is_stacked(term: Any) -> bool:
     return placed is not None and placed.length > 0 and term.index in placed.stacks
 
 
-def _length_of_block(avals: Sequence[tuple[Any, Any]]) -> int:
+def _length_of_block(avals: Sequence[tuple[Any, Any]], fewest: int = _FEWEST_IN_BLOCK) -> int:
     size = sum([nbytes(shape, dtype) for shape, dtype in avals])
-    return min(_MOST_IN_BLOCK, max(_FEWEST_IN_BLOCK, _BYTES_OF_BLOCK // max(1, size)))
+    return min(_MOST_IN_BLOCK, max(fewest, _BYTES_OF_BLOCK // max(1, size)))
 
 
 def _layout(numbers: np.ndarray, positions: np.ndarray) -> tuple[list[tuple[int, int, int]], np.ndarray]:

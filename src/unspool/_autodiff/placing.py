@@ -35,6 +35,9 @@ LONGEST = 256
 _LARGEST_STACK = 1 << 16
 _FEW = 16
 
+# So many designs of chains are kept with a plan.
+_MOST_DESIGNS = 64
+
 # Steps of one kind: their plan, pairs of an input and the register that it is read from, and of an output and the
 # register that it is written to.
 Wired = tuple[Any, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
@@ -200,25 +203,26 @@ _Leaving = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 def _design(
-    kinds: Sequence[Wired],
+    kinds: tuple[Wired, ...],
     leaving: _Leaving,
     shared: tuple[tuple[bool, ...], ...],
     which: bytes,
     entering: tuple[int, ...],
 ) -> _Design:
-    """Return the design of a chain. Those of one kind are often alike, others hardly ever."""
-    if len(kinds) > 1:
-        return _make_design(kinds, leaving, shared, which, entering)
-    plan, *wires = kinds[0]
-    known = "chain", len(which), *wires, leaving, shared, entering
-    found: _Design | None = plan.derivatives.get(known)
+    """Return the design of a chain; the latest are kept, since a gradient that is taken again has the same."""
+    designs: dict[Any, _Design] = kinds[0][0].derivatives.setdefault("chains", {})
+    known = kinds, leaving, shared, which, entering
+    found = designs.get(known)
     if found is None:
-        found = plan.derivatives[known] = _make_design(kinds, leaving, shared, which, entering)
+        found = _make_design(*known)
+        while len(designs) >= _MOST_DESIGNS:
+            designs.pop(next(iter(designs), None), None)
+        designs[known] = found
     return found
 
 
 def _make_design(
-    kinds: Sequence[Wired],
+    kinds: tuple[Wired, ...],
     leaving: _Leaving,
     shared: tuple[tuple[bool, ...], ...],
     which: bytes,

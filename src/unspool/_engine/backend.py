@@ -83,12 +83,8 @@ class Backend(ABC):
         """Run a program once, as it stands: what costs least for one that does not run again."""
 
     @abstractmethod
-    def compile(self, program: Lowered, in_place: Sequence[int] = ()) -> Run:
-        """Return a function of the input arrays that returns a tuple of the outputs.
-
-        It writes into no argument but sums: for each of the inputs ``in_place``, which are only added to, it takes what
-        `new_sum` made, and returns that.
-        """
+    def compile(self, program: Lowered) -> Run:
+        """Return a function of the input arrays that returns a tuple of the outputs; it writes into no argument."""
 
     @abstractmethod
     def compile_loop(self, program: Lowered, layout: Layout) -> Drive:

@@ -1,8 +1,8 @@
-"""Products of matrices that are added to a running sum as BLAS computes them.
+"""Products of matrices that are added to the sum of a loop as BLAS computes them.
 
-A sum that a loop carries is as large as what it is the gradient of, and a product of thin matrices that is added to it
-costs less than writing it out, reading it again and adding. So in code that may overwrite its sums, a product that
-nothing reads but the sum becomes one step with it (`running_sums` computes it).
+A sum that a loop adds up is as large as what it is the gradient of, and a product of thin matrices that is added to it
+costs less than writing it out, reading it again and adding. So a product that nothing reads but the sum becomes one
+step with it (`running_sums` computes it).
 
 Which products those are follows from the steps and their sizes alone. A product over a long axis stays apart: there the
 sum is a small part of the work. One of a matrix with itself stays apart too, since NumPy computes half of it.
@@ -11,17 +11,17 @@ sum is a small part of the work. One of a matrix with itself stays apart too, si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._engine.planning import Bound, Step, nbytes
-from unspool._engine.running_sums import BLAS_TYPES, SMALLEST
+from unspool._engine.planning import Bound, Step
+from unspool._engine.running_sums import BLAS_TYPES
 from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import ADD
 from unspool._ops.op import STRUCTURE, Op
 
 if TYPE_CHECKING:
-    from unspool._engine.backend import Lowered
+    pass
 
 
 def _is_written_by_the_backend(*operands: Any, subscripts: str) -> Any:
@@ -39,60 +39,6 @@ ADD_PRODUCT = Op(
 
 # Products over a longer axis than this are computed on their own.
 LONGEST_AXIS = 64
-
-
-def accumulators(program: Lowered) -> dict[int, int]:
-    """Return the large inputs that are only added to, each with the slot of the sum that ends up as an output.
-
-    A loop that carries such a sum can have it computed in place.
-    """
-    fragment, bound, steps, outputs = program
-    readers: dict[int, list[Step]] = {}
-    for step in steps:
-        for slot in step.operands:
-            readers.setdefault(slot, []).append(step)
-    found: dict[int, int] = {}
-    for start in range(len(fragment.dtypes)):
-        slot = start
-        while slot not in outputs and len(readers.get(slot, ())) == 1:
-            step = readers[slot][0]
-            same = (bound.shapes[slot], bound.dtypes[slot]) == (bound.shapes[step.slot], bound.dtypes[step.slot])
-            if step.once or not same or step.op is not ADD:
-                break
-            slot = step.slot
-        if slot != start and slot in outputs and nbytes(bound.shapes[slot], bound.dtypes[slot]) >= SMALLEST:
-            found[start] = slot
-    return found
-
-
-def fuse_sums(
-    steps: Sequence[Step], bound: Bound, outputs: Collection[int], in_place: Collection[int]
-) -> tuple[Step, ...]:
-    """Return the steps with products made one with the sums that take them; ``in_place`` are inputs only added to.
-
-    A fused step stands where the product stood and fills the slot of the sum.
-    """
-    position = {step.slot: i for i, step in enumerate(steps)}
-    reads = Counter([slot for step in steps for slot in step.operands])
-    done: list[Step | None] = list(steps)
-    sums = dict.fromkeys(in_place, -1)  # each with the position from which on it is there
-    for i, step in enumerate(steps):
-        total = next((slot for slot in step.operands if slot in sums), None)
-        if step.op is not ADD or total is None:
-            continue
-        sums[step.slot] = i
-        term = step.operands[step.operands.index(total) - 1]  # the other of the two
-        j = position.get(term, -1)
-        if j <= sums[total] or term in outputs or reads[term] != 1 or not _is_thin(steps[j], bound, total):
-            continue
-        sums[step.slot] = j
-        # The total goes on under another name, so neither it nor the product ends here.
-        dying = tuple(sorted({*steps[j].dying, *step.dying} - {total, term}))
-        done[i] = None
-        done[j] = step._replace(
-            op=ADD_PRODUCT, operands=(total, *steps[j].operands), params=steps[j].params, dying=dying
-        )
-    return tuple([step for step in done if step is not None])
 
 
 def spread_total(steps: Sequence[Step], bound: Bound, outputs: Sequence[int], total: int) -> tuple[Step, ...] | None:

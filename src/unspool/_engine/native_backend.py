@@ -27,10 +27,8 @@ MOST_LAYOUTS = 4
 class NativeBackend(NumpyBackend):
     """Runs programs and steps of loops on NumPy's arrays, natively where it can."""
 
-    def compile(self, program: Lowered, in_place: Sequence[int] = ()) -> Run:
+    def compile(self, program: Lowered) -> Run:
         """Return a native program, or generated code where there is none."""
-        if in_place:
-            return super().compile(program, in_place)
         from unspool._engine.native import compile_program
 
         others = _OtherLayouts(program)

@@ -47,9 +47,8 @@ class NumpyBackend(Backend):
                     values[slot] = None
         return tuple([values[slot] for slot in fragment.outputs])
 
-    def compile(self, program: Lowered, in_place: Sequence[int] = ()) -> Run:
-        """Return a program as straight-line code; each of the inputs ``in_place`` is a `RunningSum`."""
-        from unspool._engine.fused_sums import fuse_sums
+    def compile(self, program: Lowered) -> Run:
+        """Return a program as straight-line code."""
         from unspool._engine.generated import FunctionWriter
         from unspool._engine.numpy_steps import StepWriter
 
@@ -58,13 +57,13 @@ class NumpyBackend(Backend):
         function = FunctionWriter("run", [f"v{slot}" for slot in range(len(fragment.dtypes))], local="vbpt")
         function.tell(fragment, bound)
         function.bind(**{f"v{slot}": value for slot, value in held.items()})
-        writer = StepWriter(program, function, held, frozenset(outputs), frozenset(in_place))
-        for step in fuse_sums(steps, bound, outputs, in_place) if in_place else steps:
+        writer = StepWriter(program, function, held, frozenset(outputs))
+        for step in steps:
             if not step.once:
                 writer.write(step)
         results = ", ".join([f"v{slot}" for slot in outputs])
         function.write(*writer.lines, f"return ({results},)" if len(outputs) == 1 else f"return ({results})")
-        run: Run = function.compile("plan in place" if in_place else "plan", fragment.origins)
+        run: Run = function.compile("plan", fragment.origins)
         return run
 
     def compile_loop(self, program: Lowered, layout: Layout) -> Drive:

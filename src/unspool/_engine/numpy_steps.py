@@ -15,12 +15,10 @@ import numpy as np
 from unspool._dtypes import COMPLEX
 from unspool._engine.backend import Lowered
 from unspool._engine.buffers import LARGE, POOL, overwritable
-from unspool._engine.fused_sums import ADD_PRODUCT
 from unspool._engine.generated import FunctionWriter
 from unspool._engine.numpy_rules import RULES, call_text
 from unspool._engine.numpy_values import owned
 from unspool._engine.planning import Step, nbytes
-from unspool._ops.elementwise import ADD
 
 
 class StepWriter:
@@ -35,8 +33,6 @@ class StepWriter:
         Values that depend on no input, by slot.
     kept : collection of int
         The slots of the outputs, whose values have to be fit to be kept.
-    in_place : collection of int
-        Inputs that are running sums.
 
     Attributes
     ----------
@@ -51,7 +47,6 @@ class StepWriter:
         function: FunctionWriter,
         held: Mapping[int, Any],
         kept: frozenset[int] = frozenset(),
-        in_place: frozenset[int] = frozenset(),
     ) -> None:
         self.shapes, self.dtypes, _ = program.bound
         self.lines: list[str] = []
@@ -59,7 +54,6 @@ class StepWriter:
         self._function = function
         self._held = held
         self._kept = kept
-        self._in_place = in_place
         self._arrays: set[int] = set()  # slots without axes whose values are arrays and not numbers
         self._behind: dict[int, str] = {}  # arrays of which results are views, by slot
         function.bind(owned=owned, array=np.array, asarray=np.asarray)
@@ -89,17 +83,7 @@ class StepWriter:
 
     def add_in_place(self, step: Step) -> bool:
         """Append the line that adds to a running sum, if the step does so."""
-        if not self._in_place or step.op not in (ADD, ADD_PRODUCT):
-            return False
-        total = next((slot for slot in step.operands if slot in self._in_place), None)
-        if total is None:
-            return False
-        terms = list(step.operands)
-        terms.remove(total)
-        given = self.arguments(step, [f"v{slot}" for slot in terms])
-        self.lines.append(f"v{step.slot} = v{total}.{step.op.name}({', '.join(given)})")
-        self._in_place |= {step.slot}
-        return True
+        return False
 
     def expression(self, step: Step) -> str:
         """Return the expression for the result of a step; lines that it needs are written before."""
@@ -115,7 +99,7 @@ class StepWriter:
 
     def operand(self, slot: int) -> str:
         """Return the text for the value of a slot as NumPy's functions take it."""
-        return f"v{slot}.settled()" if slot in self._in_place else f"v{slot}"
+        return f"v{slot}"
 
     def place(self, step: Step) -> str | None:
         """Return the array that the result of a step is to be computed in; ``None``: in one of its own."""

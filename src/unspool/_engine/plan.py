@@ -14,7 +14,6 @@ from weakref import ref
 from unspool import _core
 from unspool._engine.backend import Backend, Lowered, Run
 from unspool._engine.buffers import Assignment, assign
-from unspool._engine.fused_sums import accumulators
 from unspool._engine.native_backend import NATIVE
 from unspool._engine.planning import Bound, Step, bind, lower, nbytes, runs_kernel, slots_computed_once
 from unspool._fragments.fragment import Fragment
@@ -62,7 +61,6 @@ class Plan(_core.PlanBase):
 
     __slots__ = (
         "__weakref__",
-        "_in_place",
         "_lowered",
         "_memory",
         "backend",
@@ -95,7 +93,6 @@ class Plan(_core.PlanBase):
         self.derivatives: dict[Any, Any] = {}
         self._lowered: Lowered | None = None
         self._memory: Assignment | None = None
-        self._in_place: tuple[dict[int, int], Run] | None = None
         self.run = _FirstRuns(self, bound)
 
     def note_time(self, seconds: float) -> None:
@@ -163,19 +160,6 @@ class Plan(_core.PlanBase):
             return (v2,)
         """
         return self.backend.source(self.lowered)
-
-    def run_in_place(self) -> tuple[dict[int, int], Run]:
-        """Return the plan as a function that overwrites its accumulators, and which those are.
-
-        Accumulators are inputs that are only added to: a dict of the input to the position of the output that is the
-        sum.
-        """
-        if self._in_place is None:
-            program = self.lowered
-            found = accumulators(program)
-            run = self.backend.compile(program, tuple(found)) if found else self.run
-            self._in_place = {i: program.outputs.index(slot) for i, slot in found.items()}, run
-        return self._in_place
 
     def prepare(self) -> None:
         """Generate the code now: it is known that the plan will run more than once."""
