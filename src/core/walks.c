@@ -543,13 +543,72 @@ reach(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- what depends on a variable --- */
 
-/* Add the outputs of a call that were met to a set. */
-static int
-add_outputs(PyObject *active, PyObject *shown, PyObject *id)
+/* Which inputs each output of a plan is differentiated through, for the plans that were asked for last. */
+typedef struct {
+    PyObject *function, *plan[PLANS], *passing[PLANS];
+    int latest;
+} ByOutput;
+
+/* Return the tuple for a plan: borrowed, or NULL with an exception. */
+static PyObject *
+passing_by_output(ByOutput *self, PyObject *plan)
 {
-    PyObject *met = PyDict_GetItemWithError(shown, id);
+    for (int i = 0; i < PLANS; i++) {
+        if (self->plan[i] == plan) {
+            return self->passing[i];
+        }
+    }
+    PyObject *found = PyObject_CallOneArg(self->function, plan);
+    int is_fit = found != NULL && PyTuple_Check(found);
+    for (Py_ssize_t i = 0; is_fit && i < PyTuple_GET_SIZE(found); i++) {
+        is_fit = PyTuple_Check(PyTuple_GET_ITEM(found, i));
+    }
+    if (!is_fit) {
+        if (found != NULL) {
+            PyErr_Format(PyExc_TypeError, "expected a tuple of tuples of positions, got %R", found);
+        }
+        Py_XDECREF(found);
+        return NULL;
+    }
+    self->latest = (self->latest + 1) % PLANS;
+    Py_XSETREF(self->plan[self->latest], Py_NewRef(plan));
+    Py_XSETREF(self->passing[self->latest], found);
+    return found;
+}
+
+/* Whether an output of a call depends on what is active; -1 is an error. */
+static int
+is_output_active(ByOutput *by_output, PyObject *active, const CallObject *call, PyObject *index)
+{
+    PyObject *passing = passing_by_output(by_output, call->plan), *inputs = call->node.inputs;
+    Py_ssize_t number = PyLong_AsSsize_t(index);
+    if (passing == NULL || number < 0 || number >= PyTuple_GET_SIZE(passing)) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_IndexError, "a call has no such output");
+        }
+        return -1;
+    }
+    PyObject *positions = PyTuple_GET_ITEM(passing, number);
+    int is_active = 0;
+    for (Py_ssize_t i = 0; is_active == 0 && i < PyTuple_GET_SIZE(positions); i++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
+        if (at < 0 || at >= PyTuple_GET_SIZE(inputs)) {
+            PyErr_SetString(PyExc_IndexError, "a call has no such input");
+            return -1;
+        }
+        is_active = PySet_Contains(active, ((NodeObject *)PyTuple_GET_ITEM(inputs, at))->id);
+    }
+    return is_active;
+}
+
+/* Add the outputs of a call that were met to a set, as far as they depend on what is in it. */
+static int
+add_outputs(ByOutput *by_output, PyObject *active, PyObject *shown, const CallObject *call)
+{
+    PyObject *met = PyDict_GetItemWithError(shown, call->node.id);
     for (Py_ssize_t i = 0; met != NULL && i < met_count(met); i++) {
-        if (PySet_Add(active, met_at(met, i)->id) < 0) {
+        int is_active = is_output_active(by_output, active, call, met_at(met, i)->output);
+        if (is_active < 0 || (is_active && PySet_Add(active, met_at(met, i)->id) < 0)) {
             return -1;
         }
     }
@@ -557,14 +616,15 @@ add_outputs(PyObject *active, PyObject *shown, PyObject *id)
 }
 
 PyDoc_STRVAR(activate_doc,
-"activate(sources, active, shown, /)\n--\n\n"
+"activate(sources, active, shown, passing_by_output, /)\n--\n\n"
 "Return those of some nodes, in topological order, that depend on a variable or are one; their ids, and those of outputs\n"
-"of calls that were met, are added to the set ``active``, which has those of the variables.");
+"of calls that were met and do, are added to the set ``active``, which has those of the variables. A function tells which\n"
+"inputs of a plan each of its outputs is differentiated through.");
 
 static PyObject *
 activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("activate", nargs, 3) < 0) {
+    if (check_count("activate", nargs, 4) < 0) {
         return NULL;
     }
     PyObject *active = args[1], *shown = args[2];
@@ -572,17 +632,24 @@ activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError, "expected what was reached, a set and a dict");
     }
     const SourcesObject *sources = (SourcesObject *)args[0];
+    ByOutput by_output = {.function = args[3]};
     PyObject *order = PyList_New(0);
     int failed = order == NULL;
     for (Py_ssize_t i = 0; !failed && i < sources->length; i++) {
         const Reached *reached = &sources->reached[i];
-        PyObject *id = ((NodeObject *)reached->node)->id;
+        PyObject *node = reached->node, *id = ((NodeObject *)node)->id;
         int is_variable = PySet_Contains(active, id), is_active = is_variable;
         for (Py_ssize_t j = 0; is_active == 0 && j < operand_count(reached); j++) {
             is_active = PySet_Contains(active, operand_at(reached, j)->id);
         }
-        failed = is_active < 0 || (is_active && PyList_Append(order, reached->node) < 0) ||
-                 (is_active && !is_variable && (PySet_Add(active, id) < 0 || add_outputs(active, shown, id) < 0));
+        failed = is_active < 0 || (is_active && PyList_Append(order, node) < 0) ||
+                 (is_active && !is_variable && PySet_Add(active, id) < 0) ||
+                 (is_active && !is_variable && is_call(node) &&
+                  add_outputs(&by_output, active, shown, (CallObject *)node) < 0);
+    }
+    for (int i = 0; i < PLANS; i++) {
+        Py_XDECREF(by_output.plan[i]);
+        Py_XDECREF(by_output.passing[i]);
     }
     if (failed) {
         Py_CLEAR(order);

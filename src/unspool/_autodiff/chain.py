@@ -9,8 +9,8 @@ A chain is differentiated by expanding it into the calls it stands for, which fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -285,26 +285,41 @@ def _step(which: int, kind: tuple[Any, ...], varying: dict[int, str], row: str, 
     ]
 
 
-def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the outputs of a chain as those of the calls it stands for."""
+def follow_steps(
+    chain: Chain, inputs: Sequence[Any], step: Callable[[StepKind, list[Any]], Callable[[int], Any]]
+) -> tuple[list[Any], list[list[Any]]]:
+    """Make the steps of a chain one after the other, and return what leaves it: single outputs, and lists of outputs.
+
+    ``step(kind, inputs)`` makes one, and returns what gives its outputs by number.
+    """
     kinds = chain.kinds
     constants = [
         dict(zip(kind.constant, inputs[at], strict=True)) for kind, at in zip(kinds, chain.constants(), strict=True)
     ]
     registers = dict(zip(chain.entering, inputs, strict=False))
-    stacks: list[list[list[Tensor]]] = [[[] for _ in kind.stacked] for kind in kinds]
+    stacks: list[list[list[Any]]] = [[[] for _ in kind.stacked] for kind in kinds]
     last: list[Any] = [None] * len(kinds)
     for k in range(chain.steps):
         which = chain.which[k] if chain.which else 0
         kind = kinds[which]
         slots = constants[which] | dict(zip(kind.varying, inputs[chain.varying(k)], strict=True))
         slots |= {i: registers[r] for i, r in kind.reads}
-        call = last[which] = make_call(kind.plan, tuple([slots[i] for i in sorted(slots)]), kind.plan.fragment.origins)
-        registers |= {r: output(call, i) for i, r in kind.writes}
-        for stack, index in zip(stacks[which], kind.stacked, strict=True):
-            stack.append(output(call, index))
-    found = [output(call, i) for kind, call in zip(kinds, last, strict=True) for i in kind.last]
-    return found + [stacked_tensors(stack) for of_kind in stacks for stack in of_kind]
+        outputs = last[which] = step(kind, [slots[i] for i in sorted(slots)])
+        registers |= {r: outputs(i) for i, r in kind.writes}
+        for stack, i in zip(stacks[which], kind.stacked, strict=True):
+            stack.append(outputs(i))
+    single = [outputs(i) for kind, outputs in zip(kinds, last, strict=True) for i in kind.last]
+    return single, [stack for of_kind in stacks for stack in of_kind]
+
+
+def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the outputs of a chain as those of the calls it stands for."""
+
+    def call(kind: StepKind, operands: list[Tensor]) -> Callable[[int], Tensor]:
+        return partial(output, make_call(kind.plan, tuple(operands), kind.plan.fragment.origins))
+
+    single, stacks = follow_steps(chain, inputs, call)
+    return single + [stacked_tensors(stack) for stack in stacks]
 
 
 def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:

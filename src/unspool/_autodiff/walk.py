@@ -30,6 +30,11 @@ def passing_inputs(plan: Plan) -> tuple[int, ...]:
     return late.passing_inputs(plan)
 
 
+def passing_by_output(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return what `calls.passing_by_output` does."""
+    return late.passing_by_output(plan)
+
+
 @contextmanager
 def walking(outputs: Sequence[Node], variables: Sequence[Node]) -> Iterator[Walk]:
     """Walk a graph that stays as it is during the block. Loops in it are folded before, read or not."""
@@ -85,7 +90,7 @@ class Walk:
 
     def _activate(self, sources: Sources) -> None:
         """Find what depends on a variable, from what is made first to what is made last."""
-        self.order = activate(sources, self.active, self.shown)
+        self.order = activate(sources, self.active, self.shown, passing_by_output)
 
     def _reach(self, outputs: Sequence[Node]) -> Sources:
         """Return the differentiable nodes that outputs are made from, in order, and what each is differentiated by."""

@@ -7,9 +7,10 @@ the members along its second. Matrices that all members share may be read as tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unspool._autodiff.chain import StepKind, follow_steps
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
 from unspool._autodiff.checkpointed_run import bodies_of
 from unspool._autodiff.loop import Body, Loop, facts_of, found_once, loop_output, place_loop, signature_of
@@ -176,18 +177,12 @@ def batch_outer_sum(op: Any, members: Members, left: Tensor, right: Tensor, *, s
 def batch_chain(op: Any, members: Members, *inputs: Tensor, chain: Any) -> list[Image]:
     """Return the images of the outputs of a chain: those of the calls that it stands for, each for all members."""
     images = [Image(x, flag) for x, flag in zip(inputs, members.batched, strict=True)]
-    carry = images[: len(chain.carried)]
-    constants = images[len(chain.carried) : len(chain.carried) + len(chain.constant)]
-    rest = iter(images[len(chain.carried) + len(chain.constant) :])
-    shown = sorted({*[source for _, source in chain.carried], *chain.last, *chain.stacked})
-    stacks: list[list[Any]] = [[] for _ in chain.stacked]
-    outputs: dict[int, Image] = {}
-    for _ in range(chain.steps):
-        slots = dict(zip(chain.constant, constants, strict=True))
-        slots |= {position: image for (position, _), image in zip(chain.carried, carry, strict=True)}
-        slots |= {position: next(rest) for position in chain.varying}
-        outputs = place_batched(chain.plan, [slots[position] for position in sorted(slots)], members.count, shown)
-        carry = [outputs[source] for _, source in chain.carried]
-        for rows, index in zip(stacks, chain.stacked, strict=True):
-            rows.append(spread_image(outputs[index], members.count))
-    return [outputs[index] for index in chain.last] + [Image(stack(rows, axis=1), True) for rows in stacks]
+
+    def step(kind: StepKind, operands: list[Image]) -> Callable[[int], Image]:
+        shown = sorted({*[i for i, _ in kind.writes], *kind.last, *kind.stacked})
+        return place_batched(kind.plan, operands, members.count, shown).__getitem__
+
+    single, stacks = follow_steps(chain, images, step)
+    return single + [
+        Image(stack([spread_image(image, members.count) for image in rows], axis=1), True) for rows in stacks
+    ]
