@@ -77,8 +77,8 @@ def _sweep(
             before = arrived.get(output.id)
             arrived[output.id] = seed if before is None else accumulate(before, seed)
     found: dict[int, Any] = {}
-    levels = default_engine().levels
-    floor = levels.floor(order[-1]) if order else 0
+    floors = default_engine().levels.floors(order)
+    floor = floors.pop()
     recurs = recurring(order) if len(shown) >= FEWEST else {}
     calls = call_sweep(shown, arrived, wanted, found, active, recurs, passing_inputs, form_of, Sum, Factored)
     with origin_scope() as origin:
@@ -88,7 +88,8 @@ def _sweep(
             node = order[-1]
             key = node.id
             if key < floor:
-                floor = levels.floor(node)
+                while key < floor:
+                    floor = floors.pop()
                 _begin_level(arrived)
             if type(node) is Call:
                 left = calls.pull(order, floor)

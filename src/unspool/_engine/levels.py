@@ -131,6 +131,15 @@ class Levels:
         level = self.of(node)
         return self.marks[level - 1] if level else 0
 
+    def floors(self, order: Sequence[Node]) -> list[int]:
+        """Return the ids at which the levels of some nodes begin; those of steps that take gradients are one level."""
+        marks = self.marks
+        first, last = (order[0].id, order[-1].id) if order else (0, 0)
+        begun = marks[bisect_left(marks, first) : bisect_right(marks, last)]
+        if len(begun) > _PART:
+            begun = list(Marks(begun, self.now().sweeps).joined({node.id: 1 for node in order}).begun)
+        return [0, *begun]
+
 
 def _append(places: list[_Place], place: _Place) -> None:
     """Append a place to those that are remembered."""
