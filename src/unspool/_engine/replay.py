@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence
+from itertools import islice
 from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from unspool._engine.ahead import MANY, FrameAhead, Recipe, next_reads, runs_anywhere
 from unspool._engine.frames import (
     BRANCH,
     ORDERS,
@@ -117,6 +119,11 @@ class Replay:
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
         self._arrange: Arrange = as_recorded
+        # Threads that recompute segments while the highest frame uses others, and the segment that one is at.
+        self._pool = ledger.pool if self._guard is None and self._room is not None else None
+        self._ahead: FrameAhead | None = None
+        self._own: set[int] = set()  # the units of the highest frame
+        self._look_at = -1  # how little has to be held before the next look whether there is room for a segment
         self.on_begin: Callable[[], None] = _nothing
 
     @property
@@ -139,7 +146,8 @@ class Replay:
     @property
     def _nbytes(self) -> int:
         """The bytes of what belongs to the replay."""
-        return self._values.memory.nbytes + self._in_chain
+        ahead = self._ahead
+        return self._values.memory.nbytes + self._in_chain + (0 if ahead is None else ahead.nbytes)
 
     @property
     def distinct(self) -> int:
@@ -150,6 +158,12 @@ class Replay:
 
     def run(self) -> None:
         """Give all targets their values."""
+        try:
+            self._run_all()
+        finally:
+            self._drop_ahead()
+
+    def _run_all(self) -> None:
         while missing := [t for t in self._targets.values() if t.value is None]:
             if self._room is not None and self.need is None:
                 self.need = self.survey(missing)
@@ -159,10 +173,13 @@ class Replay:
             self._push(missing, None)
             if self._frames:
                 self.on_begin()
+                self._own = {unit.id for unit in self._frames[0].order} if self._can_look_ahead() else set()
+                self._look_ahead()
             while self._frames:
                 frame = self._frames[-1]
                 if frame.position == len(frame.order):
                     self._pop()
+                    self._look_ahead()
                 elif self._advance(frame, frame.order[frame.position]):
                     frame.position += 1
 
@@ -375,6 +392,12 @@ class Replay:
         missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
         if not missing:
             return values
+        if self._take_in():
+            values = [self._find(operand) for operand in operands]
+            missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
+            if not missing:
+                self._look_ahead()
+                return values
         self._push(missing, frame)
         return None
 
@@ -435,6 +458,8 @@ class Replay:
             frame.recent += frame.pinned + frame.ahead
             frame.pinned.clear()
             frame.ahead.clear()
+        if self._base + self._nbytes <= self._look_at:
+            self._look_ahead()
 
     def _unpin(self, keys: list[int]) -> None:
         for key in keys:
@@ -452,6 +477,8 @@ class Replay:
         """Note that a unit is about to run. Where there is no room for it, what was only kept to save work goes."""
         limit = self._base + self._nbytes + workspace if self._limit is None else self._limit
         over = self._base + self._nbytes + workspace - limit
+        if over > 0:
+            over -= self._drop_ahead()
         if over > 0:
             over -= self._let_go(over, keep=0)
         if over > 0:
@@ -606,14 +633,134 @@ class Replay:
         least = need.state + need.step
         if least > room:
             room += self._give_up(least - room, frame)
-        if need.steps == 1:
-            return
+        if need.steps > 1:
+            self._lay_out(frame, need, room)
+
+    def _lay_out(self, frame: Frame, need: Need, room: int) -> None:
+        """Let a frame keep its last block, and save states on the way to it."""
         from unspool.checkpoint.binomial import checkpoints
 
         plan = need.plan_in(room)
         bounds = plan.bounds(need.steps)
         frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
+
+    # -- ahead --
+
+    def _can_look_ahead(self) -> bool:
+        return self._pool is not None and self._has_one_level_below and self.need is not None and self.need.steps > 0
+
+    def _look_ahead(self) -> None:
+        """Let a thread recompute what the highest frame reads next, as far as there is room for it now."""
+        self._look_at = -1
+        if len(self._frames) != 1 or not self._can_look_ahead():
+            return
+        if self._ahead is None:
+            self._ahead = self._next_ahead(self._frames[0])
+            if self._ahead is None:
+                return
+        ahead = self._ahead
+        room = self._room_ahead(ahead)
+        ahead.grant(room)
+        self._ledger.note_peak(self._base + self._nbytes)
+        more = ahead.peaks[ahead.goal()] - room
+        if more > 0:
+            self._look_at = self._base + self._nbytes - more
+
+    def _next_ahead(self, above: Frame) -> FrameAhead | None:
+        """Return what a thread may recompute for a frame, if that can be known, and there will be room for all of it."""
+        reads = next_reads(above, self._own, self._find)
+        missing = next(reads, None)
+        if missing is None:
+            return None
+        frame = self._frame_for(missing, above)
+        groups = max(0, MANY // max(1, len(frame.order)) - 1)
+        more = [node for group in islice(reads, groups) for node in group]
+        for asked in [missing + more, missing] if more else [missing]:
+            frame = self._frame_for(asked, above) if more else frame
+            if frame.order and all(map(runs_anywhere, frame.order)):
+                recipe = Recipe(frame, asked, above, self._targets, self._find)
+                peaks = self._plan_ahead(recipe, above)
+                if peaks is not None:
+                    held = {key for key in recipe.given if key in self._values}
+                    for key in held:
+                        self._values.add_reason(key)
+                    return FrameAhead(self._pool, recipe, peaks, held)
+        return None
+
+    def _plan_ahead(self, recipe: Recipe, above: Frame) -> list[int] | None:
+        """Decide what a frame keeps that runs ahead, and return what its first units take at most.
+
+        There has to be room for it when what is there now has been read: it is laid out as if it began then.
+        """
+        frame = recipe.frame
+        need = Need(frame, above)
+        to_come = self._still_to_come()
+        room = (self._room or 0) - self._base - self._nbytes + self._values.nbytes_of(above.taped)
+        room -= need.state + need.step  # what was read last stays until it is known what is read next
+        peaks = recipe.peaks()
+        if peaks[-1] > room - to_come:
+            inside = room - max(need.running(), to_come)
+            if need.steps == 1 or need.state + need.step > inside:
+                return None
+            self._lay_out(frame, need, inside)
+            peaks = recipe.peaks()
+        return peaks if peaks[-1] <= room - to_come else None
+
+    def _take_in(self) -> bool:
+        """Take in what was made ahead, as far as there is room for it; tell whether there is anything.
+
+        What did not come about is computed here, where an error belongs.
+        """
+        ahead = self._ahead
+        if ahead is None:
+            return False
+        ahead.grant(self._room_ahead(ahead))
+        self._ledger.note_peak(self._base + self._nbytes)
+        is_there = ahead.result()
+        if is_there:
+            self._keep_ahead(ahead, self._frames[0])
+        self._leave(ahead)
+        return is_there
+
+    def _room_ahead(self, ahead: FrameAhead) -> int:
+        """Return how many bytes there are for a segment that is made ahead, those that it has among them."""
+        return (self._room or 0) - self._base - self._nbytes + ahead.nbytes - self._still_to_come()
+
+    def _keep_ahead(self, ahead: FrameAhead, above: Frame) -> None:
+        """Keep what was made ahead as if a frame had made it."""
+        for key in ahead.handed_over:
+            if key in self._targets:
+                self._targets[key].value = owned(ahead.made[key])
+            elif key not in above.taped:
+                above.taped.add(key)
+                self._values.add_reason(key)
+        for after, keys in ahead.saved:
+            for key in keys:
+                self._values.add_reason(key)
+            self._saved.append(Saved(after, keys, above))
+        for key, value in ahead.made.items():
+            if self._values.is_wanted(key):
+                self._values.put(key, value, ahead.buffers[key])
+
+    def _drop_ahead(self) -> int:
+        """Do without what is being made ahead; return how many bytes that gave."""
+        ahead = self._ahead
+        if ahead is None:
+            return 0
+        ahead.drop()
+        self._leave(ahead)
+        return ahead.nbytes
+
+    def _leave(self, ahead: FrameAhead) -> None:
+        """Count what was run ahead, and keep nothing for it any more."""
+        self._ahead, self._look_at = None, -1
+        for key in ahead.held:
+            self._values.drop_reason(key)
+        self.runs += len(ahead.ran)
+        self.kernels += sum(ahead.ran.values())
+        self.seconds += ahead.seconds
+        self._ran |= ahead.ran.keys()
 
     def _has_room_for_tape(self, need: Need, limit: int) -> bool:
         """Whether all that is read of a frame can be kept. The last of it is part of the state while the frame runs."""
