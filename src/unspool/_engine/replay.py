@@ -20,7 +20,7 @@ from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from unspool._engine.ahead import MANY, FrameAhead, Recipe, next_reads, runs_anywhere
+from unspool._engine.ahead import FEWEST, MANY, FrameAhead, Recipe, next_reads, runs_anywhere
 from unspool._engine.frames import (
     BRANCH,
     ORDERS,
@@ -123,6 +123,7 @@ class Replay:
         self._pool = ledger.pool if self._guard is None and self._room is not None else None
         self._ahead: FrameAhead | None = None
         self._own: set[int] = set()  # the units of the highest frame
+        self._passed: int | None = None  # the last unit of those that the highest frame uses now
         self._look_at = -1  # how little has to be held before the next look whether there is room for a segment
         self.on_begin: Callable[[], None] = _nothing
 
@@ -186,6 +187,8 @@ class Replay:
     def _pop(self) -> None:
         """End a frame: what was kept for it goes."""
         frame = self._frames.pop()
+        if self._pool is not None and len(self._frames) == 1:
+            self._passed = max([unit.id for unit in frame.order])
         self._unpin(frame.recent)
         self._unpin(frame.ahead)
         self._forget([saved for saved in self._saved if saved.owner is frame])
@@ -678,7 +681,7 @@ class Replay:
         more = [node for group in islice(reads, groups) for node in group]
         for asked in [missing + more, missing] if more else [missing]:
             frame = self._frame_for(asked, above) if more else frame
-            if frame.order and all(map(runs_anywhere, frame.order)):
+            if len(frame.order) >= FEWEST and all(map(runs_anywhere, frame.order)):
                 recipe = Recipe(frame, asked, above, self._targets, self._find)
                 peaks = self._plan_ahead(recipe, above)
                 if peaks is not None:
@@ -699,13 +702,17 @@ class Replay:
         room = (self._room or 0) - self._base - self._nbytes + self._values.nbytes_of(above.taped)
         room -= need.state + need.step  # what was read last stays until it is known what is read next
         peaks = recipe.peaks()
-        if peaks[-1] > room - to_come:
-            inside = room - max(need.running(), to_come)
+        if peaks[-1] > room - to_come and self._passed is not None:
+            last = max([unit.id for unit in frame.order])
+            room += self._reclaim(last, above, peaks[-1] - room + to_come, self._passed)
+        inside = room - max(need.running(), to_come)
+        while peaks[-1] > room - to_come:
             if need.steps == 1 or need.state + need.step > inside:
                 return None
             self._lay_out(frame, need, inside)
             peaks = recipe.peaks()
-        return peaks if peaks[-1] <= room - to_come else None
+            inside -= need.step  # a plan counts steps that are all alike
+        return peaks
 
     def _take_in(self) -> bool:
         """Take in what was made ahead, as far as there is room for it; tell whether there is anything.
@@ -715,6 +722,8 @@ class Replay:
         ahead = self._ahead
         if ahead is None:
             return False
+        self._unpin(self._frames[0].recent)
+        self._unpin(self._frames[0].ahead)
         ahead.grant(self._room_ahead(ahead))
         self._ledger.note_peak(self._base + self._nbytes)
         is_there = ahead.result()
@@ -729,10 +738,11 @@ class Replay:
 
     def _keep_ahead(self, ahead: FrameAhead, above: Frame) -> None:
         """Keep what was made ahead as if a frame had made it."""
+        self._passed = max(ahead.ran)
         for key in ahead.handed_over:
             if key in self._targets:
                 self._targets[key].value = owned(ahead.made[key])
-            elif key not in above.taped:
+            elif above.uses.get(key) and key not in above.taped:  # it may have been there, and been read, meanwhile
                 above.taped.add(key)
                 self._values.add_reason(key)
         for after, keys in ahead.saved:
@@ -773,10 +783,15 @@ class Replay:
         live = self._values.nbytes_of(frame.live)
         return self._busiest - live - (0 if frame.chain is None else frame.chain.nbytes)
 
-    def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
-        """Evict what the backward pass has passed: what stands after a node. Return how many bytes that gave."""
+    def _reclaim(self, identity: int, above: Frame, wanted: int, passed: int | None = None) -> int:
+        """Evict what the backward pass has passed: what stands after a node. Return how many bytes that gave.
+
+        States after it are of no use when all that is read after it is there. If that is still to be read, ``passed``
+        is after that.
+        """
         before = self._base + self._nbytes
         self._forget([saved for saved in self._saved if saved.owner is above and saved.after >= identity])
+        identity = identity if passed is None else passed
         if len(self._frames) == 1 and self._has_one_level_below:
             # Nobody else comes back to what is held.
             if self._guard is not None:
