@@ -62,7 +62,8 @@ class Checkpointed(Adjoint):
         A pool of threads. While the backward pass uses the residuals of some steps, a thread computes those of the
         steps before; they take as much room again. Bits do not change. Steps that run natively, or in large products,
         leave Python's lock to others, and only these gain. The pool has to be there when the gradient is evaluated; if
-        it is busy or closed by then, the backward pass computes them itself.
+        it is busy or closed by then, the backward pass computes them itself. By default it is that of the
+        `unspool.memory` block in which this is made, if that has one.
 
     Raises
     ------
@@ -85,7 +86,7 @@ class Checkpointed(Adjoint):
             raise ArgumentError(f"us.Checkpointed takes either slots or memory, got {given}")
         self.slots = None if slots is None else at_least(slots, 1, "slots")
         self.memory = None if memory is None else parse_bytes(memory)
-        self.pool = pool
+        self.pool = default_engine().ledger.pool if pool is None else pool
         check_pool(pool, "us.Checkpointed")
 
     def _key(self) -> tuple[Any, ...]:

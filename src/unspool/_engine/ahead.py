@@ -281,6 +281,12 @@ class FrameAhead:
         if self._work is not None:
             self._work.leave()
 
+    def forget(self) -> None:
+        """Let all values go: a pool that is busy may hold what it was asked for much longer."""
+        self._work = None
+        for things in (self.made, self._values, self._given, self._units):
+            things.clear()
+
     def _begin(self) -> None:
         run_quietly(self._run)
 

@@ -104,7 +104,15 @@ class memory:  # noqa: N801 - used like a function, in a with statement
 
             store = SpillStore(self._spill, self._spill_limit)
         ledger = default_engine().ledger
-        self._before = (ledger.limit, ledger.is_strict, ledger.guard, ledger.timeline, ledger.peak, ledger.pool, POOL.limit)
+        self._before = (
+            ledger.limit,
+            ledger.is_strict,
+            ledger.guard,
+            ledger.timeline,
+            ledger.peak,
+            ledger.pool,
+            POOL.limit,
+        )
         self._kept = _native.limit_kept(0)  # what is held is counted when it dies, and this would not be
         ledger.guard = Guard(self._verify, store) if self._verify or store is not None else None
         ledger.pool = self._pool

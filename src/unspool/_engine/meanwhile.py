@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from unspool.errors import ArgumentError
@@ -34,10 +35,8 @@ class Meanwhile(Generic[Item]):
     def __init__(self, pool: Any, make: Callable[[], Item]) -> None:
         self._make = make
         self._future: Any = None
-        try:
+        with suppress(RuntimeError):  # it was shut down
             self._future = pool.submit(make)
-        except RuntimeError:  # it was shut down
-            pass
 
     def result(self) -> Item:
         """Return the result, or raise what the function raised."""

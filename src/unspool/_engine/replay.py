@@ -671,7 +671,7 @@ class Replay:
             self._look_at = self._base + self._nbytes - more
 
     def _next_ahead(self, above: Frame) -> FrameAhead | None:
-        """Return what a thread may recompute for a frame, if that can be known, and there will be room for all of it."""
+        """Return what a thread may recompute for a frame, if that is known and there will be room for all of it."""
         reads = next_reads(above, self._own, self._find)
         missing = next(reads, None)
         if missing is None:
@@ -771,6 +771,7 @@ class Replay:
         self.kernels += sum(ahead.ran.values())
         self.seconds += ahead.seconds
         self._ran |= ahead.ran.keys()
+        ahead.forget()
 
     def _has_room_for_tape(self, need: Need, limit: int) -> bool:
         """Whether all that is read of a frame can be kept. The last of it is part of the state while the frame runs."""
