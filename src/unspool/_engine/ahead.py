@@ -27,11 +27,6 @@ from unspool._records import NamedTuple
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan
 
-# About how many units are handed over at once, if there are as many that are read one after the other, and how many at
-# least: to hand them over takes as long as a few small kernels.
-MANY = 8
-FEWEST = 4
-
 # Room is given in so many parts, about.
 _PARTS = 16
 
