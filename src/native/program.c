@@ -212,7 +212,7 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
 /* --- how long it takes --- */
 
 /* From how many nanoseconds on a run gives the interpreter's lock to others, which takes a hundred. */
-static const double LONG = 1e4;
+static const double LONG = 2e4;
 
 /* Return about how many nanoseconds an instruction takes: a few elements each, and some products of matrices. */
 static double

@@ -146,6 +146,23 @@ def test_traced_memory_stays_within_the_budget() -> None:
     assert traced <= 1.1 * budget
 
 
+def test_an_engine_of_its_own_has_a_pool_of_its_own() -> None:
+    program = PROGRAMS["plain"]
+    with Noting() as pool:
+        engine = us.Engine(middle("plain"), pool=pool)
+        asked = pool.given
+        leaves = program.leaves()
+        x = leaves[1]
+        for _ in range(60):
+            y = us.tanh(leaves[0] @ x)
+            x = x - 0.1 * us.sin(y) * y + 0.2 * us.cos(x)
+            engine.eval(us.max(us.abs(x)))
+        found = engine.eval(us.sum(x * x).grad(leaves))
+    assert pool.given > asked + 5
+    assert engine.report().peak <= engine.memory
+    same_bits(found, reference("plain").gradients)
+
+
 def test_a_second_derivative_is_the_same() -> None:
     def curvature(budget: int, pool: Any) -> Any:
         with us.memory(budget, pool=pool):
