@@ -160,7 +160,7 @@ class Recipe:
         return found
 
     def peaks(self) -> list[int]:
-        """Return the most bytes that its first units take, so many of them, beside what is there.
+        """Return the most bytes that its first units take, so many of them, beside what is held.
 
         That is values, those to hand over, and states.
         """

@@ -131,7 +131,7 @@ class Lookout:
     def _lay_out(self, recipe: Recipe, above: Frame) -> list[int] | None:
         """Decide what a frame keeps that runs ahead, and return what its first units take at most.
 
-        ``None`` if there is no room for it even when what is there now has been read.
+        ``None`` if there is no room for it even when what is held now has been read.
         """
         work, frame = self._work, recipe.frame
         need = Need(frame, above)
