@@ -60,6 +60,22 @@ def relaxation(size: int) -> tuple[Any, Any]:
     return generator.normal(size=(size, size)) / math.sqrt(size), generator.normal(size=(MEMBERS, size))
 
 
+def products(size: int, steps: int) -> Callable[[], None]:
+    """Return what makes the products and hyperbolic tangents of the batch and its gradient, and nothing else."""
+    import numpy as np
+
+    matrix, starts = relaxation(size)
+    across, result = np.ascontiguousarray(matrix.T), np.empty_like(starts)
+
+    def run() -> None:
+        for _ in range(steps):
+            np.matmul(starts, across, out=result)
+            np.tanh(starts, out=result)
+            np.matmul(starts, matrix, out=result)
+
+    return run
+
+
 def loops_in_unspool(size: int, steps: int, rounds: int) -> Measured:
     """Measure the batch and its members, one after the other."""
     import unspool as us
@@ -78,6 +94,7 @@ def loops_in_unspool(size: int, steps: int, rounds: int) -> Measured:
         "batch": least(lambda: us.eval(batch(us.tensor(starts))), rounds),
         "once": least(lambda: us.eval(once(us.tensor(starts))), rounds),
         "members": least(members, rounds),
+        "products": least(products(size, steps), rounds),
         "answer": float(us.sum(batch(us.tensor(starts))[1])),
     }
 
@@ -278,13 +295,14 @@ def main() -> int:
         workers = {name: stack.enter_context(Worker(__file__, name)) for name in names}
         print(f"\n{MEMBERS} loops of {steps} steps with gradients, milliseconds")
         others = "".join(f"{n:>14}" for n in names if n != "unspool")
-        print(f"{'numbers':>8}{'one by one':>12}{'batch':>9}{'traced once':>13}{others}")
+        print(f"{'numbers':>8}{'one by one':>12}{'batch':>9}{'traced once':>13}{'products':>10}{others}")
         for size in sizes:
             found = ask(workers, turns, what="loops", size=size, steps=steps, rounds=rounds)
             agree(found)
             ours = found["unspool"]
             others = "".join(f"{found[n]['batch']:>14.2f}" for n in names if n != "unspool")
-            print(f"{size:>8}{ours['members']:>12.2f}{ours['batch']:>9.2f}{ours['once']:>13.2f}{others}", flush=True)
+            cells = f"{ours['members']:>12.2f}{ours['batch']:>9.2f}{ours['once']:>13.2f}{ours['products']:>10.2f}"
+            print(f"{size:>8}{cells}{others}", flush=True)
             bars.append(
                 Bar(f"{MEMBERS} loops on {size} numbers, over one by one", ours["batch"] / ours["members"], 0.25, "×")
             )

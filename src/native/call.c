@@ -133,17 +133,30 @@ complete_results(const Program *program, PyObject *results, PyObject *const *arg
     return DONE;
 }
 
+/* A long run gives the interpreter's lock to others: arrays that it reads and fills belong to who called it. */
+static int
+run_unlocked(Program *program, char **pointer)
+{
+    if (!program->is_long || program->calls_back) {
+        return run_program(program, pointer);
+    }
+    PyThreadState *state = PyEval_SaveThread();
+    int done = run_program(program, pointer);
+    PyEval_RestoreThread(state);
+    return done;
+}
+
 static int
 run_once(Program *program, char **pointer)
 {
     if (!profile_session) {
-        return run_program(program, pointer);
+        return run_unlocked(program, pointer);
     }
     if (profile_enter(program) < 0) {
         return FAILED;
     }
     long long begin = nanoseconds();
-    int done = run_program(program, pointer);
+    int done = run_unlocked(program, pointer);
     profile_leave(program, begin, 1);
     return done;
 }

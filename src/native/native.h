@@ -115,6 +115,7 @@ typedef struct {
     int *input, *output;      /* the slots of inputs and outputs */
     Py_ssize_t frame;         /* bytes of temporaries */
     int calls_back;           /* always; not only if something is rare */
+    int is_long;              /* it takes so long that others get the interpreter's lock while it runs */
     int is_given_up;          /* a call-back gave what the program was not made for */
     PyObject *fallback;       /* does the same in Python */
     PyObject *others;         /* a list of programs that do the same on arrays of other layouts */

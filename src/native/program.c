@@ -2,6 +2,8 @@
 
 #include "native.h"
 
+#include <math.h>
+
 #include <structmember.h>
 
 /* --- from Python --- */
@@ -207,6 +209,49 @@ read_instruction(Program *program, Instruction *it, PyObject *entry)
     return 0;
 }
 
+/* --- how long it takes --- */
+
+/* From how many nanoseconds on a run gives the interpreter's lock to others, which takes a hundred. */
+static const double LONG = 2e4;
+
+/* Return about how many nanoseconds an instruction takes: a few elements each, and some products of matrices. */
+static double
+time_of(const Program *program, const Instruction *it)
+{
+    double elements = it->count;
+    for (int axis = 0; axis < it->ndim; axis++) {
+        elements *= it->shape[axis];
+    }
+    if (it->opcode == OP_GUFUNC) {
+        double products = 1;
+        for (npy_intp i = 0; i < it->count && i < it->given; i++) {
+            products *= it->numbers[i];
+        }
+        return products / 16;
+    }
+    if (it->opcode == OP_FORTRAN) {
+        /* Routines take the third power of the side of the matrices that they are given. */
+        double largest = 0;
+        for (npy_intp i = 1; i < it->given; i++) {
+            npy_intp slot = it->numbers[i];
+            double size = slot < 0 || slot >= program->slots ? 0 : (double)program->slot[slot].nbytes / 8;
+            largest = size > largest ? size : largest;
+        }
+        return largest * sqrt(largest);
+    }
+    return elements;
+}
+
+static int
+is_long(const Program *program)
+{
+    double total = 0;
+    for (Py_ssize_t i = 0; i < program->instructions; i++) {
+        total += time_of(program, &program->instruction[i]);
+    }
+    return total >= LONG;
+}
+
 /* --- the type --- */
 
 static void
@@ -340,6 +385,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(self);
         return NULL;
     }
+    self->is_long = is_long(self);
     return (PyObject *)self;
 }
 
@@ -349,6 +395,7 @@ static PyMemberDef program_members[] = {
     {"others", T_OBJECT, offsetof(Program, others), 0, "A list of programs that do the same on arrays of other layouts."},
     {"fallback", T_OBJECT, offsetof(Program, fallback), READONLY, "Does the same in Python."},
     {"calls_back", T_INT, offsetof(Program, calls_back), READONLY, "Whether an instruction calls Python."},
+    {"is_long", T_INT, offsetof(Program, is_long), READONLY, "Whether others get the interpreter's lock while it runs."},
     {"is_given_up", T_INT, offsetof(Program, is_given_up), READONLY, "Whether it always runs in Python."},
     {NULL},
 };

@@ -10,6 +10,7 @@ class Program:
     others: list[Program]
     fallback: Callable[..., Any]
     calls_back: int
+    is_long: int
     is_given_up: int
 
     def __new__(

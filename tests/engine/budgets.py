@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -156,7 +157,7 @@ def set_back() -> None:
     """Set the engine back to the budget it starts with."""
     us.set_memory(None)
     ledger = default_engine().ledger
-    ledger.guard = ledger.timeline = None
+    ledger.guard = ledger.timeline = ledger.pool = None
 
 
 def without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +188,12 @@ def no_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def array_bytes() -> int:
+    """Return the bytes of arrays that are alive and were made since tracing began."""
+    arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([arrays]).traces)
 
 
 class CountedOp:

@@ -15,6 +15,7 @@ from tests.engine.budgets import (
     PLENTY,
     PROGRAMS,
     CountedOp,
+    array_bytes,
     cases,
     gradient_only,
     least_budget,
@@ -42,12 +43,6 @@ def ledger() -> Ledger:
 
 
 UNIT = matrix(32, 0).nbytes
-
-
-def array_bytes() -> int:
-    """Return the bytes of arrays that are alive and were made since tracing began."""
-    arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
-    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([arrays]).traces)
 
 
 # --- counting --------------------------------------------------------------------------------------------------------

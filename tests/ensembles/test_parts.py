@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import unspool as us
+from unspool._ensembles.errands import Errands, workers_of
 from unspool._ensembles.fingerprint import digest_of
 from unspool._ensembles.nesting import pack, unpack
 from unspool._ensembles.pools import results
@@ -158,3 +159,41 @@ def test_a_pool_that_breaks_is_an_error_of_the_pool() -> None:
 
     with pytest.raises(PoolError, match="the pool broke: BrokenProcessPool: a process ended"):
         next(results(Pool(), abs, [lambda: (1,)]))
+
+
+# --- pieces that travel together --------------------------------------------------------------------------------------
+
+
+def sizes(seconds: float, workers: int | None, pieces: int = 64) -> list[int]:
+    """Return how many pieces each errand has, if all are known to take so long once the first has come back."""
+    errands = Errands([(k, k + 1) for k in range(pieces)], workers)
+    found = []
+    for errand in errands:
+        found.append(errand)
+        errands.took(seconds * len(errand), len(errand))
+    assert [piece for errand in found for piece in errand] == [(k, k + 1) for k in range(pieces)]
+    return [len(errand) for errand in found]
+
+
+def test_short_pieces_travel_together_and_are_shared_out_at_the_end() -> None:
+    found = sizes(0.01, 2)
+    assert found[0] == 1
+    assert max(found) == 5
+    assert found[1:] == sorted(found[1:], reverse=True)
+    assert found[-4:] == [1] * 4
+    assert len(found) < 32
+
+
+@pytest.mark.parametrize(("seconds", "workers"), [(10.0, 2), (0.001, None)])
+def test_long_pieces_and_those_of_pools_that_tell_nothing_travel_alone(seconds: float, workers: int | None) -> None:
+    assert sizes(seconds, workers) == [1] * 64
+
+
+def test_pieces_that_take_no_time_are_shared_out_too() -> None:
+    assert max(sizes(0.0, 2)) == 63 // 4
+
+
+def test_pools_tell_how_many_workers_they_have() -> None:
+    with ThreadPoolExecutor(3) as pool:
+        assert workers_of(pool) == 3
+    assert workers_of(object()) is None

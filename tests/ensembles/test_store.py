@@ -125,12 +125,12 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 def test_what_a_pool_lost_is_not_written(tmp_path: Path) -> None:
     class Losing:
-        def submit(self, f: Any, task: Any, start: int, part: Any, count: int) -> Any:
+        def submit(self, f: Any, task: Any, parts: Any) -> Any:
             class Future:
-                def result(self) -> Piece:
-                    if start == 5:
+                def result(self) -> list[Piece]:
+                    if parts[0][0] == 5:
                         raise OSError("the worker is gone")
-                    return f(task, start, part, count)
+                    return f(task, parts)
 
             return Future()
 

@@ -8,7 +8,6 @@ gradient the bits that `Unrolled` gives it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from unspool._autodiff.iterate import Adjoint, Run, loop_of
 from unspool._autodiff.loop import take_values
 from unspool._engine.default import default_engine
 from unspool._engine.engine import run_quietly
+from unspool._engine.meanwhile import check_pool
 from unspool._engine.observe import current_observer, shown
 from unspool._engine.sizes import format_bytes, parse_bytes
 from unspool.checkpoint import binomial
@@ -62,7 +62,8 @@ class Checkpointed(Adjoint):
         A pool of threads. While the backward pass uses the residuals of some steps, a thread computes those of the
         steps before; they take as much room again. Bits do not change. Steps that run natively, or in large products,
         leave Python's lock to others, and only these gain. The pool has to be there when the gradient is evaluated; if
-        it is busy or closed by then, the backward pass computes them itself.
+        it is busy or closed by then, the backward pass computes them itself. By default it is that of the
+        `unspool.memory` block in which this is made, if that has one.
 
     Raises
     ------
@@ -85,8 +86,8 @@ class Checkpointed(Adjoint):
             raise ArgumentError(f"us.Checkpointed takes either slots or memory, got {given}")
         self.slots = None if slots is None else at_least(slots, 1, "slots")
         self.memory = None if memory is None else parse_bytes(memory)
-        self.pool = pool
-        _check_pool(pool)
+        self.pool = default_engine().ledger.pool if pool is None else pool
+        check_pool(pool, "us.Checkpointed")
 
     def _key(self) -> tuple[Any, ...]:
         return self.slots, self.memory, id(self.pool)
@@ -171,13 +172,3 @@ class Checkpointed(Adjoint):
         inputs: Sequence[Tensor] = [*constants, *initial]
         bodies = bodies_of(loop_of(step, steps, inputs, keep=False), inputs)
         return outputs_of(place_checkpointed(Checkpoints(bodies, self), inputs))
-
-
-def _check_pool(pool: Any) -> None:
-    """Refuse what is no pool of threads: the states of a loop are in this process."""
-    if pool is None:
-        return
-    if not callable(getattr(pool, "submit", None)):
-        raise ArgumentError(f"the pool of us.Checkpointed is one of threads, with submit(function), got {pool!r}")
-    if pool.submit(os.getpid).result() != os.getpid():
-        raise ArgumentError(f"the pool of us.Checkpointed has threads of this process as workers, got {pool!r}")

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from unspool._engine.engine import run_quietly
+from unspool._engine.meanwhile import Meanwhile
 
 Item = TypeVar("Item")
 
@@ -18,9 +19,6 @@ _END: Any = object()
 
 def ahead(pool: Any, source: Generator[Item, None, None]) -> Generator[Item, None, None]:
     """Yield what a generator yields, the next item of which a pool of threads makes meanwhile.
-
-    What the pool has not begun when it is asked for is made here: a pool that is busy or closed costs time, and nobody
-    waits for itself.
 
     Examples
     --------
@@ -32,18 +30,10 @@ def ahead(pool: Any, source: Generator[Item, None, None]) -> Generator[Item, Non
     make: Callable[[], Item] = partial(run_quietly, next, source, _END)
     item = make()
     while item is not _END:
-        future = _submit(pool, make)
+        following = Meanwhile(pool, make)
         try:
             yield item
         except BaseException:
-            if future is not None and not future.cancel():
-                future.exception()  # nobody else may have the generator when this one ends
+            following.leave()  # nobody else may have the generator when this one ends
             raise
-        item = make() if future is None or future.cancel() else future.result()
-
-
-def _submit(pool: Any, make: Callable[[], Any]) -> Any:
-    try:
-        return pool.submit(make)
-    except RuntimeError:  # it was shut down
-        return None
+        item = following.result()

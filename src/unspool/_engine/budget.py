@@ -13,6 +13,7 @@ from unspool._engine.buffers import POOL, POOL_LIMIT
 from unspool._engine.default import default_engine
 from unspool._engine.guard import Guard
 from unspool._engine.ledger import Ledger
+from unspool._engine.meanwhile import check_pool
 from unspool._engine.report import MemoryReport
 from unspool._engine.sizes import parse_bytes
 from unspool.errors import ArgumentError
@@ -46,6 +47,10 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         The most bytes to have on disk.
     verify : {"off", "hash"}
         With ``"hash"``, what is computed again is compared with what it was; a difference raises `RebuildError`.
+    pool : object with submit, optional
+        A pool of threads. While the backward pass uses the steps that were computed again, a thread computes the steps
+        before them, if the budget has room for both. Bits do not change, and your Python code runs in your thread
+        alone. Steps that run long natively, or in large products, leave Python's lock to others, and only these gain.
 
     Examples
     --------
@@ -70,6 +75,7 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         spill: str | os.PathLike[str] | None = None,
         spill_limit: str | int | float | None = None,
         verify: Verify = "off",
+        pool: Any = None,
     ) -> None:
         self.budget = parse_bytes(budget)
         if verify not in get_args(Verify):
@@ -78,6 +84,8 @@ class memory:  # noqa: N801 - used like a function, in a with statement
             raise ArgumentError("spill_limit says how much may go to disk, but spill, where to, was not given")
         if spill is not None and not isinstance(spill, (str, os.PathLike)):
             raise ArgumentError(f"spill is the path of a directory, got {spill!r}")
+        check_pool(pool, "us.memory")
+        self._pool = pool
         self._verify = verify == "hash"
         self._spill = spill
         self._spill_limit = None if spill_limit is None else parse_bytes(spill_limit)
@@ -96,9 +104,18 @@ class memory:  # noqa: N801 - used like a function, in a with statement
 
             store = SpillStore(self._spill, self._spill_limit)
         ledger = default_engine().ledger
-        self._before = (ledger.limit, ledger.is_strict, ledger.guard, ledger.timeline, ledger.peak, POOL.limit)
+        self._before = (
+            ledger.limit,
+            ledger.is_strict,
+            ledger.guard,
+            ledger.timeline,
+            ledger.peak,
+            ledger.pool,
+            POOL.limit,
+        )
         self._kept = _native.limit_kept(0)  # what is held is counted when it dies, and this would not be
         ledger.guard = Guard(self._verify, store) if self._verify or store is not None else None
+        ledger.pool = self._pool
         ledger.is_strict = False
         ledger.need = None
         ledger.set_limit(self.budget)
@@ -117,12 +134,12 @@ class memory:  # noqa: N801 - used like a function, in a with statement
         self._report = self._make_report()
         if ledger.guard is not None:
             ledger.guard.close()
-        limit, ledger.is_strict, ledger.guard, ledger.timeline, peak, pool = self._before or ()
+        limit, ledger.is_strict, ledger.guard, ledger.timeline, peak, ledger.pool, arrays = self._before or ()
         ledger.peak = max(peak, ledger.peak)
         ledger.set_limit(limit)
         if not ledger.is_strict:
             ledger.stop_tracking()
-        POOL.set_limit(pool)
+        POOL.set_limit(arrays)
         _native.limit_kept(self._kept)
         self._before = None
 

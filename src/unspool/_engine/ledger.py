@@ -91,6 +91,8 @@ class Ledger(LedgerBase):
         The most bytes that were held at once.
     need : Need or None
         What the longest evaluation within the budget took.
+    pool : object with submit, or None
+        Threads that recompute steps while others are reversed.
     """
 
     def __init__(self, limit: int, waiting: Callable[[], Iterator[Piece]]) -> None:
@@ -102,6 +104,7 @@ class Ledger(LedgerBase):
         self.seconds = 0.0
         self.need: Need | None = None
         self.guard: Guard | None = None
+        self.pool: Any = None
         self.timeline: list[tuple[float, int]] | None = None
         self.lock = threading.RLock()
         self.line = Line()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._engine.budget import counters, limit_memory, report_since
 from unspool._engine.default import default_engine
 from unspool._engine.evaluate import evaluate_with
+from unspool._engine.meanwhile import check_pool
 from unspool._engine.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class Engine:
     memory : str, int or float, optional
         The budget, as in `unspool.memory`; one that cannot work raises `BudgetError`. Without it, it is half of the
         memory that is available to the process, exceeded rather than refused where it cannot be kept.
+    pool : object with submit, optional
+        A pool of threads that recompute steps while others are used, as in `unspool.memory`. It has to be there when
+        gradients are evaluated; one that is closed by then costs time only.
 
     Notes
     -----
@@ -55,8 +59,10 @@ class Engine:
     True
     """
 
-    def __init__(self, memory: str | int | float | None = None) -> None:
+    def __init__(self, memory: str | int | float | None = None, *, pool: Any = None) -> None:
+        check_pool(pool, "us.Engine")
         self._evaluator = default_engine().beside()
+        self._evaluator.ledger.pool = pool
         limit_memory(self._evaluator.ledger, memory)
         self._started = counters(self._evaluator.ledger)
 

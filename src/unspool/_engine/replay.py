@@ -14,7 +14,7 @@ Nothing in the graph changes: recomputing is a schedule of (run, evict), and val
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from unspool._engine.guard import located
 from unspool._engine.held import TINY
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.levels import Marks
+from unspool._engine.lookout import Lookout
 from unspool._engine.need import Need
 from unspool._engine.numpy_values import owned
 from unspool._engine.planning import kernels_of, nbytes
@@ -104,19 +105,21 @@ class Replay:
         self._limit = limit
         # What frames are laid out for: the whole budget, or less where that has turned out to be too much.
         self._room = limit if room is None else room
-        self._targets = {t.id: t for t in targets}
+        self.targets = {t.id: t for t in targets}
         self._marks = marks
-        self._values = Values()
+        self.values = Values()
         self._in_chain = 0  # what the chain that the highest frame is at has stacked up and carries
         self._base = ledger.held_bytes()
-        self._frames: list[Frame] = []
-        self._saved: list[Saved] = []
+        self.frames: list[Frame] = []
+        self.saved: list[Saved] = []
         self._has_one_level_below = False
         self._busiest = 0
         self._known: dict[int, int] = {}
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
         self._arrange: Arrange = as_recorded
+        has_pool = ledger.pool is not None and self._guard is None and self._room is not None
+        self._lookout = Lookout(self, ledger.pool) if has_pool else None
         self.on_begin: Callable[[], None] = _nothing
 
     @property
@@ -126,11 +129,11 @@ class Replay:
 
     def steps_of_all(self, steps_of: Callable[[Node], int]) -> int:
         """Return how many steps of loops there are on the highest level."""
-        return sum(map(steps_of, self._frames[0].order))
+        return sum(map(steps_of, self.frames[0].order))
 
     def steps_done(self, steps_of: Callable[[Node], int]) -> int:
         """Return how many of them have been made; asked from another thread."""
-        frames = list(self._frames)
+        frames = list(self.frames)
         if not frames:
             return 0
         frame, chain = frames[0], frames[0].chain
@@ -139,7 +142,8 @@ class Replay:
     @property
     def _nbytes(self) -> int:
         """The bytes of what belongs to the replay."""
-        return self._values.memory.nbytes + self._in_chain
+        promised = 0 if self._lookout is None else self._lookout.nbytes
+        return self.values.memory.nbytes + self._in_chain + promised
 
     @property
     def distinct(self) -> int:
@@ -150,17 +154,27 @@ class Replay:
 
     def run(self) -> None:
         """Give all targets their values."""
-        while missing := [t for t in self._targets.values() if t.value is None]:
+        try:
+            self._run_all()
+        finally:
+            if self._lookout is not None:
+                self._lookout.drop()
+                self._lookout = None  # it refers to this
+
+    def _run_all(self) -> None:
+        while missing := [t for t in self.targets.values() if t.value is None]:
             if self._room is not None and self.need is None:
                 self.need = self.survey(missing)
                 self._begin(self.need, self._room)
             if self._limit is not None and self.need is not None and not (self.need.steps and self._marks.begun):
                 self._begin_alone(missing, self._limit)
             self._push(missing, None)
-            if self._frames:
+            if self.frames:
                 self.on_begin()
-            while self._frames:
-                frame = self._frames[-1]
+                if self._lookout is not None:
+                    self._lookout.begin()
+            while self.frames:
+                frame = self.frames[-1]
                 if frame.position == len(frame.order):
                     self._pop()
                 elif self._advance(frame, frame.order[frame.position]):
@@ -168,18 +182,20 @@ class Replay:
 
     def _pop(self) -> None:
         """End a frame: what was kept for it goes."""
-        frame = self._frames.pop()
-        self._unpin(frame.recent)
-        self._unpin(frame.ahead)
-        self._forget([saved for saved in self._saved if saved.owner is frame])
+        frame = self.frames.pop()
+        self.unpin(frame.recent)
+        self.unpin(frame.ahead)
+        self._forget([saved for saved in self.saved if saved.owner is frame])
+        if self._lookout is not None and self.frames:
+            self._lookout.go_on_after(frame)
 
     def _forget(self, gone: Sequence[Saved]) -> None:
         """Evict states that were saved."""
         if gone:
-            self._saved = [saved for saved in self._saved if saved not in gone]
+            self.saved = [saved for saved in self.saved if saved not in gone]
             for saved in gone:
                 for key in saved.keys:
-                    self._values.drop_reason(key)
+                    self.values.drop_reason(key)
 
     def _begin(self, need: Need, limit: int) -> None:
         """See that the work can be done within the budget, and make room for what it takes at least."""
@@ -202,7 +218,7 @@ class Replay:
         What goes may have been on the way to them, which is longer then.
         """
         while True:
-            least = self._base + widths_of(self._frame_for(missing), self._targets)[1]
+            least = self._base + widths_of(self.frame_for(missing), self.targets)[1]
             if least <= limit:
                 return
             before = self._base
@@ -239,9 +255,9 @@ class Replay:
         The level that takes most is the one that is told about; what the others cannot do without is added to it.
         ``everything`` is what keeping all values takes, if that is known: it does not depend on levels.
         """
-        spine = self._frame_for(targets)
+        spine = self.frame_for(targets)
         levels = self._levels_below(spine)
-        fixed, busiest = widths_of(spine, self._targets)
+        fixed, busiest = widths_of(spine, self.targets)
         constants = levels.pop(_ANY_LEVEL, {})
         if levels:
             levels[min(levels)] |= constants
@@ -298,14 +314,14 @@ class Replay:
         except RebuildError as error:
             raise (located(error, unit, arguments) if type(unit) is Call else error) from None
         del arguments
-        if len(self._frames) > 1:
+        if len(self.frames) > 1:
             self.runs += 1
             self.kernels += kernels_of(unit)
             self.seconds += perf_counter() - started
             self._ran.add(unit.id)
         self._after(frame, unit.inputs)
-        if is_taken(unit) and len(self._frames) == 1:
-            self._values.let_part_go(unit.inputs[0].id, unit.attributes["index"])
+        if is_taken(unit) and len(self.frames) == 1:
+            self.values.let_part_go(unit.inputs[0].id, unit.attributes["index"])
         if frame.position in frame.saves:
             self._save(frame, unit)
         return True
@@ -317,9 +333,9 @@ class Replay:
             operand.value is None
             and key in frame.live
             and frame.uses[key] == 1
-            and key not in self._targets
+            and key not in self.targets
             and self._guard is None
-            and self._values.is_spare(key)
+            and self.values.is_spare(key)
         )
 
     def _run(self, frame: Frame, unit: Node, arguments: Sequence[Any]) -> None:
@@ -369,18 +385,24 @@ class Replay:
 
     def _arguments(self, frame: Frame, operands: Sequence[Node]) -> list[Any] | None:
         """Return the values of operands, or begin to get what is missing of them."""
-        values = [self._find(operand) for operand in operands]
+        values = [self.find(operand) for operand in operands]
         missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
         if not missing:
             return values
+        if self._lookout is not None and self._lookout.take_in():
+            values = [self.find(operand) for operand in operands]
+            missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
+            if not missing:
+                self._lookout.look()
+                return values
         self._push(missing, frame)
         return None
 
-    def _find(self, node: Node) -> Any:
+    def find(self, node: Node) -> Any:
         """Return the value of a node if it is there."""
         value = node.value
         if value is None:
-            value = self._values.get(node.id)
+            value = self.values.get(node.id)
             if value is None and type(node) is Projection:
                 call, index = link_of(node)
                 slab = call.value
@@ -396,22 +418,22 @@ class Replay:
             self._guard.after_rebuild(node, value)
         if node.value is not None:
             return
-        if key in self._targets or (type(node) is Projection and value.nbytes <= TINY):
+        if key in self.targets or (type(node) is Projection and value.nbytes <= TINY):
             node.value = owned(value)
             return
         if frame.uses.get(key):
             frame.live.add(key)
-            self._values.add_reason(key)
-        if len(self._frames) > 1:
-            above = self._frames[-2]
+            self.values.add_reason(key)
+        if len(self.frames) > 1:
+            above = self.frames[-2]
             if frame.position >= frame.tape_from and above.uses.get(key) and key not in above.taped:
                 above.taped.add(key)
-                self._values.add_reason(key)
+                self.values.add_reason(key)
             if frame.position == len(frame.order) - 1 and is_result:
                 above.ahead.append(key)  # the state after the last step
-                self._values.add_reason(key)
-        if self._values.is_wanted(key):
-            self._values.put(key, value, buffers_of(node))
+                self.values.add_reason(key)
+        if self.values.is_wanted(key):
+            self.values.put(key, value, buffers_of(node))
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
         """Evict what was read for the last time."""
@@ -422,34 +444,38 @@ class Replay:
             if not uses[key]:
                 if key in frame.live:
                     frame.live.remove(key)
-                    self._values.drop_reason(key)
+                    self.values.drop_reason(key)
                 if key in frame.taped:
                     frame.taped.remove(key)
-                    self._values.drop_reason(key)
+                    self.values.drop_reason(key)
         if frame.pinned:
             # They stay until the next time: who goes through the steps forwards needs the state after the last one
             # then.
-            self._unpin(frame.recent)
+            self.unpin(frame.recent)
             frame.recent += frame.pinned + frame.ahead
             frame.pinned.clear()
             frame.ahead.clear()
+        if self._lookout is not None and self._base + self._nbytes <= self._lookout.due:
+            self._lookout.look()
 
-    def _unpin(self, keys: list[int]) -> None:
+    def unpin(self, keys: list[int]) -> None:
         for key in keys:
-            self._values.drop_reason(key)
+            self.values.drop_reason(key)
         keys.clear()
 
     def _save(self, frame: Frame, unit: Node) -> None:
         """Save the state that a frame has reached."""
         keys = list(frame.live)
         for key in keys:
-            self._values.add_reason(key)
-        self._saved.append(Saved(unit.id, keys, self._frames[-2]))
+            self.values.add_reason(key)
+        self.saved.append(Saved(unit.id, keys, self.frames[-2]))
 
     def _take(self, workspace: int) -> None:
         """Note that a unit is about to run. Where there is no room for it, what was only kept to save work goes."""
         limit = self._base + self._nbytes + workspace if self._limit is None else self._limit
         over = self._base + self._nbytes + workspace - limit
+        if over > 0 and self._lookout is not None:
+            over -= self._lookout.drop()
         if over > 0:
             over -= self._let_go(over, keep=0)
         if over > 0:
@@ -467,19 +493,19 @@ class Replay:
         if above is not None:
             for node in missing:
                 above.pinned.append(node.id)
-                self._values.add_reason(node.id)
-        frame = self._frame_for(missing, above)
+                self.values.add_reason(node.id)
+        frame = self.frame_for(missing, above)
         if not frame.order:
             return  # all of it was on disk
         for key in frame.uses:
-            if key in self._values:
+            if key in self.values:
                 frame.live.add(key)
-                self._values.add_reason(key)
+                self.values.add_reason(key)
         if above is not None and self._room is not None:
             self._plan(frame, above, self._room)
-        self._frames.append(frame)
+        self.frames.append(frame)
 
-    def _frame_for(self, missing: Sequence[Node], above: Frame | None = None) -> Frame:
+    def frame_for(self, missing: Sequence[Node], above: Frame | None = None) -> Frame:
         """Return a frame for missing nodes of one level: all that they are made from and is not there.
 
         If something waits for them it is the lowest level among them, so that what is kept is kept for who waits.
@@ -511,7 +537,7 @@ class Replay:
     def _ordered(self, units: list[Node], level: int, arrange: Arrange) -> tuple[Frame, int]:
         """Return a frame for units in some order, and the most that it takes at once."""
         frame = Frame(arrange(units), level)
-        return frame, widths_of(frame, self._targets)[1]
+        return frame, widths_of(frame, self.targets)[1]
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
@@ -525,7 +551,7 @@ class Replay:
                 return False
             found[unit.id] = unit
             for operand in unit.inputs:
-                if self._find(operand) is None and self._from_disk(operand) is None:
+                if self.find(operand) is None and self._from_disk(operand) is None:
                     stack.append(unit_of(operand))
         return True
 
@@ -539,7 +565,7 @@ class Replay:
         fits = self._has_room_for_all()
         for unit in units if fits else units[bisect_left(keys, min(found)) : bisect_left(keys, max(found))]:
             if unit.id not in found and any(
-                above.uses.get(node.id) and self._find(node) is None for node in outputs_of(unit)
+                above.uses.get(node.id) and self.find(node) is None for node in outputs_of(unit)
             ):
                 branch: dict[int, Node] = {}
                 if self._collect([unit], level, branch, found, None if fits else BRANCH):
@@ -558,7 +584,7 @@ class Replay:
         It may be older than the program. Every one that writes the same down has the same node. A program that is made
         of nothing else has levels as others have.
         """
-        if self._is_constant(unit) and not all(map(self._is_constant, map(unit_of, self._targets.values()))):
+        if self._is_constant(unit) and not all(map(self._is_constant, map(unit_of, self.targets.values()))):
             return _ANY_LEVEL
         return bisect_right(self._marks.begun, unit.id)
 
@@ -579,24 +605,24 @@ class Replay:
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
-        found = None if self._guard is None or not self._frames else self._guard.fetch(node)
+        found = None if self._guard is None or not self.frames else self._guard.fetch(node)
         if found is None:
             return None
-        fresh = {key: value for key, value in found.items() if key not in self._values}
+        fresh = {key: value for key, value in found.items() if key not in self.values}
         for key, value in fresh.items():
-            self._values.add_reason(key)
-            self._values.put(key, value, (((key, 0), value.nbytes),))
-        self._saved.append(Saved(node.id, list(fresh), self._frames[-1]))
-        return self._values.get(node.id)
+            self.values.add_reason(key)
+            self.values.put(key, value, (((key, 0), value.nbytes),))
+        self.saved.append(Saved(node.id, list(fresh), self.frames[-1]))
+        return self.values.get(node.id)
 
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
         need = Need(frame, above, workspace_of(above.order[above.position]))
-        room = limit - self._base - self._nbytes - max(need.running(), self._still_to_come())
+        room = limit - self._base - self._nbytes - max(need.running(), self.still_to_come())
         if self._has_room_for_tape(need, limit):
             return
         if need.tape > room:
-            room += self._reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
+            room += self.reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
         if not self._has_one_level_below:
             room //= 2  # the other half is for frames of other levels
         if need.tape <= room or self._has_room_for_tape(need, limit):
@@ -604,8 +630,11 @@ class Replay:
         least = need.state + need.step
         if least > room:
             room += self._give_up(least - room, frame)
-        if need.steps == 1:
-            return
+        if need.steps > 1:
+            self.lay_out(frame, need, room)
+
+    def lay_out(self, frame: Frame, need: Need, room: int) -> None:
+        """Let a frame keep its last block, and save states on the way to it."""
         from unspool.checkpoint.binomial import checkpoints
 
         plan = need.plan_in(room)
@@ -613,26 +642,54 @@ class Replay:
         frame.tape_from = max(bounds[-2], need.tail(room - (plan.slots - 1) * need.state))
         frame.saves = {need.narrowest(bounds[block] - 1) for block in checkpoints(len(bounds) - 1, plan.slots)}
 
+    # -- ahead --
+
+    def can_look_ahead(self) -> bool:
+        """Whether the highest frame alone is left, and reads steps of a single level below."""
+        return len(self.frames) == 1 and self._has_one_level_below and self.need is not None and self.need.steps > 0
+
+    def free_bytes(self) -> int:
+        """Return how many bytes are left for what the highest frame does not take itself."""
+        return (self._room or 0) - self._base - self._nbytes - self.still_to_come()
+
+    def held_bytes(self) -> int:
+        """Return how many bytes are held, and note that; those that were promised to a thread among them."""
+        held = self._base + self._nbytes
+        self._ledger.note_peak(held)
+        return held
+
+    def count(self, ran: Mapping[int, int], seconds: float) -> None:
+        """Count units that ran elsewhere, given how many kernels each of them ran, by id."""
+        self.runs += len(ran)
+        self.kernels += sum(ran.values())
+        self.seconds += seconds
+        self._ran |= ran.keys()
+
     def _has_room_for_tape(self, need: Need, limit: int) -> bool:
         """Whether all that is read of a frame can be kept. The last of it is part of the state while the frame runs."""
-        taken = max(need.whole, need.tape + self._still_to_come())
+        taken = max(need.whole, need.tape + self.still_to_come())
         return self._has_one_level_below and self._base + self._nbytes + taken <= limit
 
-    def _still_to_come(self) -> int:
+    def still_to_come(self) -> int:
         """Return how many bytes the highest frame will take at most, beside what it holds now."""
-        frame = self._frames[0]
-        live = self._values.nbytes_of(frame.live)
+        frame = self.frames[0]
+        live = self.values.nbytes_of(frame.live)
         return self._busiest - live - (0 if frame.chain is None else frame.chain.nbytes)
 
-    def _reclaim(self, identity: int, above: Frame, wanted: int) -> int:
-        """Evict what the backward pass has passed: what stands after a node. Return how many bytes that gave."""
+    def reclaim(self, identity: int, above: Frame, wanted: int, passed: int | None = None) -> int:
+        """Evict what the backward pass has passed: what stands after a node. Return how many bytes that gave.
+
+        States after it are of no use when all that is read after it is there. If that is still to be read, ``passed``
+        is after that.
+        """
         before = self._base + self._nbytes
-        self._forget([saved for saved in self._saved if saved.owner is above and saved.after >= identity])
-        if len(self._frames) == 1 and self._has_one_level_below:
+        self._forget([saved for saved in self.saved if saved.owner is above and saved.after >= identity])
+        identity = identity if passed is None else passed
+        if len(self.frames) == 1 and self._has_one_level_below:
             # Nobody else comes back to what is held.
             if self._guard is not None:
                 self._guard.forget_after(identity)
-            waiting = {operand.id for frame in self._frames for operand in waited_for(frame)}
+            waiting = {operand.id for frame in self.frames for operand in waited_for(frame)}
             for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
                 if before - self._base - self._nbytes < wanted:
                     self._base -= self._ledger.drop_after(identity, waiting, protect)
@@ -651,16 +708,16 @@ class Replay:
         Before that goes what only a reader that goes the way the loop went would ask for again.
         """
         before = self._nbytes
-        for frame in self._frames:
+        for frame in self.frames:
             if before - self._nbytes < wanted:
-                self._unpin(frame.recent)
-                self._unpin(frame.ahead)
-        while before - self._nbytes < wanted and len(self._saved) > keep:
+                self.unpin(frame.recent)
+                self.unpin(frame.ahead)
+        while before - self._nbytes < wanted and len(self.saved) > keep:
             # Every other one, so that the gaps between those that are left grow evenly.
-            for saved in self._saved[-1 - keep :: -2]:
+            for saved in self.saved[-1 - keep :: -2]:
                 if before - self._nbytes < wanted:
                     self._forget([saved])
-        for frame in self._frames:
+        for frame in self.frames:
             if before - self._nbytes < wanted:
                 self._forget_taped(frame, wanted - before + self._nbytes)
         return before - self._nbytes
@@ -675,12 +732,12 @@ class Replay:
                     return
                 if operand.id in frame.taped and operand.id not in now:
                     frame.taped.remove(operand.id)
-                    self._values.drop_reason(operand.id)
+                    self.values.drop_reason(operand.id)
 
     def _references(self, held: Held) -> int:
         """Return how often the nodes that are to run refer to one that is held."""
         node = held.node()
-        return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self._frames)
+        return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self.frames)
 
 
 class _Survey(NamedTuple):

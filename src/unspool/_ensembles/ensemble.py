@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -18,13 +18,14 @@ from unspool._autodiff.arguments import name_of
 from unspool._batching.widths import block_width
 from unspool._engine.sizes import parse_bytes
 from unspool._ensembles.budgets import budget_of_worker
+from unspool._ensembles.errands import Errands, workers_of
 from unspool._ensembles.fingerprint import digest_of
 from unspool._ensembles.nesting import unpack
 from unspool._ensembles.parameters import Parameters
 from unspool._ensembles.pools import check_pool, results
 from unspool._ensembles.result import EnsembleReport, EnsembleResult, Failure, all_that_failed
 from unspool._ensembles.store import Store
-from unspool._ensembles.work import Piece, Task, blank, check_alike, compute, failure_of, record_batch
+from unspool._ensembles.work import Piece, Task, blank, check_alike, compute_all, failure_of, record_batch
 from unspool._fragments.asking import check_callable
 from unspool.errors import ArgumentError, PoolError, StructureError
 
@@ -148,14 +149,18 @@ class _Run:
         missing = [b for b in bounds if not self._has(*b)]
         if self._pieces:
             self._tell()
-        tasks = [partial(self._arguments, start, stop) for start, stop in missing]
+        errands = Errands(missing, workers_of(pool))
+        sent: list[list[tuple[int, int]]] = []
         try:
-            for number, piece, error in results(pool, compute, tasks):
-                start, stop = missing[number]
-                self._take(Piece(start, stop, failures=_lost(start, stop, error)) if error is not None else piece)
-                if error is None and self._store is not None:
-                    self._store.write(piece)
-                self._tell()
+            for number, pieces, error in results(pool, compute_all, self._tasks(errands, sent), errands.ahead):
+                if error is not None:
+                    pieces = [Piece(*bounds, failures=_lost(*bounds, error)) for bounds in sent[number]]
+                for piece in pieces:
+                    self._take(piece)
+                    if error is None and self._store is not None:
+                        self._store.write(piece)
+                    self._tell()
+                errands.took(sum(piece.seconds for piece in pieces), len(pieces))
         except PoolError as error:
             kept = "nothing was written" if self._store is None else "what was computed is in the folder; run it again"
             raise PoolError(f"{error}; {self._done()} of {count} members were done, {kept}") from error.__cause__
@@ -167,8 +172,14 @@ class _Run:
         self._pieces[start] = piece
         return True
 
-    def _arguments(self, start: int, stop: int) -> tuple[Any, ...]:
-        return self._task, start, self._members.part(start, stop), stop - start
+    def _tasks(self, errands: Errands, sent: list[list[tuple[int, int]]]) -> Iterator[Callable[[], tuple[Any, ...]]]:
+        """Yield what a pool is asked for, one errand after the other, and note which pieces those are."""
+        for pieces in errands:
+            sent.append(pieces)
+            yield partial(self._arguments, pieces)
+
+    def _arguments(self, pieces: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
+        return self._task, [(start, self._members.part(start, stop), stop - start) for start, stop in pieces]
 
     def _take(self, piece: Piece) -> None:
         self._pieces[piece.start] = piece

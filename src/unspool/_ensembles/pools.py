@@ -7,9 +7,10 @@ A future is dropped as soon as its result is here: Dask computes again what it l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import suppress
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,12 +31,12 @@ def check_pool(pool: Any, what: str) -> None:
 
 
 def results(
-    pool: Any, function: Callable[..., Any], tasks: Sequence[Callable[[], tuple[Any, ...]]], ahead: int = _AHEAD
+    pool: Any, function: Callable[..., Any], tasks: Iterable[Callable[[], tuple[Any, ...]]], ahead: int = _AHEAD
 ) -> Iterator[tuple[int, Any, BaseException | None]]:
     """Yield the number of a task, what the function returned, and what kept the pool from running it, as they come.
 
-    A task is a function that makes the arguments, called when its turn has come. Without a pool tasks run here, in
-    order. When the consumer stops, what has not begun is cancelled.
+    A task is a function that makes the arguments, asked for and called when its turn has come. Without a pool tasks run
+    here, in order. When the consumer stops, what has not begun is cancelled.
 
     Examples
     --------
@@ -49,12 +50,13 @@ def results(
             yield number, function(*arguments()), None
         return
     waiting = _Waiting()
-    given = 0
+    left = enumerate(tasks)
     try:
-        while given < len(tasks) or len(waiting):
-            while given < len(tasks) and len(waiting) < ahead:
-                waiting.add(given, _submit(pool, function, tasks[given]()))
-                given += 1
+        while True:
+            for number, arguments in islice(left, ahead - len(waiting)):
+                waiting.add(number, _submit(pool, function, arguments()))
+            if not len(waiting):
+                return
             yield waiting.next()
     finally:
         waiting.cancel()

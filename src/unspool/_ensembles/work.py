@@ -116,6 +116,11 @@ class Piece:
     peak: int | None = None
 
 
+def compute_all(task: Task, parts: Sequence[tuple[int, list[Any], int]]) -> list[Piece]:
+    """Compute some pieces, given the first of their members, their leaves, and how many members they have."""
+    return [compute(task, *part) for part in parts]
+
+
 def compute(task: Task, start: int, part: list[Any], count: int) -> Piece:
     """Compute some members, from number ``start`` on, given their leaves."""
     began = time.thread_time()
