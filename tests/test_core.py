@@ -393,6 +393,55 @@ def test_a_cycle_through_a_parameter_is_collected():
     assert _core.count() == before
 
 
+def seen_by_the_collector() -> int:
+    gc.collect()
+    return sum(isinstance(thing, _core.Node) for thing in gc.get_objects())
+
+
+def test_the_collector_does_not_look_at_a_loop_or_at_its_gradient():
+    table, start = us.tensor(np.diag(np.arange(1.0, 7.0)) * 0.1), us.tensor(np.ones(6))
+    before = seen_by_the_collector()
+    x, states = start, []
+    for k in range(300):
+        values, vectors = us.linalg.eigh(table + us.diag(x) * (0.1 / (k + 1)))
+        x = us.tanh(table @ x) + 0.1 * us.sum(vectors[:, :3] ** 2, axis=1) * values[k % 6]
+        states.append(x)
+        if float(us.sum(x)) > 1e9:
+            break
+    assert seen_by_the_collector() - before < 100
+    gradient = us.sum(x * x).grad(table)
+    gradient.eval()
+    assert seen_by_the_collector() - before < 100
+    held = sum(node.op.name != "constant" for node in _core.nodes())
+    assert held > 300  # they are there all the same
+
+
+def test_a_cycle_through_a_rule_of_a_users_is_collected():
+    def run() -> list[weakref.ref[us.Tensor]]:
+        states: list[us.Tensor] = []
+
+        @us.custom_vjp
+        def damped(x: us.Tensor) -> us.Tensor:
+            return x * 0.5
+
+        def forward(x: us.Tensor) -> tuple[us.Tensor, None]:
+            return x * 0.5, None
+
+        def backward(residuals: None, ct: us.Tensor) -> tuple[us.Tensor]:
+            return (ct * float(len(states)),)
+
+        damped.defvjp(forward, backward)
+        x = us.tensor(np.ones(3))
+        for _ in range(20):
+            x = us.exp(damped(x) + 1.0)
+            states.append(x)
+        return [weakref.ref(state) for state in states]
+
+    ends = run()
+    gc.collect()
+    assert len(ends) == 20 and not any(end() is not None for end in ends)
+
+
 def test_a_finaliser_never_finds_what_the_collector_is_about_to_clear():
     x = us.tensor([1.0, 2.0])
     op = declared("inspected")

@@ -31,6 +31,8 @@ typedef struct {
     PyObject *left, *right, *result;
     int commutes;
     int canonical_for;
+    char is_lasting; /* one of the library's: it stays, whatever refers to it */
+    PyObject *simple_params, *simple_key; /* those that were looked at last (tracking.c); or NULL */
 } OpObject;
 
 /* Which inputs an op has to be asked for a canonical form for, beside what follows from shapes, dtypes and parameters. */
@@ -104,6 +106,11 @@ int node_traverse(NodeObject *self, visitproc visit, void *arg);
 int node_clear(NodeObject *self);
 void node_dealloc(NodeObject *self);
 PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
+/* --- what the collector looks at (tracking.c) --- */
+
+void leave_collector(NodeObject *node);
+void enter_collector(NodeObject *node);
 
 /* --- the table (table.c) --- */
 
@@ -281,6 +288,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
-    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[];
+    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[];
 
 #endif

@@ -41,6 +41,7 @@ PyObject *nodes_at(NodeObject **node, const Py_ssize_t *slots, Py_ssize_t count)
 typedef struct {
     PyObject_HEAD
     PyObject *id, *output_shapes, *output_dtypes, *run;
+    char is_simple; /* nothing in it is a user's: no cycle goes through it (tracking.c) */
 } PlanObject;
 
 extern PyTypeObject PlanType;

@@ -34,6 +34,7 @@ static PyMemberDef plan_members[] = {
     {"output_shapes", T_OBJECT_EX, offsetof(PlanObject, output_shapes), 0, NULL},
     {"output_dtypes", T_OBJECT_EX, offsetof(PlanObject, output_dtypes), 0, NULL},
     {"run", T_OBJECT_EX, offsetof(PlanObject, run), 0, NULL},
+    {"is_simple", T_BOOL, offsetof(PlanObject, is_simple), 0, NULL},
     {NULL},
 };
 

@@ -30,6 +30,7 @@ class OpBase:
     inferred: dict[Any, Any] | None
     result_dtypes: Mapping[Any, Any]
     sized: tuple[str, ...]
+    is_lasting: bool
 
 class Origin:
     code: CodeType | None
@@ -114,6 +115,7 @@ class PlanBase:
     output_shapes: tuple[Any, ...]
     output_dtypes: tuple[Any, ...]
     run: Run
+    is_simple: bool
 
 class SiteBase:
     plan: Plan
@@ -346,6 +348,7 @@ def fold(
 ) -> Call | None: ...
 def piece(site: Site, inputs: tuple[Node, ...], outputs: tuple[Node, ...], residuals: tuple[Any, ...], /) -> Piece: ...
 def measure_piece(piece: Piece, /) -> None: ...
+def are_simple(op: OpBase, params: Mapping[str, Any], /) -> bool: ...
 def line_key(targets: Sequence[Node], /) -> int: ...
 def find_site(
     lines: dict[int, list[Site]], targets: Sequence[Node], /

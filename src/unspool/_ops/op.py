@@ -277,6 +277,7 @@ def register(op: Op) -> Op:
     if op.name in REGISTRY:
         raise OpDefinitionError(f"there is an op named {op.name!r} already; choose another name")
     REGISTRY[op.name] = op
+    op.is_lasting = not op.users_own
     return op
 
 
