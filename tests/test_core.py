@@ -741,3 +741,73 @@ def test_a_walk_refuses_what_it_cannot_walk():
             _core.reach(*given, None, set(), {}, id, id, id, None)
     with pytest.raises(TypeError):
         _core.activate([], set(), {})
+
+
+# --- recording again --------------------------------------------------------------------------------------------------
+
+
+def doubled(node: Any, operands: tuple[Any, ...]) -> Any:
+    """Record what is not simply recorded again."""
+    return _core.apply(node.op, *operands, **node.attributes)
+
+
+def test_nodes_are_recorded_again_on_images_of_what_they_are_made_of():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+    before = us.exp(us.tensor([5.0, 6.0]))
+    inside = us.sin(x) * before
+    result = inside + us.cos(before)
+    order = _core.younger_than(x.id, [result, us.exp(y)], {x.id: y}, sorted)
+    assert [node.op.name for node in order] == ["tensor", "tensor", "exp", "sin", "multiply", "cos", "add", "exp"]
+    images: dict[int, Any] = {x.id: y}
+    assert _core.record_again(order, images, [], id, doubled, False) == []
+    assert images[result.id] is us.sin(y) * before + us.cos(before)
+    assert us.cos(before).id not in images and images[inside.id].lasti == inside.lasti
+    result.eval()
+    images = {x.id: us.tensor([3.0, 4.0])}
+    assert result.id in {node.id for node in _core.record_again(order, images, [], id, doubled, False)}
+
+
+def test_nodes_younger_than_what_is_made_of_them_come_in_the_order_that_is_asked_for():
+    op = declared("younger")
+    old, new = [_core.new(us.Tensor, op, (), {}, (), np.dtype("float64"), None, None, 0, 10**9 + i) for i in (0, 8)]
+    reader = _core.new(us.Tensor, op, (new, old), {}, (), np.dtype("float64"), None, None, 0, 10**9 + 4)
+    asked: list[Any] = []
+
+    def in_order(nodes: list[Any]) -> list[Any]:
+        asked.append(list(nodes))
+        return [old, new, reader]
+
+    order = _core.younger_than(0, [reader], {}, in_order)
+    assert [node.id - old.id for node in order] == [0, 8, 4]
+    assert [[node.id - old.id for node in nodes] for nodes in asked] == [[0, 4, 8]]
+
+
+def test_levels_begin_where_marks_are_crossed():
+    x = us.tensor(1.0)
+    first = us.sin(x)
+    marks = [_core.next_id(), _core.next_id()]
+    second = us.cos(first)
+    images: dict[int, Any] = {x.id: us.tensor(2.0)}
+    crossed: list[int] = []
+    _core.record_again([first, second], images, marks, lambda: crossed.append(len(images)), doubled, False)
+    assert crossed == [2, 2]  # between the two
+
+
+def test_what_fails_while_it_is_recorded_again_leaves_the_place_of_the_program_as_it_was():
+    x = us.tensor(1.0)
+    node = _core.apply(declared("canonical", canonical=lambda x: None), x)
+    before = _core.current_origin()[0]
+
+    def fail(node: Any, operands: Any) -> Any:
+        assert _core.current_origin() == (node.code, node.lasti)
+        raise ShapeError("not today")
+
+    with pytest.raises(ShapeError, match="not today"):
+        _core.record_again([node], {x.id: us.tensor(2.0)}, [], id, fail, False)
+    assert _core.current_origin()[0] is before
+    for given in ((node,), {}, []), ([1], {}, []), ([node], [], []), ([node], {}, ()):
+        with pytest.raises(TypeError):
+            _core.record_again(*given, id, fail, False)
+    for given in (node,), {}, (0, [1], {}), (0, [node], []):
+        with pytest.raises(TypeError):
+            _core.younger_than(*given, id)

@@ -175,11 +175,15 @@ PyObject *as_tuple(PyObject *const *items, Py_ssize_t count);
 int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);
+PyObject *make_origin(void);
+void place_origin(PyObject *origin, PyObject *code, int lasti);
 int find_line(PyObject *code, int lasti);
 NodeObject *make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key);
 PyObject *enter_first(NodeObject *node, Py_uhash_t hash);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
+PyObject *record_recipe(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                        PyObject *dtype, PyObject *key, PyObject *code, int lasti);
 PyObject *enter(PyObject *module, PyObject *object);
 PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 /* Tensors with more elements are left to the general way: no product of sizes overflows. */
@@ -288,6 +292,7 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
-    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[];
+    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
+    substitution_methods[];
 
 #endif

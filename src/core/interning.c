@@ -67,6 +67,26 @@ make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, 
     return enter_first(node, hash);
 }
 
+/* Return the node of a recipe that is known in all parts: the one that is alive, or a new one. */
+PyObject *
+record_recipe(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
+              PyObject *key, PyObject *code, int lasti)
+{
+    Py_uhash_t hash = 0;
+    Py_ssize_t count = PyTuple_GET_SIZE(inputs);
+    if (key != Py_None) {
+        if (hash_recipe(op, &PyTuple_GET_ITEM(inputs, 0), count, key, &hash) < 0) {
+            return NULL;
+        }
+        PyObject *found = (PyObject *)table_find(op, &PyTuple_GET_ITEM(inputs, 0), count, key, hash);
+        if (found != NULL || PyErr_Occurred()) {
+            return found;
+        }
+    }
+    NodeObject *made = make_node(type, op, inputs, params, shape, dtype, key, code, lasti, NULL);
+    return made == NULL || key == Py_None ? (PyObject *)made : enter_first(made, hash);
+}
+
 /* Refuse what is no recipe: an op, and a tuple of inputs. */
 int
 check_recipe(PyObject *op, PyObject *inputs)
