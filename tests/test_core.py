@@ -477,6 +477,7 @@ def test_recording_gives_back_every_reference_it_takes():
         z = (x + y) * 2.5 - x / 3.0
         us.exp(z) + us.sum(us.reshape(z, (4,)))
         us.linalg.qr(z)
+        us.value_and_grad(lambda x, y: us.sum(us.sqrt(us.negative(-x)) + y), (0, 1))(x, y)
         _core.find(ADD, (x, y), ())
         us.sum(y[-1, :0].at[:].add(1.0)) + y[0, 0] + y[1:, 0] + x[::-1]
         us.where(x > 1.0, us.concat([x[:1], x[1:]]), 0.0)

@@ -143,6 +143,8 @@ extern PyObject *array_class, *numpy_float, *numpy_integer;
 extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
+extern PyObject *computes_with_values; /* whether Python code does: a library that computes with arrays */
+extern PyObject *general_ufunc;        /* what NumPy's functions do with tensors, in the general way */
 
 /* Whether an object is a node. Nearly all are tensors, and to look through the bases of a class takes longer. */
 static inline int
@@ -193,6 +195,7 @@ int same_numbers(PyObject *left, PyObject *right);
 int is_seed(NodeObject *node);
 int may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
+PyObject *record_product(OpObject *op, NodeObject *x1, NodeObject *x2);
 
 /* --- constants (constants.c) --- */
 
@@ -293,6 +296,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
     walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
-    substitution_methods[];
+    substitution_methods[], product_methods[];
 
 #endif
