@@ -16,7 +16,7 @@ from unspool import _core, _graph
 from unspool._fragments.call import Call
 from unspool._graph import NO_PARAMS, Bundle
 from unspool._ops.elementwise import ADD, EXP
-from unspool._ops.op import Op
+from unspool._ops.op import PART, Op
 from unspool.errors import ShapeError
 
 
@@ -311,11 +311,36 @@ def test_an_op_is_asked_once_for_each_combination_of_shapes_dtypes_and_parameter
     op = Op("asked", infer=infer, kernel=lambda x, **params: x)
     single, double = us.tensor([1.0], dtype="float32"), us.tensor([1.0])
     for x in (single, double, us.tensor([2.0]), us.tensor([1.0, 2.0])):
-        for by in (1, (2, "a"), None):
+        for by in (1, (2, "a"), None, 1.5):
             y = _core.apply(op, x, by=by)
             assert (y.shape, y.dtype) == (x.shape, x.dtype)
             assert _core.apply(op, y, by=by).shape == x.shape
-    assert len(asked) == len(set(asked)) == 9
+    assert len(asked) == len(set(asked)) == 12
+
+
+def test_an_op_with_several_outputs_is_asked_once_and_each_output_is_one_node():
+    asked: list[Any] = []
+
+    def infer(x: Any, **params: Any) -> Any:
+        asked.append(params)
+        yield x.shape, x.dtype
+        for i in range(params["more"]):
+            yield (*x.shape, i), np.dtype("int64")
+
+    op = Op("several", infer=infer, kernel=lambda x, **params: (), multi=True)
+    for x in (us.tensor([1.0]), us.tensor([2.0])):
+        bundle = _core.apply_multi(op, x, more=9)
+        assert type(bundle) is Bundle and _core.apply_multi(op, x, more=9) is bundle
+        assert bundle.shape == ((1,), *[(1, i) for i in range(9)]) and bundle.dtype[1] == np.dtype("int64")
+        outputs = _core.parts(PART, bundle)
+        assert [(y.shape, y.dtype) for y in outputs] == list(zip(bundle.shape, bundle.dtype, strict=True))
+        assert all(y is _core.apply(PART, bundle, index=i) for i, y in enumerate(outputs))
+    assert len(asked) == 1
+    for wrong, error in ((3.0, TypeError), ([(1, 2, 3)], TypeError), ([[(), x.dtype]], TypeError)):
+        with pytest.raises(error):
+            _core.apply_multi(Op("wrong", infer=lambda x, made=wrong: made, kernel=None, multi=True), x)
+    with pytest.raises(TypeError, match="several outputs"):
+        _core.parts(PART, x)
 
 
 def test_what_an_op_infers_from_sizes_without_numbers_or_other_objects_is_asked_every_time():
@@ -328,13 +353,15 @@ def test_what_an_op_infers_from_sizes_without_numbers_or_other_objects_is_asked_
     op = Op("asked again", infer=infer, kernel=lambda x, **params: x)
     for _ in range(2):
         _core.apply(op, us.placeholder((us.dims("n"),)))
-        _core.apply(op, us.tensor(1.0), by=(1.5,))
+        _core.apply(op, us.tensor(1.0), by=(0.0,))
+        _core.apply(op, us.tensor(1.0), by=-0.0)
+        _core.apply(op, us.tensor(1.0), by=float("nan"))
         _core.apply(op, us.tensor(1.0), by=ADD)
-    assert len(asked) == 6
+    assert len(asked) == 10
     op.inferred = None
     for _ in range(2):
         _core.apply(op, us.tensor(1.0))
-    assert len(asked) == 8
+    assert len(asked) == 12
 
 
 def test_what_ops_inferred_does_not_pile_up_and_keeps_nothing_alive():

@@ -166,7 +166,7 @@ int is_plain_tuple(PyObject *values);
 PyObject *inference_place(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *recall(OpObject *op, PyObject *place, Inference *inference);
 PyObject *infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key,
-                Py_hash_t of_key, PyObject *place, Inference *inference);
+                Py_hash_t of_key, PyObject *place, int has_several, Inference *inference);
 
 /* --- making nodes (origins.c, interning.c, recording.c) --- */
 
@@ -180,8 +180,11 @@ PyObject *find_origin(int *lasti);
 PyObject *make_origin(void);
 void place_origin(PyObject *origin, PyObject *code, int lasti);
 int find_line(PyObject *code, int lasti);
-NodeObject *make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key);
+NodeObject *make_here(PyTypeObject *type, OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                      PyObject *dtype, PyObject *key);
 PyObject *enter_first(NodeObject *node, Py_uhash_t hash);
+PyObject *make_entered_as(PyTypeObject *type, OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                          PyObject *dtype, PyObject *key, Py_uhash_t hash);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
 PyObject *record_recipe(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
@@ -296,6 +299,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
     walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
-    substitution_methods[], product_methods[];
+    substitution_methods[], product_methods[], bundle_methods[];
 
 #endif
