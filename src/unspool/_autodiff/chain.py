@@ -25,12 +25,12 @@ from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, intern_bundle, origin_scope
+from unspool._ops import reduction
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
 from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
-from unspool._ops.reduction import cumsum
 from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
 
@@ -116,7 +116,7 @@ def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
     rows = getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
     if before is not None:
         rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
-    return getitem(cumsum(rows, axis=0), -1)
+    return getitem(reduction.cumsum(rows, axis=0), -1)
 
 
 def youngest(values: Sequence[Any]) -> Any:

@@ -20,7 +20,6 @@ Another program, or thread, that writes the same down has the same node, and wou
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -36,6 +35,7 @@ from unspool._fragments.call import Call
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
+from unspool._locks import Lock
 from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class _Gate:
     """Whether anything may be folded: one for all queues, for they fold nodes of one graph."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.readers = 0
         self.queues: WeakSet[FoldQueue] = WeakSet()
 
