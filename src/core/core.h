@@ -144,6 +144,7 @@ extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
 extern PyObject *computes_with_values; /* whether Python code does: a library that computes with arrays */
+extern PyObject *general_item;         /* what an index selects from a tensor, in the general way */
 extern PyObject *general_ufunc;        /* what NumPy's functions do with tensors, in the general way */
 
 /* Whether an object is a node. Nearly all are tensors, and to look through the bases of a class takes longer. */
@@ -235,6 +236,7 @@ int layout_start(void);
 int reducing_start(void);
 int read_selection(PyObject *x, PyObject *index, Selection *selection);
 void release_selection(Selection *selection);
+PyObject *tensor_item(PyObject *x, PyObject *index);
 PyObject *record_selection(PyObject *x, const Selection *selection);
 int has_arrays(PyObject *index);
 

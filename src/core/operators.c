@@ -223,6 +223,8 @@ tensor_array_ufunc(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyOb
     return bound;
 }
 
+static PyMappingMethods tensor_mapping = {.mp_subscript = tensor_item};
+
 static PyMethodDef tensor_methods[] = {
     {"__array_ufunc__", FAST(tensor_array_ufunc), METH_FASTCALL | METH_KEYWORDS, array_ufunc_doc},
     {NULL},
@@ -242,6 +244,7 @@ PyTypeObject TensorType = {
     .tp_traverse = (traverseproc)node_traverse,
     .tp_clear = (inquiry)node_clear,
     .tp_as_number = &tensor_numbers,
+    .tp_as_mapping = &tensor_mapping,
     .tp_methods = tensor_methods,
 };
 

@@ -426,9 +426,7 @@ class Tensor(TensorBase):
     def __round__(self, ndigits: int | None = None) -> Tensor:
         return elementwise.round(self, ndigits or 0)
 
-    # -- indexing --
-
-    __getitem__ = indexing.getitem
+    # -- indexing; the operator is in `TensorBase` --
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise MutationError("a tensor cannot be written into; t = t.at[index].set(value) makes an updated one")
@@ -686,6 +684,11 @@ def _as_float(tensor: Tensor) -> float:
         raise tensor._is_no_real_number("float") from None
 
 
+def _any_item(tensor: Tensor, index: Any) -> Tensor:
+    """Return what any index selects from a tensor."""
+    return indexing.getitem(tensor, index)
+
+
 def _any_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Record what one of NumPy's functions was asked to do with tensors: the method ``__array_ufunc__`` asks."""
     frame = sys._getframe(1)
@@ -698,6 +701,7 @@ _core.bind(
     tensor_class=Tensor,
     watched=watched,
     general_float=_as_float,
+    general_item=_any_item,
     general_ufunc=_any_ufunc,
     computes_with_values=computes_with_values,
 )

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool._autodiff.chain import add_picked, as_tensor, stack_of, stacked_tensors, youngest
 from unspool._core import Pending, longest_pick, segments
+from unspool._ops import indexing
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK, add_cotangents
-from unspool._ops.indexing import RowSum, selection_of
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _total_of_rows(terms: list[Factored]) -> Tensor:
 
 
 def _total_of_form(selection: Selection, terms: list[Factored]) -> Tensor:
-    summed = RowSum(selection.shape, as_tensor(terms[0].factors[0]).dtype)
+    summed = indexing.RowSum(selection.shape, as_tensor(terms[0].factors[0]).dtype)
     singles: list[Factored] = []
     for segment in [*segments(terms, Factored), None]:
         if segment is not None and len(segment) == 1:
@@ -238,7 +238,7 @@ def as_factored(term: Any) -> Factored | None:
         subscripts = term.attributes["subscripts"]
         return Factored(Outer(subscripts), term.inputs) if is_outer(subscripts) else None
     if term.op is MASK:
-        found = selection_of(*term.inputs)
+        found = indexing.selection_of(*term.inputs)
         return None if found is None else Factored(Rows(found), term.inputs[0].inputs)
     return None
 

@@ -25,10 +25,9 @@ from unspool._engine.default import default_engine
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, Node, intern_bundle, origin_scope
-from unspool._ops import reduction
+from unspool._ops import indexing, reduction
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
-from unspool._ops.indexing import getitem
 from unspool._ops.layout import concat, reshape
 from unspool._ops.op import PART, STRUCTURE, JointRule, Op
 from unspool._records import NamedTuple
@@ -94,7 +93,7 @@ def as_tensor(value: Any) -> Tensor:
     position = step.position
     if position == placed.length - 1 and index in placed.last:
         return placed.part(placed.last[index])  # type: ignore[no-any-return]
-    return getitem(placed.part(placed.stacks[index]), position)
+    return indexing.getitem(placed.part(placed.stacks[index]), position)
 
 
 def stack_of(first: Pending, count: int) -> Tensor:
@@ -113,10 +112,10 @@ def add_picked(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
     first = {index: number * placed.length for number, index in enumerate(indices)}
     positions = np.array([first[value.index] + value.step.position for value in values])
     wholes = [placed.part(placed.stacks[index]) for index in indices]
-    rows = getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
+    rows = indexing.getitem(wholes[0] if len(wholes) == 1 else concat(wholes, axis=0), positions)
     if before is not None:
         rows = concat([reshape(before, (1, *before.shape)), rows], axis=0)
-    return getitem(reduction.cumsum(rows, axis=0), -1)
+    return indexing.getitem(reduction.cumsum(rows, axis=0), -1)
 
 
 def youngest(values: Sequence[Any]) -> Any:
