@@ -116,6 +116,8 @@ class PlanBase:
     output_dtypes: tuple[Any, ...]
     run: Run
     is_simple: bool
+    seconds: float
+    def note_time(self, seconds: float, /) -> None: ...
 
 class SiteBase:
     plan: Plan

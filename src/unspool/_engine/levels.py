@@ -118,8 +118,8 @@ class Levels:
 
     def _mark(self) -> int:
         place = next_id()
-        for marks in (self._all, self._thread.own):
-            _append(marks, place)
+        _append(self._all, place)
+        _append(self._thread.own, place)
         return place
 
     def of(self, node: Node) -> int:

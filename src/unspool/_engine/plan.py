@@ -74,7 +74,6 @@ class Plan(_core.PlanBase):
         "output_bytes",
         "params",
         "recipes",
-        "seconds",
         "shapes",
     )
 
@@ -92,17 +91,11 @@ class Plan(_core.PlanBase):
         self.output_bytes = sum([nbytes(bound.shapes[s], bound.dtypes[s]) for s in set(fragment.outputs)])
         self.is_simple = all(_is_simple(i.op, p) for i, p in zip(fragment.body, bound.params, strict=True))
         self.kernels = _count_kernels(fragment, bound)
-        self.seconds = 0.0
         self.derivatives: dict[Any, Any] = {}
         self._lowered: Lowered | None = None
         self._memory: Assignment | None = None
         self._in_place: tuple[dict[int, int], Run] | None = None
         self.run = _FirstRuns(self, bound)
-
-    def note_time(self, seconds: float) -> None:
-        """Note how long a run took."""
-        if not 0.0 < self.seconds <= seconds:
-            self.seconds = seconds
 
     @property
     def lowered(self) -> Lowered:
