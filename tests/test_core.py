@@ -16,7 +16,7 @@ from unspool import _core, _graph
 from unspool._fragments.call import Call
 from unspool._graph import NO_PARAMS, Bundle
 from unspool._ops.elementwise import ADD, EXP
-from unspool._ops.op import Op
+from unspool._ops.op import PART, Op
 from unspool.errors import ShapeError
 
 
@@ -311,11 +311,36 @@ def test_an_op_is_asked_once_for_each_combination_of_shapes_dtypes_and_parameter
     op = Op("asked", infer=infer, kernel=lambda x, **params: x)
     single, double = us.tensor([1.0], dtype="float32"), us.tensor([1.0])
     for x in (single, double, us.tensor([2.0]), us.tensor([1.0, 2.0])):
-        for by in (1, (2, "a"), None):
+        for by in (1, (2, "a"), None, 1.5):
             y = _core.apply(op, x, by=by)
             assert (y.shape, y.dtype) == (x.shape, x.dtype)
             assert _core.apply(op, y, by=by).shape == x.shape
-    assert len(asked) == len(set(asked)) == 9
+    assert len(asked) == len(set(asked)) == 12
+
+
+def test_an_op_with_several_outputs_is_asked_once_and_each_output_is_one_node():
+    asked: list[Any] = []
+
+    def infer(x: Any, **params: Any) -> Any:
+        asked.append(params)
+        yield x.shape, x.dtype
+        for i in range(params["more"]):
+            yield (*x.shape, i), np.dtype("int64")
+
+    op = Op("several", infer=infer, kernel=lambda x, **params: (), multi=True)
+    for x in (us.tensor([1.0]), us.tensor([2.0])):
+        bundle = _core.apply_multi(op, x, more=9)
+        assert type(bundle) is Bundle and _core.apply_multi(op, x, more=9) is bundle
+        assert bundle.shape == ((1,), *[(1, i) for i in range(9)]) and bundle.dtype[1] == np.dtype("int64")
+        outputs = _core.parts(PART, bundle)
+        assert [(y.shape, y.dtype) for y in outputs] == list(zip(bundle.shape, bundle.dtype, strict=True))
+        assert all(y is _core.apply(PART, bundle, index=i) for i, y in enumerate(outputs))
+    assert len(asked) == 1
+    for wrong, error in ((3.0, TypeError), ([(1, 2, 3)], TypeError), ([[(), x.dtype]], TypeError)):
+        with pytest.raises(error):
+            _core.apply_multi(Op("wrong", infer=lambda x, made=wrong: made, kernel=None, multi=True), x)
+    with pytest.raises(TypeError, match="several outputs"):
+        _core.parts(PART, x)
 
 
 def test_what_an_op_infers_from_sizes_without_numbers_or_other_objects_is_asked_every_time():
@@ -328,13 +353,15 @@ def test_what_an_op_infers_from_sizes_without_numbers_or_other_objects_is_asked_
     op = Op("asked again", infer=infer, kernel=lambda x, **params: x)
     for _ in range(2):
         _core.apply(op, us.placeholder((us.dims("n"),)))
-        _core.apply(op, us.tensor(1.0), by=(1.5,))
+        _core.apply(op, us.tensor(1.0), by=(0.0,))
+        _core.apply(op, us.tensor(1.0), by=-0.0)
+        _core.apply(op, us.tensor(1.0), by=float("nan"))
         _core.apply(op, us.tensor(1.0), by=ADD)
-    assert len(asked) == 6
+    assert len(asked) == 10
     op.inferred = None
     for _ in range(2):
         _core.apply(op, us.tensor(1.0))
-    assert len(asked) == 8
+    assert len(asked) == 12
 
 
 def test_what_ops_inferred_does_not_pile_up_and_keeps_nothing_alive():
@@ -393,6 +420,55 @@ def test_a_cycle_through_a_parameter_is_collected():
     assert _core.count() == before
 
 
+def seen_by_the_collector() -> int:
+    gc.collect()
+    return sum(isinstance(thing, _core.Node) for thing in gc.get_objects())
+
+
+def test_the_collector_does_not_look_at_a_loop_or_at_its_gradient():
+    table, start = us.tensor(np.diag(np.arange(1.0, 7.0)) * 0.1), us.tensor(np.ones(6))
+    before = seen_by_the_collector()
+    x, states = start, []
+    for k in range(300):
+        values, vectors = us.linalg.eigh(table + us.diag(x) * (0.1 / (k + 1)))
+        x = us.tanh(table @ x) + 0.1 * us.sum(vectors[:, :3] ** 2, axis=1) * values[k % 6]
+        states.append(x)
+        if float(us.sum(x)) > 1e9:
+            break
+    assert seen_by_the_collector() - before < 100
+    gradient = us.sum(x * x).grad(table)
+    gradient.eval()
+    assert seen_by_the_collector() - before < 100
+    held = sum(node.op.name != "constant" for node in _core.nodes())
+    assert held > 300  # they are there all the same
+
+
+def test_a_cycle_through_a_rule_of_a_users_is_collected():
+    def run() -> list[weakref.ref[us.Tensor]]:
+        states: list[us.Tensor] = []
+
+        @us.custom_vjp
+        def damped(x: us.Tensor) -> us.Tensor:
+            return x * 0.5
+
+        def forward(x: us.Tensor) -> tuple[us.Tensor, None]:
+            return x * 0.5, None
+
+        def backward(residuals: None, ct: us.Tensor) -> tuple[us.Tensor]:
+            return (ct * float(len(states)),)
+
+        damped.defvjp(forward, backward)
+        x = us.tensor(np.ones(3))
+        for _ in range(20):
+            x = us.exp(damped(x) + 1.0)
+            states.append(x)
+        return [weakref.ref(state) for state in states]
+
+    ends = run()
+    gc.collect()
+    assert len(ends) == 20 and not any(end() is not None for end in ends)
+
+
 def test_a_finaliser_never_finds_what_the_collector_is_about_to_clear():
     x = us.tensor([1.0, 2.0])
     op = declared("inspected")
@@ -428,6 +504,7 @@ def test_recording_gives_back_every_reference_it_takes():
         z = (x + y) * 2.5 - x / 3.0
         us.exp(z) + us.sum(us.reshape(z, (4,)))
         us.linalg.qr(z)
+        us.value_and_grad(lambda x, y: us.sum(us.sqrt(us.negative(-x)) + y), (0, 1))(x, y)
         _core.find(ADD, (x, y), ())
         us.sum(y[-1, :0].at[:].add(1.0)) + y[0, 0] + y[1:, 0] + x[::-1]
         us.where(x > 1.0, us.concat([x[:1], x[1:]]), 0.0)
@@ -750,3 +827,73 @@ def test_a_walk_refuses_what_it_cannot_walk():
             _core.reach(*given, None, set(), {}, id, id, id, None)
     with pytest.raises(TypeError):
         _core.activate([], set(), {}, id)
+
+
+# --- recording again --------------------------------------------------------------------------------------------------
+
+
+def doubled(node: Any, operands: tuple[Any, ...]) -> Any:
+    """Record what is not simply recorded again."""
+    return _core.apply(node.op, *operands, **node.attributes)
+
+
+def test_nodes_are_recorded_again_on_images_of_what_they_are_made_of():
+    x, y = us.tensor([1.0, 2.0]), us.tensor([3.0, 4.0])
+    before = us.exp(us.tensor([5.0, 6.0]))
+    inside = us.sin(x) * before
+    result = inside + us.cos(before)
+    order = _core.younger_than(x.id, [result, us.exp(y)], {x.id: y}, sorted)
+    assert [node.op.name for node in order] == ["tensor", "tensor", "exp", "sin", "multiply", "cos", "add", "exp"]
+    images: dict[int, Any] = {x.id: y}
+    assert _core.record_again(order, images, [], id, doubled, False) == []
+    assert images[result.id] is us.sin(y) * before + us.cos(before)
+    assert us.cos(before).id not in images and images[inside.id].lasti == inside.lasti
+    result.eval()
+    images = {x.id: us.tensor([3.0, 4.0])}
+    assert result.id in {node.id for node in _core.record_again(order, images, [], id, doubled, False)}
+
+
+def test_nodes_younger_than_what_is_made_of_them_come_in_the_order_that_is_asked_for():
+    op = declared("younger")
+    old, new = [_core.new(us.Tensor, op, (), {}, (), np.dtype("float64"), None, None, 0, 10**9 + i) for i in (0, 8)]
+    reader = _core.new(us.Tensor, op, (new, old), {}, (), np.dtype("float64"), None, None, 0, 10**9 + 4)
+    asked: list[Any] = []
+
+    def in_order(nodes: list[Any]) -> list[Any]:
+        asked.append(list(nodes))
+        return [old, new, reader]
+
+    order = _core.younger_than(0, [reader], {}, in_order)
+    assert [node.id - old.id for node in order] == [0, 8, 4]
+    assert [[node.id - old.id for node in nodes] for nodes in asked] == [[0, 4, 8]]
+
+
+def test_levels_begin_where_marks_are_crossed():
+    x = us.tensor(1.0)
+    first = us.sin(x)
+    marks = [_core.next_id(), _core.next_id()]
+    second = us.cos(first)
+    images: dict[int, Any] = {x.id: us.tensor(2.0)}
+    crossed: list[int] = []
+    _core.record_again([first, second], images, marks, lambda: crossed.append(len(images)), doubled, False)
+    assert crossed == [2, 2]  # between the two
+
+
+def test_what_fails_while_it_is_recorded_again_leaves_the_place_of_the_program_as_it_was():
+    x = us.tensor(1.0)
+    node = _core.apply(declared("canonical", canonical=lambda x: None), x)
+    before = _core.current_origin()[0]
+
+    def fail(node: Any, operands: Any) -> Any:
+        assert _core.current_origin() == (node.code, node.lasti)
+        raise ShapeError("not today")
+
+    with pytest.raises(ShapeError, match="not today"):
+        _core.record_again([node], {x.id: us.tensor(2.0)}, [], id, fail, False)
+    assert _core.current_origin()[0] is before
+    for given in ((node,), {}, []), ([1], {}, []), ([node], [], []), ([node], {}, ()):
+        with pytest.raises(TypeError):
+            _core.record_again(*given, id, fail, False)
+    for given in (node,), {}, (0, [1], {}), (0, [node], []):
+        with pytest.raises(TypeError):
+            _core.younger_than(*given, id)

@@ -346,6 +346,64 @@ def test_other_shapes_are_left_to_the_general_way() -> None:
     assert _core.reshape(us.placeholder((n,)), (2, -1)) is None and _core.reshape([1.0], (1,)) is None
 
 
+# --- products and NumPy's operators -----------------------------------------------------------------------------------
+
+
+@given(st.sampled_from([(3,), (3, 3), (2, 3), (1, 3)]), st.sampled_from([(3,), (3, 3), (3, 4), (3, 1)]), st.data())
+@MANY
+def test_a_product_is_the_node_that_the_general_way_records(
+    left: tuple[int, ...], right: tuple[int, ...], data: st.DataObject
+) -> None:
+    dtypes = st.sampled_from(["float64", "float32", "complex128", "int64", "bool"])
+    x, y = (us.zeros(shape, dtype=data.draw(dtypes)) for shape in (left, right))
+    made = x @ y
+    expected = np.zeros(left, x.dtype) @ np.zeros(right, y.dtype)
+    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    assert made is us.matmul(x, y)
+    del made
+    general = us.matmul(x, y)
+    assert x @ y is general
+    assert general.inputs[0] is x and general.attributes["subscripts"].count(",") == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [((2, 3), (2, 3)), ((3,), (4,)), ((), (3,)), ((2, 3), ()), ((5, 2, 3), (4, 3, 2))]
+)
+def test_products_that_do_not_fit_are_refused_in_the_general_way(left: Any, right: Any) -> None:
+    x, y = us.zeros(left), us.zeros(right)
+    with pytest.raises(errors.ShapeError) as short:
+        x @ y
+    with pytest.raises(errors.ShapeError) as general:
+        us.matmul(x, y)
+    assert str(short.value) == str(general.value)
+    with pytest.raises(TypeError):
+        x @ "y"
+
+
+@pytest.mark.parametrize("operate", [np.add, np.subtract, np.multiply, np.divide, np.matmul])
+def test_an_operator_between_an_array_and_a_tensor_is_that_of_tensors(operate: Any) -> None:
+    array, x = np.array([[2.0, 3.0], [5.0, 7.0]]), us.tensor([[1.0, 4.0], [2.0, 8.0]])
+    ours = getattr(us, operate.__name__)
+    for left, right in ((array, x), (x, array)):
+        made = operate(left, right)
+        assert made is ours(left, right)
+        assert np.array_equal(made.eval(), operate(np.asarray(left), np.asarray(right)))
+    assert operate(np.float64(2.0), x[0]) is ours(2.0, x[0]) if operate is not np.matmul else True
+    with pytest.raises(errors.MutationError):
+        operate(array, x, out=array)
+    assert operate(array, x, dtype="complex128").dtype == np.dtype("complex128")
+
+
+def test_libraries_that_compute_with_arrays_have_values_from_every_code() -> None:
+    x = us.tensor([1.0, 2.0])
+    for name in ("__main__", "pandas.core", "mine", "sklearn", "pandas_like", "scipy.optimize"):
+        code = compile("made = array * x", f"<{name}>", "exec")
+        space = {"__name__": name, "array": np.ones(2), "x": x}
+        exec(code, space)
+        is_values = name.partition(".")[0] in ("pandas", "sklearn", "scipy")
+        assert isinstance(space["made"], np.ndarray) == is_values
+
+
 # --- references, threads, places --------------------------------------------------------------------------------------
 
 
@@ -358,6 +416,7 @@ def test_recording_by_the_short_way_gives_back_every_reference_it_takes() -> Non
         y[positions] + y[[0, 1], 1:] + y[:, None][0] + y[index] + y[..., np.int64(0)] + y[positions, positions]
         for update in (y.at[0], y.at[:, 1], y.at[positions], y.at[None], y.at[[True, False]]):
             update.set(1.0), update.add(2), update.multiply(row[:1]), update.max(0.5), update.get()
+        x @ y + (y @ x) * (row @ x) + (y @ y @ row), np.matmul(row, y, dtype="complex128") - row @ x
         us.stack([x, x], 1) + us.concat([x, x]).reshape(2, -1) + us.concat([y, y[:1]])[:2]
         _core.pick(x, 5), _core.reshape(x, (3, -1)), _core.stack([x, y], 0), _core.concat([x, 1.0], 0)
         _core.operands(x, None), _core.record_beside(MULTIPLY, "a", x), _core.plain_index(y, (0, "a"))

@@ -174,6 +174,7 @@ make_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *place, 
             Py_CLEAR(call);
         } else {
             call->outputs = outputs;
+            leave_collector(&call->node);
         }
     }
     Py_XDECREF(key);
@@ -224,6 +225,9 @@ become_output(NodeObject *node, CallObject *call, PyObject *index)
     /* What was evaluated and has no value has lost it; what is folded before it was evaluated has not. */
     int was_evaluated = node->piece != NULL && node->piece != Py_None;
     Py_XSETREF(node->piece, Py_NewRef(node->value == Py_None && was_evaluated ? lost : Py_None));
+    if (PyObject_GC_IsTracked((PyObject *)call)) {
+        enter_collector(node);
+    }
     /* Last: what it was made from may die of it, and run other code. */
     Py_SETREF(node->inputs, Py_NewRef(call));
     return 0;

@@ -25,7 +25,8 @@ make_constant(PyObject *key, PyObject *data, Py_uhash_t hash)
     if (value == NULL) {
         return NULL;
     }
-    NodeObject *node = make_here((OpObject *)constant_op, empty, no_params, shape, dtype, key);
+    NodeObject *node = make_here((PyTypeObject *)tensor_class, (OpObject *)constant_op, empty, no_params, shape,
+                                 dtype, key);
     if (node == NULL) {
         Py_DECREF(value);
         return NULL;

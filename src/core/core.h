@@ -31,6 +31,8 @@ typedef struct {
     PyObject *left, *right, *result;
     int commutes;
     int canonical_for;
+    char is_lasting; /* one of the library's: it stays, whatever refers to it */
+    PyObject *simple_params, *simple_key; /* those that were looked at last (tracking.c); or NULL */
 } OpObject;
 
 /* Which inputs an op has to be asked for a canonical form for, beside what follows from shapes, dtypes and parameters. */
@@ -105,6 +107,11 @@ int node_clear(NodeObject *self);
 void node_dealloc(NodeObject *self);
 PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
+/* --- what the collector looks at (tracking.c) --- */
+
+void leave_collector(NodeObject *node);
+void enter_collector(NodeObject *node);
+
 /* --- the table (table.c) --- */
 
 int table_start(void);
@@ -136,6 +143,9 @@ extern PyObject *array_class, *numpy_float, *numpy_integer;
 extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
+extern PyObject *computes_with_values; /* whether Python code does: a library that computes with arrays */
+extern PyObject *general_item;         /* what an index selects from a tensor, in the general way */
+extern PyObject *general_ufunc;        /* what NumPy's functions do with tensors, in the general way */
 
 /* Whether an object is a node. Nearly all are tensors, and to look through the bases of a class takes longer. */
 static inline int
@@ -157,7 +167,7 @@ int is_plain_tuple(PyObject *values);
 PyObject *inference_place(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *recall(OpObject *op, PyObject *place, Inference *inference);
 PyObject *infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key,
-                Py_hash_t of_key, PyObject *place, Inference *inference);
+                Py_hash_t of_key, PyObject *place, int has_several, Inference *inference);
 
 /* --- making nodes (origins.c, interning.c, recording.c) --- */
 
@@ -168,11 +178,18 @@ PyObject *as_tuple(PyObject *const *items, Py_ssize_t count);
 int check_recipe(PyObject *op, PyObject *inputs);
 int check_nodes(PyObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *find_origin(int *lasti);
+PyObject *make_origin(void);
+void place_origin(PyObject *origin, PyObject *code, int lasti);
 int find_line(PyObject *code, int lasti);
-NodeObject *make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key);
+NodeObject *make_here(PyTypeObject *type, OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                      PyObject *dtype, PyObject *key);
 PyObject *enter_first(NodeObject *node, Py_uhash_t hash);
+PyObject *make_entered_as(PyTypeObject *type, OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                          PyObject *dtype, PyObject *key, Py_uhash_t hash);
 PyObject *make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
                        PyObject *key, Py_uhash_t hash);
+PyObject *record_recipe(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
+                        PyObject *dtype, PyObject *key, PyObject *code, int lasti);
 PyObject *enter(PyObject *module, PyObject *object);
 PyObject *record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 /* Tensors with more elements are left to the general way: no product of sizes overflows. */
@@ -182,6 +199,7 @@ int same_numbers(PyObject *left, PyObject *right);
 int is_seed(NodeObject *node);
 int may_simplify(OpObject *op, PyObject *const *inputs, Py_ssize_t count);
 PyObject *record_two(OpObject *op, NodeObject *x1, NodeObject *x2);
+PyObject *record_product(OpObject *op, NodeObject *x1, NodeObject *x2);
 
 /* --- constants (constants.c) --- */
 
@@ -218,6 +236,7 @@ int layout_start(void);
 int reducing_start(void);
 int read_selection(PyObject *x, PyObject *index, Selection *selection);
 void release_selection(Selection *selection);
+PyObject *tensor_item(PyObject *x, PyObject *index);
 PyObject *record_selection(PyObject *x, const Selection *selection);
 int has_arrays(PyObject *index);
 
@@ -281,7 +300,7 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
-    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[],
-    chain_methods[];
+    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
+    substitution_methods[], product_methods[], bundle_methods[], chain_methods[];
 
 #endif

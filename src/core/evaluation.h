@@ -41,9 +41,13 @@ PyObject *nodes_at(NodeObject **node, const Py_ssize_t *slots, Py_ssize_t count)
 typedef struct {
     PyObject_HEAD
     PyObject *id, *output_shapes, *output_dtypes, *run;
+    double seconds; /* of the fastest run that was timed; 0 before one was */
+    char is_simple; /* nothing in it is a user's: no cycle goes through it (tracking.c) */
 } PlanObject;
 
 extern PyTypeObject PlanType;
+
+void note_time(PlanObject *plan, double seconds);
 
 #define is_plan(object) PyObject_TypeCheck(object, &PlanType)
 

@@ -8,10 +8,13 @@
 /* So many combinations are remembered of an op. */
 #define MOST_INFERRED 1024
 
-/* Whether a value is a size, a word, or nothing: what can be kept in a key without keeping anything else alive. */
+/* Whether a value is a size, a number, a word, or nothing: what can be kept in a key without keeping anything else alive. */
 static int
 is_plain(PyObject *value)
 {
+    if (PyFloat_CheckExact(value)) { /* zero is equal to another zero, and NaN to nothing */
+        return PyFloat_AS_DOUBLE(value) != 0.0 && PyFloat_AS_DOUBLE(value) == PyFloat_AS_DOUBLE(value);
+    }
     return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBool_Check(value) || value == Py_None ||
            Py_TYPE(Py_TYPE(value)) == Py_TYPE(Py_TYPE(float64)); /* a dtype */
 }
@@ -132,13 +135,44 @@ keep_params(OpObject *op, PyObject *names, PyObject *const *values)
     return kept;
 }
 
-/* Ask an op for shape and dtype, note them under a place unless that is None, and return what owns the inference. */
+/* Return what an op with several outputs inferred, pairs of a shape and a dtype, as a pair of tuples. */
+static PyObject *
+unzip(OpObject *op, PyObject *pairs)
+{
+    PyObject *given = PySequence_Tuple(pairs), *both = NULL;
+    Py_ssize_t count = given == NULL ? 0 : PyTuple_GET_SIZE(given);
+    PyObject *shapes = PyTuple_New(count), *dtypes = PyTuple_New(count);
+    int failed = given == NULL || shapes == NULL || dtypes == NULL;
+    for (Py_ssize_t i = 0; !failed && i < count; i++) {
+        PyObject *pair = PyTuple_GET_ITEM(given, i), *shape, *dtype;
+        failed = !PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "OO", &shape, &dtype);
+        if (!failed) {
+            PyTuple_SET_ITEM(shapes, i, Py_NewRef(shape));
+            PyTuple_SET_ITEM(dtypes, i, Py_NewRef(dtype));
+        } else if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_TypeError, "%R should infer a shape and a dtype of each output, got %R", op, pair);
+        }
+    }
+    if (!failed) {
+        both = PyTuple_Pack(2, shapes, dtypes);
+    }
+    Py_XDECREF(given);
+    Py_XDECREF(shapes);
+    Py_XDECREF(dtypes);
+    return both;
+}
+
+/* Ask an op for shape and dtype, or for those of its outputs if it has several, note them under a place unless that is
+   None, and return what owns the inference. */
 PyObject *
 infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key, Py_hash_t of_key,
-      PyObject *place, Inference *inference)
+      PyObject *place, int has_several, Inference *inference)
 {
     PyObject *known = Py_XNewRef(op->inferred), *shape, *dtype, *made = NULL;
     PyObject *inferred = PyObject_Vectorcall(op->infer, inputs, count, names);
+    if (inferred != NULL && has_several) {
+        Py_SETREF(inferred, unzip(op, inferred));
+    }
     if (inferred != NULL && PyTuple_Check(inferred) && PyArg_ParseTuple(inferred, "OO", &shape, &dtype)) {
         PyObject *params = keep_params(op, names, inputs + count);
         made = params == NULL ? NULL : Py_BuildValue("(OONOn)", shape, dtype, params, key, (Py_ssize_t)of_key);

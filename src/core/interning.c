@@ -22,17 +22,17 @@ as_tuple(PyObject *const *items, Py_ssize_t count)
     return tuple;
 }
 
-/* Make a tensor at the current place of the user's program; nobody finds it yet. */
+/* Make a node at the current place of the user's program; nobody finds it yet. */
 NodeObject *
-make_here(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key)
+make_here(PyTypeObject *type, OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
+          PyObject *key)
 {
     int lasti;
     PyObject *code = find_origin(&lasti);
     if (code == NULL) {
         return NULL;
     }
-    NodeObject *node = make_node((PyTypeObject *)tensor_class, (PyObject *)op, inputs, params, shape, dtype, key, code,
-                                 lasti, NULL);
+    NodeObject *node = make_node(type, (PyObject *)op, inputs, params, shape, dtype, key, code, lasti, NULL);
     Py_DECREF(code);
     return node;
 }
@@ -55,16 +55,44 @@ enter_first(NodeObject *node, Py_uhash_t hash)
 
 /* Make the node of a recipe that is not alive, and enter it. Takes over the reference to `inputs`. */
 PyObject *
-make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key,
-             Py_uhash_t hash)
+make_entered_as(PyTypeObject *type, OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
+                PyObject *key, Py_uhash_t hash)
 {
-    NodeObject *node = make_here(op, inputs, params, shape, dtype, key);
+    NodeObject *node = make_here(type, op, inputs, params, shape, dtype, key);
     Py_DECREF(inputs);
     if (node == NULL) {
         return NULL;
     }
     own_inputs(inputs); /* which the node has */
     return enter_first(node, hash);
+}
+
+/* The same for a tensor. */
+PyObject *
+make_entered(OpObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype, PyObject *key,
+             Py_uhash_t hash)
+{
+    return make_entered_as((PyTypeObject *)tensor_class, op, inputs, params, shape, dtype, key, hash);
+}
+
+/* Return the node of a recipe that is known in all parts: the one that is alive, or a new one. */
+PyObject *
+record_recipe(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape, PyObject *dtype,
+              PyObject *key, PyObject *code, int lasti)
+{
+    Py_uhash_t hash = 0;
+    Py_ssize_t count = PyTuple_GET_SIZE(inputs);
+    if (key != Py_None) {
+        if (hash_recipe(op, &PyTuple_GET_ITEM(inputs, 0), count, key, &hash) < 0) {
+            return NULL;
+        }
+        PyObject *found = (PyObject *)table_find(op, &PyTuple_GET_ITEM(inputs, 0), count, key, hash);
+        if (found != NULL || PyErr_Occurred()) {
+            return found;
+        }
+    }
+    NodeObject *made = make_node(type, op, inputs, params, shape, dtype, key, code, lasti, NULL);
+    return made == NULL || key == Py_None ? (PyObject *)made : enter_first(made, hash);
 }
 
 /* Refuse what is no recipe: an op, and a tuple of inputs. */

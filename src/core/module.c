@@ -29,7 +29,8 @@ PyInit__core(void)
                                 encoding_methods,      site_functions,         folding_functions,
                                 running_functions,     reducing_methods,       walk_methods,
                                 note_function_methods, call_sweep_function_methods, term_methods,
-                                chain_methods};
+                                tracking_methods,      substitution_methods, product_methods,
+                                bundle_methods,        chain_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
         constants_start() < 0 || layout_start() < 0 || reducing_start() < 0 || queue_start() < 0 ||

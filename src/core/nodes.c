@@ -30,7 +30,6 @@ static PyMemberDef node_members[] = {
     {"code", T_OBJECT_EX, offsetof(NodeObject, code), READONLY, NULL},
     {"piece", T_OBJECT_EX, offsetof(NodeObject, piece), 0, NULL},
     {"output", T_OBJECT_EX, offsetof(NodeObject, output), 0, NULL},
-    {"_name", T_OBJECT_EX, offsetof(NodeObject, name), 0, NULL},
     {"lasti", T_INT, offsetof(NodeObject, lasti), READONLY, NULL},
     {NULL},
 };
@@ -42,7 +41,25 @@ node_line(NodeObject *self, void *unused)
     return PyLong_FromLong(find_line(self->code, self->lasti));
 }
 
+static PyObject *
+node_name(NodeObject *self, void *unused)
+{
+    return self->name != NULL ? Py_NewRef(self->name) : PyErr_Format(PyExc_AttributeError, "_name");
+}
+
+/* A name may be more than a word: of a class of the user's, with attributes. */
+static int
+node_set_name(NodeObject *self, PyObject *name, void *unused)
+{
+    if (name != NULL && !PyUnicode_CheckExact(name)) {
+        enter_collector(self);
+    }
+    Py_XSETREF(self->name, Py_XNewRef(name));
+    return 0;
+}
+
 static PyGetSetDef node_properties[] = {
+    {"_name", (getter)node_name, (setter)node_set_name, "What the user calls it; none: it has no such attribute.", NULL},
     {"line", (getter)node_line, NULL, "The number of the line where the node was made; 0 if there is none.", NULL},
     {NULL},
 };
@@ -192,6 +209,9 @@ make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, 
     if (node->id == NULL) {
         Py_DECREF(node);
         return NULL;
+    }
+    if (type != &CallType) { /* which has a plan yet to come */
+        leave_collector(node);
     }
     return node;
 }

@@ -10,6 +10,7 @@ static PyMemberDef op_members[] = {
     {"inferred", T_OBJECT_EX, offsetof(OpObject, inferred), 0, NULL},
     {"result_dtypes", T_OBJECT_EX, offsetof(OpObject, result_dtypes), 0, NULL},
     {"sized", T_OBJECT_EX, offsetof(OpObject, sized), 0, NULL},
+    {"is_lasting", T_BOOL, offsetof(OpObject, is_lasting), 0, NULL},
     {NULL},
 };
 
@@ -28,6 +29,8 @@ op_traverse(OpObject *self, visitproc visit, void *arg)
     Py_VISIT(self->left);
     Py_VISIT(self->right);
     Py_VISIT(self->result);
+    Py_VISIT(self->simple_params);
+    Py_VISIT(self->simple_key);
     return 0;
 }
 
@@ -46,6 +49,8 @@ op_clear(OpObject *self)
     Py_CLEAR(self->left);
     Py_CLEAR(self->right);
     Py_CLEAR(self->result);
+    Py_CLEAR(self->simple_params);
+    Py_CLEAR(self->simple_key);
     return 0;
 }
 

@@ -34,6 +34,20 @@ PyTypeObject OriginType = {
     .tp_members = origin_members,
 };
 
+/* Make a source position that is none yet. */
+PyObject *
+make_origin(void)
+{
+    return PyObject_CallNoArgs((PyObject *)&OriginType);
+}
+
+void
+place_origin(PyObject *origin, PyObject *code, int lasti)
+{
+    Py_XSETREF(((OriginObject *)origin)->code, Py_NewRef(code));
+    ((OriginObject *)origin)->lasti = lasti;
+}
+
 /* The code of the user's that recorded last, most often the one that records now, and where it was found to be that. */
 static PyObject *users_code, *known_from;
 

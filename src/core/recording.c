@@ -253,12 +253,13 @@ intern(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         }
         return make_entered((OpObject *)args[0], Py_NewRef(args[1]), args[2], args[3], args[4], key, hash);
     }
-    return (PyObject *)make_here((OpObject *)args[0], args[1], args[2], args[3], args[4], key);
+    return (PyObject *)make_here((PyTypeObject *)tensor_class, (OpObject *)args[0], args[1], args[2], args[3], args[4], key);
 }
 
 /* Record an op for which shape, dtype, parameters and key are remembered. */
 static PyObject *
-record_remembered(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, const Inference *known)
+record_remembered(PyTypeObject *type, OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names,
+                  const Inference *known)
 {
     Py_uhash_t hash = hash_inputs((PyObject *)op, inputs, count, known->key, known->hash);
     PyObject *found = (PyObject *)table_find((PyObject *)op, inputs, count, known->key, hash);
@@ -270,7 +271,8 @@ record_remembered(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObj
     }
     PyObject *operands = as_tuple(inputs, count);
     return operands == NULL ? NULL
-                            : make_entered(op, operands, known->params, known->shape, known->dtype, known->key, hash);
+                            : make_entered_as(type, op, operands, known->params, known->shape, known->dtype, known->key,
+                                              hash);
 }
 
 /* Return the parameters of a call as pairs of a name and a value, in the order in which they were given. */
@@ -292,7 +294,8 @@ pair_up(PyObject *names, PyObject *const *values)
 
 /* Record an op whose shape and dtype have to be asked for, and note them under `place`, unless that is None. */
 static PyObject *
-record_asked(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *place)
+record_asked(PyTypeObject *type, OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names,
+             PyObject *place)
 {
     PyObject *key = names == NULL ? Py_NewRef(empty) : pair_up(names, inputs + count);
     Py_hash_t of_key = key == NULL ? -1 : PyObject_Hash(key);
@@ -307,10 +310,10 @@ record_asked(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *
     }
     if (node == NULL && !PyErr_Occurred()) {
         Inference inference;
-        PyObject *owner = infer(op, inputs, count, names, key, of_key, place, &inference);
+        PyObject *owner = infer(op, inputs, count, names, key, of_key, place, type == &BundleType, &inference);
         PyObject *operands = owner == NULL ? NULL : as_tuple(inputs, count);
         if (operands != NULL) {
-            node = make_entered(op, operands, inference.params, inference.shape, inference.dtype, key, hash);
+            node = make_entered_as(type, op, operands, inference.params, inference.shape, inference.dtype, key, hash);
         }
         Py_XDECREF(owner);
     }
@@ -318,9 +321,10 @@ record_asked(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *
     return node;
 }
 
-/* Return the node of an op: `inputs` are so many inputs, then the values of the parameters whose `names` there are. */
-PyObject *
-record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
+/* Return the node of an op, a tensor or a bundle: `inputs` are so many inputs, then the values of the parameters whose
+   `names` there are. */
+static PyObject *
+record_as(PyTypeObject *type, OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
 {
     Inference known;
     PyObject *owner = NULL, *node = NULL;
@@ -328,9 +332,9 @@ record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *na
     if (place != NULL) {
         owner = recall(op, place, &known);
         if (owner != NULL) {
-            node = record_remembered(op, inputs, count, names, &known);
+            node = record_remembered(type, op, inputs, count, names, &known);
         } else if (!PyErr_Occurred()) {
-            node = record_asked(op, inputs, count, names, place);
+            node = record_asked(type, op, inputs, count, names, place);
         }
     }
     Py_XDECREF(owner);
@@ -338,12 +342,15 @@ record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *na
     return node;
 }
 
-PyDoc_STRVAR(apply_doc,
-"apply(op, /, *inputs, **params)\n--\n\n"
-"Return the node for ``op(*inputs, **params)``: the interned one if it is alive, else a new one.");
+/* The same for an op with one output. */
+PyObject *
+record_any(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
+{
+    return record_as((PyTypeObject *)tensor_class, op, inputs, count, names);
+}
 
 static PyObject *
-apply(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+apply_as(PyTypeObject *type, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     if (nargs < 1 || !PyObject_TypeCheck(args[0], &OpType)) {
         return PyErr_Format(PyExc_TypeError, "apply takes an op and its inputs");
@@ -354,7 +361,27 @@ apply(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names
     if (names != NULL && PyTuple_GET_SIZE(names) == 0) {
         names = NULL;
     }
-    return record_any((OpObject *)args[0], args + 1, nargs - 1, names);
+    return record_as(type, (OpObject *)args[0], args + 1, nargs - 1, names);
+}
+
+PyDoc_STRVAR(apply_doc,
+"apply(op, /, *inputs, **params)\n--\n\n"
+"Return the node for ``op(*inputs, **params)``: the interned one if it is alive, else a new one.");
+
+static PyObject *
+apply(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    return apply_as((PyTypeObject *)tensor_class, args, nargs, names);
+}
+
+PyDoc_STRVAR(apply_multi_doc,
+"apply_multi(op, /, *inputs, **params)\n--\n\n"
+"Return the node for an op with several outputs: the interned one if it is alive, else a new one; `parts` gives the tensors.");
+
+static PyObject *
+apply_multi(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    return apply_as(&BundleType, args, nargs, names);
 }
 
 PyDoc_STRVAR(are_known_doc,
@@ -374,6 +401,7 @@ are_known(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 PyMethodDef recording_methods[] = {
     {"are_known", FAST(are_known), METH_FASTCALL, are_known_doc},
     {"apply", FAST(apply), METH_FASTCALL | METH_KEYWORDS, apply_doc},
+    {"apply_multi", FAST(apply_multi), METH_FASTCALL | METH_KEYWORDS, apply_multi_doc},
     {"intern", FAST(intern), METH_FASTCALL, intern_doc},
     {"record", FAST(record), METH_FASTCALL, record_doc},
     {"record_one", FAST(record_one), METH_FASTCALL, record_one_doc},

@@ -6,7 +6,7 @@
 
 PyObject *default_runner, *watched, *general_float;
 
-static PyObject *name_note_time, *name_item;
+static PyObject *name_item;
 
 typedef struct {
     PyObject_HEAD
@@ -87,16 +87,12 @@ seconds_now(void)
 }
 
 /* Note how long a run took, and that it was one of those that are worth noting. */
-static int
+static void
 note_large(RunnerObject *self, const SiteObject *site, PyObject *plan, double seconds)
 {
-    PyObject *took = PyFloat_FromDouble(seconds);
-    PyObject *done = took == NULL ? NULL : PyObject_CallMethodOneArg(plan, name_note_time, took);
-    Py_XDECREF(took);
-    Py_XDECREF(done);
+    note_time((PlanObject *)plan, seconds); /* it has run, so it is one */
     self->ledger->steps++;
     self->ledger->kernels += site->kernels;
-    return done == NULL ? -1 : 0;
 }
 
 /* Run a plan on the values of inputs, held meanwhile: another thread may evict them. */
@@ -159,8 +155,10 @@ run_site(RunnerObject *self, SiteObject *site, PyObject *inputs, NodeObject *con
     count_here->plan_hits++;
     count_here->kernel_calls += site->kernels;
     ledger->noted += site->nbytes;
-    int failed = queue_step(self->queue, site, inputs, outputs, count, residuals) < 0 ||
-                 (site->is_large && note_large(self, site, plan, seconds) < 0);
+    int failed = queue_step(self->queue, site, inputs, outputs, count, residuals) < 0;
+    if (!failed && site->is_large) {
+        note_large(self, site, plan, seconds);
+    }
     Py_DECREF(residuals);
     Py_DECREF(plan);
     return failed ? -1 : 1;
@@ -342,9 +340,8 @@ runner(PyObject *module, PyObject *args)
 int
 running_start(void)
 {
-    name_note_time = PyUnicode_InternFromString("note_time");
     name_item = PyUnicode_InternFromString("item");
-    return name_note_time == NULL || name_item == NULL ? -1 : 0;
+    return name_item == NULL ? -1 : 0;
 }
 
 PyMethodDef running_functions[] = {

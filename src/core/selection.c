@@ -51,6 +51,17 @@ plain_index(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return found;
 }
 
+/* Record what an index selects; NULL, without an exception, where the general way has a say. */
+static PyObject *
+selected_by(PyObject *x, PyObject *index)
+{
+    Selection selection;
+    int understood = read_selection(x, index, &selection);
+    PyObject *found = understood > 0 ? record_selection(x, &selection) : NULL;
+    release_selection(&selection);
+    return found;
+}
+
 PyDoc_STRVAR(pick_doc,
 "pick(x, index, /)\n--\n\n"
 "Return the node for what an index selects from a tensor; None where the general way has a say.");
@@ -61,14 +72,22 @@ pick(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (check_count("pick", nargs, 2) < 0 || check_nodes(NULL, args, 1) < 0) {
         return NULL;
     }
-    Selection selection;
-    PyObject *found = NULL;
-    int understood = read_selection(args[0], args[1], &selection);
-    if (understood >= 0) {
-        found = understood == 0 ? Py_NewRef(Py_None) : record_selection(args[0], &selection);
+    PyObject *found = selected_by(args[0], args[1]);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
+/* What an index selects from a tensor. The ops come with the general way, which is loaded when it is first asked. */
+PyObject *
+tensor_item(PyObject *x, PyObject *index)
+{
+    PyObject *found = gather_op == NULL || slice_op == NULL ? NULL : selected_by(x, index);
+    if (found != NULL || PyErr_Occurred()) {
+        return found;
     }
-    release_selection(&selection);
-    return found;
+    if (general_item == NULL) {
+        return PyErr_Format(PyExc_RuntimeError, "the core has not been told what an index selects");
+    }
+    return PyObject_CallFunctionObjArgs(general_item, x, index, NULL);
 }
 
 PyMethodDef selection_methods[] = {

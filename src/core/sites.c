@@ -29,11 +29,40 @@ plan_dealloc(PlanObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+/* Note how long a run of a plan took: the fastest one counts. */
+void
+note_time(PlanObject *plan, double seconds)
+{
+    if (!(plan->seconds > 0.0 && plan->seconds <= seconds)) {
+        plan->seconds = seconds;
+    }
+}
+
+PyDoc_STRVAR(note_time_doc, "note_time(seconds, /)\n--\n\nNote how long a run took.");
+
+static PyObject *
+plan_note_time(PlanObject *self, PyObject *given)
+{
+    double seconds = PyFloat_AsDouble(given);
+    if (seconds == -1.0 && PyErr_Occurred()) {
+        return NULL;
+    }
+    note_time(self, seconds);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef plan_methods[] = {
+    {"note_time", (PyCFunction)plan_note_time, METH_O, note_time_doc},
+    {NULL},
+};
+
 static PyMemberDef plan_members[] = {
     {"id", T_OBJECT_EX, offsetof(PlanObject, id), 0, NULL},
     {"output_shapes", T_OBJECT_EX, offsetof(PlanObject, output_shapes), 0, NULL},
     {"output_dtypes", T_OBJECT_EX, offsetof(PlanObject, output_dtypes), 0, NULL},
     {"run", T_OBJECT_EX, offsetof(PlanObject, run), 0, NULL},
+    {"is_simple", T_BOOL, offsetof(PlanObject, is_simple), 0, NULL},
+    {"seconds", T_DOUBLE, offsetof(PlanObject, seconds), 0, NULL},
     {NULL},
 };
 
@@ -47,6 +76,7 @@ PyTypeObject PlanType = {
     .tp_dealloc = (destructor)plan_dealloc,
     .tp_traverse = (traverseproc)plan_traverse,
     .tp_clear = (inquiry)plan_clear,
+    .tp_methods = plan_methods,
     .tp_members = plan_members,
 };
 

@@ -161,19 +161,6 @@ from unspool._ops.hints import (
     cheap,
     keep,
 )
-from unspool._ops.indexing import (
-    argsort,
-    argwhere,
-    compress,
-    extract,
-    flatnonzero,
-    nonzero,
-    put_along_axis,
-    searchsorted,
-    sort,
-    take,
-    take_along_axis,
-)
 from unspool._ops.layout import (
     array_split,
     atleast_1d,
@@ -483,11 +470,26 @@ if TYPE_CHECKING:
         polygamma,
         xlogy,
     )
+    from unspool._ops.indexing.access import (
+        argwhere,
+        compress,
+        extract,
+        flatnonzero,
+        nonzero,
+        put_along_axis,
+        take,
+        take_along_axis,
+    )
     from unspool._ops.indexing.partitioning import (
         argpartition,
         lexsort,
         partition,
         sort_complex,
+    )
+    from unspool._ops.indexing.sorting import (
+        argsort,
+        searchsorted,
+        sort,
     )
     from unspool._ops.layout.diagonals import (
         diag,
@@ -1325,6 +1327,17 @@ _HOMES = {
     "real_if_close": "_ops.elementwise.representation",
     "rint": "_ops.elementwise.representation",
     "spacing": "_ops.elementwise.representation",
+    "argwhere": "_ops.indexing.access",
+    "compress": "_ops.indexing.access",
+    "extract": "_ops.indexing.access",
+    "flatnonzero": "_ops.indexing.access",
+    "nonzero": "_ops.indexing.access",
+    "put_along_axis": "_ops.indexing.access",
+    "take": "_ops.indexing.access",
+    "take_along_axis": "_ops.indexing.access",
+    "argsort": "_ops.indexing.sorting",
+    "searchsorted": "_ops.indexing.sorting",
+    "sort": "_ops.indexing.sorting",
     "argpartition": "_ops.indexing.partitioning",
     "lexsort": "_ops.indexing.partitioning",
     "partition": "_ops.indexing.partitioning",

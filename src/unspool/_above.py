@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from unspool._graph import Node
+from unspool._records import Protocol
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor

@@ -6,11 +6,13 @@ it is; whoever looks asks them when it draws. So a step of a loop pays nothing f
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import length_hint
-from typing import Any, Protocol
+from typing import Any
+
+from unspool._locks import get_ident
+from unspool._records import Protocol
 
 __all__ = ["ACTIVITY", "Activity", "CountedRange", "Work"]
 
@@ -51,7 +53,7 @@ class Work:
         again: Callable[[], int] = int,
     ) -> None:
         self.kind, self.total, self.done, self.nbytes, self.again = kind, total, done, nbytes, again
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
 
 
 class Timer(Protocol):

@@ -20,13 +20,13 @@ from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from unspool import _core
-from unspool._core import Bundle, Node, Origin, apply, current_origin, find, intern, next_id
+from unspool._core import Bundle, Node, Origin, apply, apply_multi, current_origin, find, intern, next_id
 from unspool._dims import Dim
 
 if TYPE_CHECKING:
     from unspool._ops.op import Op
 
-__all__ = ["Bundle", "Node", "apply", "current_origin", "find", "intern", "next_id"]
+__all__ = ["Bundle", "Node", "apply", "apply_multi", "current_origin", "find", "intern", "next_id"]
 
 Params: TypeAlias = Mapping[str, Any]
 
@@ -49,17 +49,6 @@ def with_sizes(params: Params, names: tuple[str, ...]) -> Params:
 
 
 # --- making nodes ----------------------------------------------------------------------------------------------------
-
-
-def apply_multi(op: Op, *inputs: Node, **params: Any) -> Bundle:
-    """Return the node for an op with several outputs; `unspool._ops.op.parts` gives the tensors."""
-    key = tuple(params.items())
-    node = find(op, inputs, key)
-    if node is not None:
-        return node  # type: ignore[return-value]
-    avals = op.infer(*inputs, **params)
-    shapes, dtypes = tuple(shape for shape, _ in avals), tuple(dtype for _, dtype in avals)
-    return intern_bundle(op, inputs, with_sizes(params, op.sized), shapes, dtypes, key)
 
 
 def intern_bundle(

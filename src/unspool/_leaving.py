@@ -8,8 +8,8 @@ line that converts decides whether it has; `unspool._lines` reads it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any
@@ -62,20 +62,27 @@ _ON_ARRAYS = frozenset({"matplotlib", "pandas", "scipy", "sklearn"})
 watched: ContextVar[Watch | None] = ContextVar("unspool_watched", default=None)
 
 
-@contextmanager
-def watching(depends: Callable[[Node], bool]) -> Iterator[Watch]:
-    """Watch for tensors that leave the graph; ``depends`` tells which ones depend on a variable."""
-    watch = Watch(depends, watched.get())
-    token = watched.set(watch)
-    try:
-        yield watch
-    except Exception as error:
-        refusal = watch.refusal_behind(error)
-        if refusal is None:
-            raise
-        raise refusal from None
-    finally:
-        watched.reset(token)
+class _Watching:
+    __slots__ = ("_token", "_watch")
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def __enter__(self) -> Watch:
+        self._token = watched.set(self._watch)
+        return self._watch
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        watched.reset(self._token)
+        if isinstance(error, Exception):
+            refusal = self._watch.refusal_behind(error)
+            if refusal is not None:
+                raise refusal from None
+
+
+def watching(depends: Callable[[Node], bool]) -> AbstractContextManager[Watch]:
+    """Watch for tensors that leave the graph during a block; ``depends`` tells which ones depend on a variable."""
+    return _Watching(Watch(depends, watched.get()))
 
 
 def note_derivatives(tensors: Iterable[Any]) -> None:

@@ -1,8 +1,9 @@
-"""Named tuples that are made quickly, and whose annotations are for readers and type checkers alone.
+"""Named tuples and protocols that are made quickly: what is said of their types is for readers and type checkers alone.
 
 `typing.NamedTuple` compiles each annotation when a class is made, and `collections.namedtuple` a constructor, which
 takes most of the time. What a first gradient loads has two dozen such classes. Here they share their methods, and
-constructors of as many fields share their code but for the names.
+constructors of as many fields share their code but for the names. `typing.Protocol` makes classes that can be asked at
+run time, which nobody does here.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["NamedTuple"]
+__all__ = ["NamedTuple", "Protocol"]
 
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from typing import NamedTuple, Protocol
 else:
+
+    class Protocol:
+        """What other classes can be used for, said for readers and type checkers alone."""
+
     from collections import namedtuple
 
     # What reads the field at some position, as the standard library has it.

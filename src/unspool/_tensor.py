@@ -32,7 +32,7 @@ from unspool._leaving import (
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.data import export_dlpack
 from unspool._ops.identity import stop_gradient
-from unspool._ops.op import Op
+from unspool._ops.op import Op, lookup
 from unspool._travelling import by_value
 from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
@@ -66,6 +66,13 @@ def _any_operands(op: Op, left: Any, right: Any) -> Tensor:
         # Python would ask the text to repeat itself so many times.
         if isinstance(other, (str, bytes, bytearray)) and tensor.dtype.kind not in "iu":
             raise DTypeError(f"{op.name} of a tensor of dtype {tensor.dtype} and {type(other).__name__} {other!r}")
+    return NotImplemented  # type: ignore[no-any-return]
+
+
+def _any_product(left: Any, right: Any) -> Tensor:
+    """Record the product of operands that are not just tensors and arrays of known shapes."""
+    if isinstance(left, _OPERANDS) and isinstance(right, _OPERANDS):
+        return contraction.matmul(left, right)
     return NotImplemented  # type: ignore[no-any-return]
 
 
@@ -277,12 +284,6 @@ class Tensor(TensorBase):
 
     # -- NumPy's protocols --
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        frame = sys._getframe(1)
-        if computes_with_values(frame):
-            return with_values(getattr(ufunc, method), inputs, kwargs, frame)
-        return above.call_ufunc(ufunc, method, inputs, kwargs)
-
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         frame = sys._getframe(1)
         if computes_with_values(frame):
@@ -379,7 +380,7 @@ class Tensor(TensorBase):
         """
         return above.report(self, path, **options)
 
-    # -- operators; those of arithmetic are in `TensorBase` --
+    # -- operators; those of arithmetic, and products of matrices, are in `TensorBase` --
 
     __floordiv__ = _operator(elementwise.floor_divide)
     __rfloordiv__ = _operator(elementwise.floor_divide, reflected=True)
@@ -387,8 +388,6 @@ class Tensor(TensorBase):
     __rmod__ = _operator(elementwise.remainder, reflected=True)
     __pow__ = _operator(elementwise.power)
     __rpow__ = _operator(elementwise.power, reflected=True)
-    __matmul__ = _operator(contraction.matmul)
-    __rmatmul__ = _operator(contraction.matmul, reflected=True)
     __and__ = _operator(elementwise.bitwise_and)
     __rand__ = _operator(elementwise.bitwise_and, reflected=True)
     __or__ = _operator(elementwise.bitwise_or)
@@ -427,9 +426,7 @@ class Tensor(TensorBase):
     def __round__(self, ndigits: int | None = None) -> Tensor:
         return elementwise.round(self, ndigits or 0)
 
-    # -- indexing --
-
-    __getitem__ = indexing.getitem
+    # -- indexing; the operator is in `TensorBase` --
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise MutationError("a tensor cannot be written into; t = t.at[index].set(value) makes an updated one")
@@ -687,10 +684,34 @@ def _as_float(tensor: Tensor) -> float:
         raise tensor._is_no_real_number("float") from None
 
 
-_core.bind(tensor_class=Tensor, watched=watched, general_float=_as_float)
+def _any_item(tensor: Tensor, index: Any) -> Tensor:
+    """Return what any index selects from a tensor."""
+    return indexing.getitem(tensor, index)
+
+
+def _any_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Record what one of NumPy's functions was asked to do with tensors: the method ``__array_ufunc__`` asks."""
+    frame = sys._getframe(1)
+    if computes_with_values(frame):
+        return with_values(getattr(ufunc, method), inputs, kwargs, frame)
+    return above.call_ufunc(ufunc, method, inputs, kwargs)
+
+
+_core.bind(
+    tensor_class=Tensor,
+    watched=watched,
+    general_float=_as_float,
+    general_item=_any_item,
+    general_ufunc=_any_ufunc,
+    computes_with_values=computes_with_values,
+)
 trees.LEAVES.add(Tensor)
 for _op in (elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.DIVIDE):
     _core.bind_operator(_op.name, _op, partial(_any_operands, _op))
+_core.bind_operator("matmul", lookup("contract"), _any_product)
+_core.bind_ufuncs(
+    {np.add: "add", np.subtract: "subtract", np.multiply: "multiply", np.divide: "divide", np.matmul: "matmul"}
+)
 
 
 def _unpack(arguments: tuple[Any, ...]) -> Any:

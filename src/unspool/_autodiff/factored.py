@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from unspool._autodiff.placing import as_tensor
 from unspool._core import Pending
 from unspool._graph import Node
+from unspool._ops import indexing
 from unspool._ops.contraction.contract import CONTRACT, contract, form_from, record, split_subscripts
 from unspool._ops.elementwise import MASK
-from unspool._ops.indexing import selection_of
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def as_factored(term: Any) -> Factored | None:
             Factored(Outer(subscripts), inputs) if is_thin(subscripts, [x.shape for x in inputs], term.shape) else None
         )
     if term.op is MASK:
-        found = selection_of(*inputs)
+        found = indexing.selection_of(*inputs)
         return None if found is None else Factored(Rows(found), inputs[0].inputs)
     return None
 

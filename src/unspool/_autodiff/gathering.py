@@ -17,9 +17,8 @@ from unspool._autodiff.factored import Factored, Outer, Rows, as_factored, is_ou
 from unspool._autodiff.placing import as_tensor, outputs_of
 from unspool._core import Pending, part_terms
 from unspool._engine.planning import nbytes
-from unspool._ops.indexing import RowSum, getitem
+from unspool._ops import indexing, reduction
 from unspool._ops.layout import concat, reshape
-from unspool._ops.reduction import cumsum
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Gathered(NamedTuple):
     def rows(self) -> Tensor:
         """Return the sum of rows; elements that none is of are absent."""
         selection = self.kind[0].selection
-        summed = RowSum(selection.shape, self.kind[1][1])
+        summed = indexing.RowSum(selection.shape, self.kind[1][1])
         for stacks in self._blocks():
             summed.add(selection, *stacks)
         return summed.total()
@@ -89,7 +88,7 @@ def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
         stack = _stacked([(first[number], low, count) for number, low, count in taken], rows)
         if before is not None:
             stack = concat([reshape(before, (1, *before.shape)), stack], axis=0)
-        before = getitem(cumsum(stack, axis=0), -1)
+        before = indexing.getitem(reduction.cumsum(stack, axis=0), -1)
     return before  # type: ignore[return-value]
 
 
@@ -132,7 +131,7 @@ def _stacked(taken: Sequence[tuple[Tensor | Pending, int, int]], rows: np.ndarra
         parts = [_flat(factor, first, count, shape) for factor, first, count in taken]
         stack = reshape(concat(parts, axis=0), (sum([count for *_, count in taken]), *shape))
     is_whole = len(rows) == stack.shape[0] and np.array_equal(rows, np.arange(len(rows)))
-    return stack if is_whole else getitem(stack, rows)
+    return stack if is_whole else indexing.getitem(stack, rows)
 
 
 def _flat(factor: Tensor | Pending, first: int, count: int, shape: Any) -> Tensor:

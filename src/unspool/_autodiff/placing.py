@@ -17,7 +17,7 @@ from unspool._autodiff.chain import Chain, StepKind, make_chain
 from unspool._core import Pending, Step
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
-from unspool._ops.indexing import getitem
+from unspool._ops import indexing
 from unspool._ops.op import PART
 from unspool._records import NamedTuple
 
@@ -85,7 +85,7 @@ def as_tensor(value: Any) -> Tensor:
     position = step.position
     if position == placed.length - 1 and index in placed.last:
         return placed.part(placed.last[index])  # type: ignore[no-any-return]
-    return getitem(placed.part(placed.stacks[index]), position)
+    return indexing.getitem(placed.part(placed.stacks[index]), position)
 
 
 def outputs_of(output: Any) -> Tensor:

@@ -18,7 +18,6 @@ had a part in.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
 from unspool._fragments.call import BOUNDS
 from unspool._graph import Node, in_order, next_id
+from unspool._locks import Lock
 from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import CONSTANT, unit_seed
 from unspool._ops.op import PART
@@ -115,7 +115,7 @@ class Sweeps:
 
     def __init__(self) -> None:
         self._lines: OrderedDict[Any, _Line] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def line_of(self, loss: Node, variables: int) -> _Line:
         """Return what is known of the line that made a loss, for a number of variables."""

@@ -11,22 +11,19 @@ Values that were computed on the way, because the function looked at them, are h
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections.abc import Container, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unspool import _core
 from unspool._autodiff.late import late
 from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.held import TINY, Loose
-from unspool._fragments.call import LOST, Call, Projection, call_of, make_call, output, was_evaluated
-from unspool._graph import Bundle, Node, find, in_order, intern, intern_bundle, next_id, origin_scope
+from unspool._fragments.call import LOST, Call, Projection, call_of, make_call, output
+from unspool._graph import Bundle, Node, find, in_order, intern, intern_bundle, next_id
 from unspool._sweeps import begin_sweep, end_sweep
 from unspool._tensor import Tensor
-
-_by_id = attrgetter("id")
 
 
 def substitute(
@@ -45,45 +42,29 @@ def substitute(
     return [images.get(node.id, node) if isinstance(node, Node) else node for node in nodes]
 
 
-def _record_again(nodes: Sequence[Node], images: dict[int, Node], same_values: bool) -> None:
+def _record_again(nodes: list[Node], images: dict[int, Node], same_values: bool) -> None:
     """Add to the images of stand-ins those of all that nodes are made of and that depends on a stand-in."""
-    levels = default_engine().levels
+    engine = default_engine()
+    levels = engine.levels
+    first = min(images)
     marks = levels.marks
-    crossed = iter(marks[bisect_right(marks, min(images)) :])
-    mark = next(crossed, math.inf)
-    has_dropped = default_engine().ledger.has_dropped
     is_above = False
-    evaluated: list[tuple[Node, Node]] = []
-    with origin_scope() as origin:
-        # What every node of every gradient pays for: most are placed without a call of a function of Python's.
-        for node in younger_than(min(images), nodes, images):
-            key = node.id
-            while mark < key:
-                if not is_above:
-                    is_above = True
-                    begin_sweep(next_id())
-                levels.mark()  # what a sweep built is a level above what it differentiated, here as there
-                mark = next(crossed, math.inf)
-            operands = operands_of(node) if type(node) is Projection else node.inputs
-            for operand in operands:
-                if operand.id in images:
-                    break
-            else:
-                continue
-            given = tuple([images.get(operand.id, operand) for operand in operands])
-            op = node.op
-            origin.code, origin.lasti = node.code, node.lasti
-            if op.canonical is None and type(node) is Tensor:
-                image: Node = intern(op, given, node.attributes, node.shape, node.dtype, node.key)
-            else:
-                image = image_of(node, given)
-            images[key] = image
-            if node.value is not None or (has_dropped and was_evaluated(node)):
-                evaluated.append((node, image))
+
+    # What a sweep built is a level above what it differentiated, here as there.
+    def cross() -> None:
+        nonlocal is_above
+        if not is_above:
+            is_above = True
+            begin_sweep(next_id())
+        levels.mark()
+
+    order = younger_than(first, nodes, images)
+    above = marks[bisect_right(marks, first) :]
+    evaluated = _core.record_again(order, images, above, cross, image_of, engine.ledger.has_dropped)
     if is_above:
         end_sweep(next_id())
     if evaluated and same_values:
-        _hand_over(evaluated, images)
+        _hand_over([(node, images[node.id]) for node in evaluated], images)
 
 
 def _hand_over(evaluated: Sequence[tuple[Node, Node]], images: Mapping[int, Node]) -> None:
@@ -121,33 +102,16 @@ def _pieces_of(nodes: Sequence[Node]) -> dict[int, Piece]:
     return {node.id: piece for node, piece in made if node is not None}
 
 
-def younger_than(first: int, nodes: Sequence[Node], known: Container[int]) -> list[Node]:
+def younger_than(first: int, nodes: Sequence[Node], known: dict[int, Any]) -> list[Node]:
     """Return what nodes are made of as far as it is younger than a stand-in, in topological order.
 
-    What is known is left out.
+    What is known, by id, is left out.
     """
-    seen: set[int] = set()
-    found: list[Node] = []
-    in_id_order = True
-    stack = [node for node in nodes if node.id > first]
-    while stack:
-        node = stack.pop()
-        key = node.id
-        if key in seen or key in known:
-            continue
-        seen.add(key)
-        found.append(node)
-        for operand in operands_of(node) if type(node) is Projection else node.inputs:
-            other = operand.id
-            if other > first:
-                if other not in seen:
-                    stack.append(operand)
-                if other > key:
-                    in_id_order = False
-    if in_id_order:
-        found.sort(key=_by_id)
-        return found
-    return in_order(found, operands_of)
+    return _core.younger_than(first, list(nodes), known, _in_order)
+
+
+def _in_order(nodes: list[Node]) -> list[Node]:
+    return in_order(nodes, operands_of)
 
 
 def operands_of(node: Node) -> tuple[Node, ...]:

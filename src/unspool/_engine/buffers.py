@@ -10,7 +10,6 @@ taken back when it dies (`new_array`).
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import numpy as np
 from unspool import _native
 from unspool._engine.planning import Step, nbytes
 from unspool._engine.references import AS_AN_ARGUMENT, AS_ONE_OF_SEVERAL, count_references
+from unspool._locks import RLock
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class BufferPool:
         self.nbytes = 0
         self._free: OrderedDict[tuple[tuple[int, ...], Any], list[Any]] = OrderedDict()
         # Garbage collection may start while it is held and run finalizers that evaluate something.
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     def set_limit(self, limit: int) -> None:
         """Set how many bytes may be held."""

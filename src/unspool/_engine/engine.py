@@ -12,7 +12,6 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter
@@ -42,6 +41,7 @@ from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams
+from unspool._locks import local
 from unspool._ops.leaf import PLACEHOLDER
 from unspool._statistics import STATISTICS
 from unspool._sweeps import is_swept
@@ -556,7 +556,7 @@ def _read_from_outside(nodes: Sequence[Node]) -> list[int]:
     return [i.id for node in nodes if type(node) is not Projection for i in node.inputs if i.id not in inside]
 
 
-class _QuietContext(threading.local):
+class _QuietContext(local):
     """A context per thread in which NumPy does not warn: infinities of branches not taken are no news.
 
     Entering ``numpy.errstate`` costs more than a small kernel; running in a context where it was entered does not.

@@ -11,7 +11,6 @@ by its calls, which the intern table knows; from then on steps are noted as they
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -35,6 +34,7 @@ from unspool._engine.held import (
 from unspool._engine.line import Line
 from unspool._engine.room import no_room, usable
 from unspool._fragments.call import Call, live_calls
+from unspool._locks import RLock
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Ledger(LedgerBase):
         self.guard: Guard | None = None
         self.pool: Any = None
         self.timeline: list[tuple[float, int]] | None = None
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.line = Line()
         self._waiting = waiting
         self.is_tracking = False

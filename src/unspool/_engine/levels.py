@@ -5,7 +5,6 @@ Nodes are told apart by their ids alone: a sweep that begins puts a mark into th
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import TypeVar
 
 from unspool._graph import Node, next_id
+from unspool._locks import local
 from unspool._records import NamedTuple
 from unspool._sweeps import begin_sweep, end_sweep
 
@@ -58,7 +58,7 @@ class Marks(NamedTuple):
         return self._replace(begun=kept)
 
 
-class _Marks(threading.local):
+class _Marks(local):
     """The marks of a thread: where in the order of ids its own sweeps began, and whether one is going on."""
 
     def __init__(self) -> None:
@@ -118,8 +118,8 @@ class Levels:
 
     def _mark(self) -> int:
         place = next_id()
-        for marks in (self._all, self._thread.own):
-            _append(marks, place)
+        _append(self._all, place)
+        _append(self._thread.own, place)
         return place
 
     def of(self, node: Node) -> int:

@@ -9,7 +9,6 @@ It is kept with the line that made the target. A line is a guess, the matcher de
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from unspool._engine.interpreter import part_if_alive
 from unspool._engine.references import MANY, count_references
 from unspool._engine.structure import Apart
 from unspool._graph import Node
+from unspool._locks import Lock
 from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Sites:
 
     def __init__(self) -> None:
         self.lines: dict[int, list[Site]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def find(self, targets: Sequence[Node]) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None:
         """Return the site that matches targets without values, with its nodes and the values of its inputs."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from unspool._graph import Node
+from unspool._records import Protocol
 
 if TYPE_CHECKING:
     from unspool._engine.plan import Plan

@@ -72,7 +72,6 @@ class Plan(_core.PlanBase):
         "output_bytes",
         "params",
         "recipes",
-        "seconds",
         "shapes",
     )
 
@@ -88,17 +87,12 @@ class Plan(_core.PlanBase):
         self.output_dtypes = tuple([bound.dtypes[slot] for slot in fragment.outputs])
         self.recipes = tuple([_recipe(fragment, bound, slot) for slot in fragment.outputs])
         self.output_bytes = sum([nbytes(bound.shapes[s], bound.dtypes[s]) for s in set(fragment.outputs)])
+        self.is_simple = all(_is_simple(i.op, p) for i, p in zip(fragment.body, bound.params, strict=True))
         self.kernels = _count_kernels(fragment, bound)
-        self.seconds = 0.0
         self.derivatives: dict[Any, Any] = {}
         self._lowered: Lowered | None = None
         self._memory: Assignment | None = None
         self.run = _FirstRuns(self, bound)
-
-    def note_time(self, seconds: float) -> None:
-        """Note how long a run took."""
-        if not 0.0 < self.seconds <= seconds:
-            self.seconds = seconds
 
     @property
     def lowered(self) -> Lowered:
@@ -240,6 +234,10 @@ def _recipe(fragment: Fragment, bound: Bound, slot: int) -> tuple[Op, Params, in
     if position < 0 or (op := fragment.body[position].op) is CONSTANT:
         return None
     return op, bound.params[position], position
+
+
+def _is_simple(op: Op, params: Params) -> bool:
+    return op is CONSTANT or _core.are_simple(op, params)
 
 
 def _count_kernels(fragment: Fragment, bound: Bound) -> int:

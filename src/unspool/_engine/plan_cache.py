@@ -8,10 +8,11 @@ that has left stays valid for whoever holds it, a call for instance.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from unspool._locks import Lock
 
 if TYPE_CHECKING:
     from unspool._engine.backend import Backend
@@ -32,7 +33,7 @@ class PlanCache:
         self._statistics = statistics
         self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self._loops: dict[Any, dict[Any, Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._plans)

@@ -20,9 +20,8 @@ Another program, or thread, that writes the same down has the same node, and wou
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -36,6 +35,7 @@ from unspool._fragments.call import Call
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
+from unspool._locks import Lock
 from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
@@ -62,9 +62,18 @@ class _Gate:
     """Whether anything may be folded: one for all queues, for they fold nodes of one graph."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.readers = 0
         self.queues: WeakSet[FoldQueue] = WeakSet()
+
+    # A reader comes and goes; a gradient inside of a loop is one twice in each step.
+    def __enter__(self) -> None:
+        with self.lock:
+            self.readers += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.readers -= 1
 
 
 class FoldQueue(_core.QueueBase):
@@ -126,9 +135,11 @@ class FoldQueue(_core.QueueBase):
 
     def _fold_deep(self, row: Row, depth: int) -> None:
         """Fold the pieces of a row up to a depth: it has become a number of pieces deeper."""
-        with self._folding() as may_fold:
-            if may_fold:
-                self.fold_row(row, depth)
+        gate = self._gate
+        if not gate.readers:
+            with gate.lock:
+                if not gate.readers:
+                    self.fold_row(row, depth)
 
     def _make_space(self) -> None:
         """Forget pieces that have died and, if still very many wait, fold the older half: families, or else all."""
@@ -206,36 +217,20 @@ class FoldQueue(_core.QueueBase):
         kind = piece.site.fragment.id
         return any((kind, operand.id) in families for operand in piece.inputs)
 
-    @contextmanager
-    def nothing_folds(self) -> Iterator[None]:
+    def nothing_folds(self) -> AbstractContextManager[None]:
         """Keep the graph as it is during the block, in all threads: a walk looks at a node more than once."""
-        gate = self._gate
-        with gate.lock:
-            gate.readers += 1
-        try:
-            yield
-        finally:
-            with gate.lock:
-                gate.readers -= 1
-
-    @contextmanager
-    def _folding(self) -> Iterator[bool]:
-        """Let nobody else fold during the block; yield whether anything may be folded: not while a graph is walked."""
-        gate = self._gate
-        if gate.readers:
-            yield False
-            return
-        with gate.lock:
-            yield not gate.readers
+        return self._gate
 
     def _fold_all(self, choose: Callable[[Piece], bool] | None, most: int | None = None) -> None:
         """Fold the pieces that are chosen, or all, and at most the oldest so many; forget what has died.
 
         While the graph is being walked nothing is done.
         """
-        with self._folding() as may_fold:
-            if may_fold:
-                self.fold_chosen(choose, most)
+        gate = self._gate
+        if not gate.readers:
+            with gate.lock:  # nobody else folds meanwhile
+                if not gate.readers:
+                    self.fold_chosen(choose, most)
 
 
 def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -57,7 +57,7 @@ class Operations:
         return vars(self)[name]
 
 
-_HOMES = {"cumsum": "reduction.scan"}
+_HOMES = {"cumsum": "reduction.scan", "nonzero": "indexing.access"}
 
 
 ops = Operations()

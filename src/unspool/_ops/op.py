@@ -39,7 +39,7 @@ from inspect import CO_VARKEYWORDS
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool import _graph
+from unspool import _core
 from unspool._core import OpBase
 from unspool.errors import OpDefinitionError
 
@@ -277,6 +277,7 @@ def register(op: Op) -> Op:
     if op.name in REGISTRY:
         raise OpDefinitionError(f"there is an op named {op.name!r} already; choose another name")
     REGISTRY[op.name] = op
+    op.is_lasting = not op.users_own
     return op
 
 
@@ -314,4 +315,4 @@ PART = register(
 
 def parts(bundle: Bundle) -> tuple[Tensor, ...]:
     """Return the outputs of a node that has several."""
-    return tuple(_graph.apply(PART, bundle, index=i) for i in range(len(bundle.shape)))
+    return _core.parts(PART, bundle)

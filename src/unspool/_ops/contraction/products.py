@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from unspool import _core
 from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
@@ -17,6 +18,7 @@ from unspool._ops.contraction.contract import (
     common_size,
     contract,
     fits,
+    form_from,
     form_of,
     record_of_shape,
     result_shape,
@@ -76,6 +78,11 @@ def _matmul_form(shape1: Shape, shape2: Shape) -> tuple[Form | None, Shape]:
     second = (*_stack(rank2 - 2), "k", "j") if rank2 > 1 else ("k",)
     form = form_of(first, second, _stacked_result(first, second, tuple("ij")))
     return (form, result_shape(form, shape1, shape2)) if fits(form, shape1, shape2) else (None, ())
+
+
+# What the short way of the operator (`products.c`) records products of vectors and matrices with.
+_PLAIN_PRODUCTS = [form_from(subscripts) for subscripts in ("a,a->", "a,ab->b", "ab,b->a", "ab,bc->ac")]
+_core.bind_products([(form.params, form.items) for form in _PLAIN_PRODUCTS])
 
 
 def matvec(x1: Any, x2: Any) -> Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,15 @@ def tolerances(
 
 def tolerances_for(dtype: DType, degeneracy: float | None = None) -> Tolerances:
     """Return the tolerances that are in force for matrices of a dtype; an argument goes before the context."""
+    found = _tolerances(dtype, _chosen.get())
+    return found if degeneracy is None else replace(found, degeneracy=as_tolerance(degeneracy, "rtol"))
+
+
+@lru_cache(maxsize=64)
+def _tolerances(dtype: DType, chosen: tuple[tuple[str, float], ...]) -> Tolerances:
     epsilon = float(np.finfo(dtype).eps)
     defaults = Tolerances(math.sqrt(epsilon), math.sqrt(epsilon), 1024 * epsilon)
-    found = replace(defaults, **dict(_chosen.get()))
-    return found if degeneracy is None else replace(found, degeneracy=as_tolerance(degeneracy, "rtol"))
+    return replace(defaults, **dict(chosen))
 
 
 def user_tolerance(name: str) -> float | None:
