@@ -166,7 +166,9 @@ def _place_chain(
     else:
         each = [[step for step, kind in zip(run, which, strict=True) if kind == i] for i in range(len(kinds))]
     leaving = tuple([(tuple(sorted(one)), tuple(sorted(all_))) for one, all_ in zip(last, stacked, strict=True)])
-    design = _design(kinds, leaving, tuple(map(_core.shared, each)), which, tuple(entering))
+    # What one step alone reads is asked for when it runs: constants are held from the beginning of a chain.
+    shared = tuple([_core.shared(steps) if len(steps) > 1 else (False,) * len(steps[0].inputs) for steps in each])
+    design = _design(kinds, leaving, shared, which, tuple(entering))
     inputs = [as_tensor(value) for value in entering.values()]
     for steps, kind in zip(each, design.chain.kinds, strict=True):
         inputs += _core.read_by_each(steps[:1], kind.constant, as_tensor)
