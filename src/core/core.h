@@ -273,6 +273,10 @@ extern PyTypeObject SweepType;
 
 extern PyTypeObject EncoderType;
 
+/* --- the units of a replay (units.c) --- */
+
+extern PyTypeObject UnitTableType;
+
 /* --- the functions of each file --- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -281,6 +285,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
-    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[];
+    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], unit_methods[];
 
 #endif

@@ -15,27 +15,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence
-from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from unspool._core import unit_of
 from unspool._engine.frames import (
     BRANCH,
-    ORDERS,
-    Arrange,
     Frame,
     Saved,
-    as_freeing,
-    as_possible,
-    as_recorded,
     entering,
     held_by_chain,
     is_taken,
     outputs_of,
     spare_of,
-    unit_of,
     waited_for,
-    widths_of,
     workspace_of,
 )
 from unspool._engine.guard import located
@@ -49,6 +42,7 @@ from unspool._engine.replayed import Values, buffers_of
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal
+from unspool._engine.units import STEP_ORDERS, Order, Units
 from unspool._fragments.call import Call, Projection, link_of
 from unspool._graph import Node
 from unspool._records import NamedTuple
@@ -60,9 +54,6 @@ if TYPE_CHECKING:
 
 # The level of what is made of constants alone: above all others.
 _ANY_LEVEL = 1 << 60
-
-# An order in which work that frees memory comes first is taken if it takes less than this part of what others do.
-_WORTH = 0.75
 
 # The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
 _SHARED = 64
@@ -116,7 +107,10 @@ class Replay:
         self._known: dict[int, int] = {}
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
-        self._arrange: Arrange = as_recorded
+        self._has_variables: bool | None = None
+        self._order = Order.AS_RECORDED
+        self._units = Units(self._targets)
+        self._levels: dict[int, int] = {}
         self.on_begin: Callable[[], None] = _nothing
 
     @property
@@ -186,7 +180,7 @@ class Replay:
         if not need.steps:
             return
         if need.is_whole(limit):
-            self._marks = Marks()  # a single level: all that is missing runs in one go
+            self._divide(Marks())  # a single level: all that is missing runs in one go
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(self._ledger.limit, need)
@@ -202,7 +196,7 @@ class Replay:
         What goes may have been on the way to them, which is longer then.
         """
         while True:
-            least = self._base + widths_of(self._frame_for(missing), self._targets)[1]
+            least = self._base + self._busiest_of(self._frame_for(missing))[1]
             if least <= limit:
                 return
             before = self._base
@@ -222,15 +216,17 @@ class Replay:
         Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
         """
         each = self._survey_levels(targets)
-        joined = self._marks.joined(each.work)
-        if len(joined.begun) < len(self._marks.begun):
-            marks, self._marks = self._marks, joined
+        marks = self._marks.dividing(self._units.kernels)
+        joined = marks.joined(self._units.kernels)
+        if len(joined.begun) < len(marks.begun):
+            marks = self._marks
+            self._divide(joined)
             other = self._survey_levels(targets, each.need.everything)
             if other.need.least() < each.need.least():
                 each = other
             else:
-                self._marks = marks
-        need, _, self._busiest, self._arrange, self._has_one_level_below, self._known = each
+                self._divide(marks)
+        need, self._busiest, self._order, self._has_one_level_below, self._known = each
         return need
 
     def _survey_levels(self, targets: Sequence[Node], everything: int | None = None) -> _Survey:
@@ -241,29 +237,44 @@ class Replay:
         """
         spine = self._frame_for(targets)
         levels = self._levels_below(spine)
-        fixed, busiest = widths_of(spine, self._targets)
+        fixed, busiest = self._busiest_of(spine)
         constants = levels.pop(_ANY_LEVEL, {})
         if levels:
             levels[min(levels)] |= constants
         levels.pop(spine.level, None)
         below = [levels[level] for level in sorted(levels, reverse=True)]
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        work = {unit.id: _work_of(unit) for unit in units}
         known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
         for level in below[:-1]:
             for key, count in Frame(list(level.values()), 0).uses.items():
                 known[key] = known.get(key, 0) + count
         if not levels:
-            alone = Need(Frame([], 0), spine, max(map(workspace_of, spine.order), default=0), fixed)
+            alone = Need(self._units, workspace=max(map(workspace_of, spine.order), default=0), fixed=fixed)
             alone.everything = busiest
-            return _Survey(alone, work, busiest, as_recorded, False, known)
-        needs = [(_need_of(below, spine, fixed, busiest, arrange), arrange) for arrange in ORDERS]
-        need, arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
+            return _Survey(alone, busiest, Order.AS_RECORDED, False, known)
+        needs = [(self._need_of(below, spine, fixed, busiest, order), order) for order in STEP_ORDERS]
+        need, order = min(needs, key=lambda pair: pair[0].least_in_steps())
         # One that is made of constants may be there for a frame of any level.
         sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
         need.fixed += max(sizes, default=0)
-        need.everything = self._narrowest(units, 0)[1] if everything is None else everything
-        return _Survey(need, work, busiest, arrange, len(levels) == 1, known)
+        need.everything = self._units.narrowest(units, list(self._targets))[1] if everything is None else everything
+        return _Survey(need, busiest, order, len(levels) == 1, known)
+
+    def _need_of(self, below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, order: Order) -> Need:
+        """Tell what levels take if their units run in some order."""
+        needs: list[Need] = []
+        above = dict(spine.uses)
+        for level in below:
+            units = self._units.arranged(list(level.values()), order)
+            needs.append(Need(self._units, units, above))
+            for unit in units:
+                for operand in unit.inputs:
+                    above[operand.id] = above.get(operand.id, 0) + 1
+        # The one that takes most is the loop. No two units run at the same time.
+        main = max(needs, key=lambda need: need.tape)
+        main.fixed = max(fixed, busiest - main.running())
+        main.fixed += 2 * sum([need.least() for need in needs if need is not main])
+        return main
 
     def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
         """Return the units that a frame is made of and that are not in it, by level."""
@@ -498,22 +509,12 @@ class Replay:
             self._widen(found, level, above)
         units = list(found.values())
         if above is not None:
-            return Frame(self._arrange(units), level)
-        return self._narrowest(units, level)[0]
+            return Frame(self._units.arranged(units, self._order), level)
+        return Frame(self._units.narrowest(units, list(self._targets))[0], level)
 
-    def _narrowest(self, units: list[Node], level: int) -> tuple[Frame, int]:
-        """Return a frame for units in the order in which they take least at once, and how much that is."""
-        found = min((self._ordered(units, level, order) for order in (as_possible, as_recorded)), key=itemgetter(1))
-        if sum([unit.op.stepwise for unit in units]) < 2:
-            return found
-        # It reads what is below in another order than it was recorded in, so it has to be worth it.
-        freeing = self._ordered(units, level, as_freeing)
-        return freeing if freeing[1] < _WORTH * found[1] else found
-
-    def _ordered(self, units: list[Node], level: int, arrange: Arrange) -> tuple[Frame, int]:
-        """Return a frame for units in some order, and the most that it takes at once."""
-        frame = Frame(arrange(units), level)
-        return frame, widths_of(frame, self._targets)[1]
+    def _busiest_of(self, frame: Frame) -> tuple[int, int]:
+        """Return the most bytes of its own that the highest frame holds while it waits, and while a unit runs."""
+        return self._units.widths(frame.order, list(self._targets))
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
@@ -527,7 +528,7 @@ class Replay:
                 return False
             found[unit.id] = unit
             for operand in unit.inputs:
-                if self._find(operand) is None and self._from_disk(operand) is None:
+                if operand.value is None and self._find(operand) is None and self._from_disk(operand) is None:
                     stack.append(unit_of(operand))
         return True
 
@@ -560,9 +561,13 @@ class Replay:
         It may be older than the program. Every one that writes the same down has the same node. A program that is made
         of nothing else has levels as others have.
         """
-        if self._is_constant(unit) and not all(map(self._is_constant, map(unit_of, self._targets.values()))):
-            return _ANY_LEVEL
-        return bisect_right(self._marks.begun, unit.id)
+        level = self._levels.get(unit.id)
+        if level is None:
+            if self._has_variables is None:
+                self._has_variables = not all([self._is_constant(unit_of(target)) for target in self._targets.values()])
+            is_apart = self._has_variables and self._is_constant(unit)
+            level = self._levels[unit.id] = _ANY_LEVEL if is_apart else bisect_right(self._marks.begun, unit.id)
+        return level
 
     def _is_constant(self, unit: Node) -> bool:
         """Whether a unit is made of constants alone."""
@@ -571,13 +576,18 @@ class Replay:
         while stack:
             node = stack[-1]
             sources = [unit_of(operand) for operand in node.inputs]
-            unknown = [source for source in sources if source.id not in is_constant]
-            if unknown and all(is_constant.get(source.id, True) for source in sources):
-                stack.append(unknown[0])
+            known = [is_constant.get(source.id) for source in sources]
+            if False not in known and None in known:
+                stack.append(sources[known.index(None)])
             else:
-                is_constant[node.id] = all(is_constant.get(s.id) for s in sources) if sources else is_literal(node)
+                is_constant[node.id] = False not in known if sources else is_literal(node)
                 stack.pop()
         return is_constant[unit.id]
+
+    def _divide(self, marks: Marks) -> None:
+        """Divide the work into the levels that begin at some marks."""
+        self._marks = marks
+        self._levels.clear()
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
@@ -593,7 +603,7 @@ class Replay:
 
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
-        need = Need(frame, above, workspace_of(above.order[above.position]))
+        need = Need(self._units, frame.order, above.uses, workspace_of(above.order[above.position]))
         room = limit - self._base - self._nbytes - max(need.running(), self._still_to_come())
         if self._has_room_for_tape(need, limit):
             return
@@ -686,42 +696,16 @@ class Replay:
 
 
 class _Survey(NamedTuple):
-    """What levels take: kernels, by id, of the highest one at its busiest, in which order, and if one is left.
+    """What levels take: also of the highest one at its busiest, in which order steps run, and if one level is left.
 
     ``known`` is how often the nodes of sweeps refer to others, by id.
     """
 
     need: Need
-    work: dict[int, int]
     busiest: int
-    arrange: Arrange
+    order: Order
     has_one_level_below: bool
     known: dict[int, int]
-
-
-def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, arrange: Arrange) -> Need:
-    """Tell what levels take if their units run in some order."""
-    needs: list[Need] = []
-    above = Frame([], 0)
-    above.uses |= spine.uses
-    for level in below:
-        frame = Frame(arrange(list(level.values())), 0)
-        needs.append(Need(frame, above))
-        for key, count in frame.uses.items():
-            above.uses[key] = above.uses.get(key, 0) + count
-    # The one that takes most is the loop. No two units run at the same time.
-    main = max(needs, key=lambda need: need.tape)
-    main.fixed = max(fixed, busiest - main.running())
-    main.fixed += 2 * sum(need.least() for need in needs if need is not main)
-    return main
-
-
-def _work_of(unit: Node) -> int:
-    """Return how many kernels a unit runs, in all steps if it is a chain."""
-    if not unit.op.stepwise:
-        return kernels_of(unit)
-    chain = unit.attributes["chain"]
-    return int(chain.plan.kernels * chain.steps)
 
 
 def _nothing() -> None:

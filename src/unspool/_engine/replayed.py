@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from numpy import ndarray
 
 from unspool._engine.planning import nbytes
+from unspool._fragments.call import Projection
 from unspool._graph import Node
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.op import PART
@@ -27,12 +28,15 @@ def is_view(node: Node) -> bool:
 
 
 def buffers_of(node: Node) -> tuple[Buffer, ...]:
-    """Return the memory that the value of a node takes: of its own, or that of what it is a view of."""
-    while node.op is not PART and is_view(node):
+    """Return the memory that the value of a node takes: of its own, or that of what it is a view of.
+
+    The output of a call counts in full: what it is made of is not there.
+    """
+    while type(node) is not Projection and node.op is not PART and is_view(node):
         node = node.inputs[0]
         if not node.inputs:
             return ()  # a leaf is the user's
-    if node.op is PART:
+    if type(node) is not Projection and node.op is PART:
         index = node.attributes["index"]
         return (((node.inputs[0].id, index), nbytes(node.shape, node.dtype)),)
     return own_buffers(node)
