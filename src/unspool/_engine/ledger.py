@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,9 @@ from unspool._engine.held import (
     Held,
     Loose,
     Slab,
+    add_memory,
     graph_bytes,
     is_alive,
-    memory_of,
     piece_bytes,
     record_bytes,
     references_of,
@@ -209,18 +209,11 @@ class Ledger(LedgerBase):
         with self.lock:
             self._look_at_arrived()
             arrays: dict[int, int] = {}
-            for entry in self.line.entries():
-                node = entry.node()
-                value = None if node is None else node.value
-                if value is not None:
-                    key, size = memory_of(value)
-                    arrays[key] = size
-            self._slabs = deque(slab for slab in self._slabs if slab.is_there())
-            self._kept = [slab for slab in self._kept if slab.is_there()]
-            for slab in (*self._slabs, *self._kept):
-                arrays.update(slab.memory())
+            add_memory(arrays, self.line.values())
+            self._slabs = deque(_counted(self._slabs, arrays))
+            self._kept = _counted(self._kept, arrays)
             total = sum(arrays.values())
-            total += sum(piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose)
+            total += sum([piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose])
             self._note(total)
             return total
 
@@ -474,7 +467,7 @@ class Ledger(LedgerBase):
 
     def _drop_slab(self, slab: Slab) -> int:
         freed = slab.drop()
-        if slab.is_there():
+        if slab.arrays():
             self._kept.append(slab)
         if freed:
             self._slab_size = freed
@@ -502,6 +495,16 @@ class Ledger(LedgerBase):
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed
+
+
+def _counted(slabs: Iterable[Slab], found: dict[int, int]) -> list[Slab]:
+    """Return those of some slabs that hold something still, and add the bytes of their memory."""
+    there = []
+    for slab in slabs:
+        if arrays := slab.arrays():
+            there.append(slab)
+            add_memory(found, arrays)
+    return there
 
 
 def _identity(step: Any) -> int:

@@ -280,14 +280,14 @@ class Replay:
         """Return the units that a frame is made of and that are not in it, by level."""
         levels: dict[int, dict[int, Node]] = {}
         inside = {unit.id for unit in spine.order}
-        stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs if not _stays(operand)]
+        stack = _sources_of(spine.order)
         stack = [unit for unit in stack if self._level(unit) != _ANY_LEVEL]  # the spine has what is missing of these
         while stack:
             unit = stack.pop()
             if unit.inputs and unit.id not in inside:
                 inside.add(unit.id)
                 levels.setdefault(self._level(unit), {})[unit.id] = unit
-                stack += [unit_of(operand) for operand in unit.inputs if not _stays(operand)]
+                stack += _sources_of((unit,))
         return levels
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
@@ -298,16 +298,17 @@ class Replay:
         if arguments is None:
             return False
         started = perf_counter()
-        spare = spare_of(unit)
+        is_call = type(unit) is Call
+        spare = None if is_call else spare_of(unit)
         is_onto = spare is not None and self._is_spare(frame, spare)
-        self._take(0 if is_onto else workspace_of(unit))
+        self._take(0 if is_onto else self._units.workspace(unit))
         try:
             if is_onto:
                 self._keep(frame, unit, apply_kernel(unit, arguments, unit.op.onto))
             else:
                 self._run(frame, unit, arguments)
         except RebuildError as error:
-            raise (located(error, unit, arguments) if type(unit) is Call else error) from None
+            raise (located(error, unit, arguments) if is_call else error) from None
         del arguments
         if len(self._frames) > 1:
             self.runs += 1
@@ -315,7 +316,7 @@ class Replay:
             self.seconds += perf_counter() - started
             self._ran.add(unit.id)
         self._after(frame, unit.inputs)
-        if is_taken(unit) and len(self._frames) == 1:
+        if not is_call and is_taken(unit) and len(self._frames) == 1:
             self._values.let_part_go(unit.inputs[0].id, unit.attributes["index"])
         if frame.position in frame.saves:
             self._save(frame, unit)
@@ -348,7 +349,7 @@ class Replay:
                 self._keep(frame, handle, results[index], index < shown)
 
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
-        """Run the steps of a chain one by one: each reads values that the one before did not."""
+        """Run the steps of a chain, as many at once as what they read is there for: each reads values of its own."""
         chain = unit.attributes["chain"]
         fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
         run = frame.chain
@@ -361,17 +362,18 @@ class Replay:
             self._in_chain += run.nbytes
             self._after(frame, entering(unit))
         while run.done < chain.steps:
-            start = fixed + run.done * each
-            varying = unit.inputs[start : start + each]
-            arguments = self._arguments(frame, varying)
-            if arguments is None:
+            varying = unit.inputs[fixed + run.done * each :]
+            arguments = self._leading(varying, each)
+            steps = len(arguments) // each if each else chain.steps - run.done
+            if not steps:
+                self._arguments(frame, varying[:each])
                 return False
             self._take(chain.plan.peak_bytes)
             self._in_chain -= run.nbytes
-            run.advance(1, arguments)
+            run.advance(steps, arguments)
             self._in_chain += run.nbytes
             del arguments
-            self._after(frame, varying)
+            self._after(frame, varying[: steps * each])
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
@@ -382,12 +384,33 @@ class Replay:
 
     def _arguments(self, frame: Frame, operands: Sequence[Node]) -> list[Any] | None:
         """Return the values of operands, or begin to get what is missing of them."""
-        values = [self._find(operand) for operand in operands]
+        values = self._held(operands)
         missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
         if not missing:
             return values
         self._push(missing, frame)
         return None
+
+    def _leading(self, operands: Sequence[Node], each: int) -> list[Any]:
+        """Return the values of so many operands each of the first steps, up to the first step of which one is missing.
+
+        Twice as many are looked at each time: of a long chain it may be few that are there.
+        """
+        found: list[Any] = []
+        while len(found) < len(operands):
+            for value in self._held(operands[len(found) : 2 * len(found) + each]):
+                if value is None:
+                    return found[: len(found) // each * each]
+                found.append(value)
+        return found
+
+    def _held(self, nodes: Sequence[Node]) -> list[Any]:
+        """Return the values of nodes; None where there is none."""
+        values = self._values.of(nodes)
+        for i, value in enumerate(values):
+            if value is None:
+                values[i] = self._find(nodes[i])
+        return values
 
     def _find(self, node: Node) -> Any:
         """Return the value of a node if it is there."""
@@ -412,18 +435,19 @@ class Replay:
         if key in self._targets or (type(node) is Projection and value.nbytes <= TINY):
             node.value = owned(value)
             return
+        reasons = 0
         if frame.uses.get(key):
             frame.live.add(key)
-            self._values.add_reason(key)
+            reasons = 1
         if len(self._frames) > 1:
             above = self._frames[-2]
             if frame.position >= frame.tape_from and above.uses.get(key) and key not in above.taped:
                 above.taped.add(key)
-                self._values.add_reason(key)
+                reasons += 1
             if frame.position == len(frame.order) - 1 and is_result:
                 above.ahead.append(key)  # the state after the last step
-                self._values.add_reason(key)
-        if self._values.is_wanted(key):
+                reasons += 1
+        if self._values.is_wanted(key, reasons):
             self._values.put(key, value, buffers_of(node))
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
@@ -461,10 +485,14 @@ class Replay:
 
     def _take(self, workspace: int) -> None:
         """Note that a unit is about to run. Where there is no room for it, what was only kept to save work goes."""
-        limit = self._base + self._nbytes + workspace if self._limit is None else self._limit
-        over = self._base + self._nbytes + workspace - limit
-        if over > 0:
-            over -= self._let_go(over, keep=0)
+        taken = self._base + self._values.memory.nbytes + self._in_chain + workspace
+        limit = taken if self._limit is None else self._limit
+        over = taken - limit
+        if over <= 0:
+            if taken > self._ledger.peak or self._ledger.timeline is not None:
+                self._ledger.note_peak(taken)
+            return
+        over -= self._let_go(over, keep=0)
         if over > 0:
             before = self._base
             self._free(over)
@@ -712,12 +740,13 @@ def _nothing() -> None:
     """Nobody looks on."""
 
 
-def _stays(node: Node) -> bool:
-    """Whether a node is a number that is there: numbers are never evicted.
+def _sources_of(units: Sequence[Node]) -> list[Node]:
+    """Return what has to run for what units read, but for numbers that are there: numbers are never evicted.
 
-    It may have been computed with something else entirely, by another program that has the number in common with this.
+    They may have been computed with something else entirely, by another program that has the number in common with this.
     """
-    return node.value is not None and node.shape == ()
+    operands = [operand for unit in units for operand in unit.inputs]
+    return [unit_of(operand) for operand in operands if operand.value is None or operand.shape != ()]
 
 
 def _too_little(limit: int, need: Need) -> BudgetError:

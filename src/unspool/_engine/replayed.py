@@ -6,7 +6,7 @@ from being freed. Which memory a value takes follows from the graph, so a survey
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from numpy import ndarray
@@ -103,13 +103,22 @@ class Values:
     def __contains__(self, key: int) -> bool:
         return key in self._values
 
+    def of(self, nodes: Sequence[Node]) -> list[Any]:
+        """Return the values of nodes, their own or those that are here; None where there is none."""
+        known = self._values
+        # Looked at once: another thread may evict values at any time.
+        return [known.get(node.id) if (value := node.value) is None else value for node in nodes]
+
     def get(self, key: int) -> Any:
         """Return a value, or None if it is not there."""
         return self._values.get(key)
 
-    def is_wanted(self, key: int) -> bool:
-        """Whether there is a reason to have a value, which is not there yet."""
-        return key in self._reasons and key not in self._values
+    def is_wanted(self, key: int, more: int = 0) -> bool:
+        """Whether there is a reason to have a value, which is not there yet; there may be so many more."""
+        reasons = self._reasons.get(key, 0) + more
+        if more:
+            self._reasons[key] = reasons
+        return reasons > 0 and key not in self._values
 
     def put(self, key: int, value: Any, buffers: tuple[Buffer, ...]) -> None:
         """Put in a value for which there is a reason."""

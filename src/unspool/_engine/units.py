@@ -62,6 +62,7 @@ class Units:
         self._table = UnitTable(BRANCH)
         self._units: dict[int, int] = {}
         self._described: dict[int, int] = {}
+        self._workspaces: dict[int, int] = {}
         self._nodes: dict[int, int] = {}
         self._buffers: dict[tuple[int, int], int] = {}
 
@@ -109,6 +110,11 @@ class Units:
         """Return what units take that run for a frame above, by how often that reads each node; see `Need`."""
         return self._table.need(self.numbers(order), uses)
 
+    def workspace(self, unit: Node) -> int:
+        """Return how many bytes running a unit takes beside its inputs."""
+        found = self._workspaces.get(unit.id)
+        return workspace_of(unit) if found is None else found
+
     # -- describing them --
 
     def _describe(self, unit: Node) -> int:
@@ -134,7 +140,7 @@ class Units:
             if is_taken(unit):
                 taken = self._buffer(*own_buffers(inputs[0])[unit.attributes["index"]])
         makes = [self._node(node) for node in outputs_of(unit)]
-        workspace = workspace_of(unit)
+        workspace = self._workspaces[key] = workspace_of(unit)
         self._table.describe(number, key, reads, makes, begun, fixed, workspace, stacked, spare, taken, flags)
         return number
 
