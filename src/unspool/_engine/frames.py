@@ -6,7 +6,7 @@ least.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from unspool._core import unit_of
@@ -111,15 +111,12 @@ class Saved:
 # --- units -----------------------------------------------------------------------------------------------------------
 
 
-def outputs_of(unit: Node) -> Iterator[Node]:
-    """Yield the nodes that running a unit gives values to: the outputs of a call that are alive, else itself."""
+def outputs_of(unit: Node) -> Sequence[Node]:
+    """Return the nodes that running a unit gives values to: the outputs of a call that are alive, else itself."""
     if type(unit) is not Call:
-        yield unit
-        return
-    for index in range(len(unit.shape)):  # not `handles`: whoever asks may count the references to an output
-        handle = unit.handle(index)
-        if handle is not None:
-            yield handle
+        return (unit,)
+    # Not `handles`: whoever asks may count the references to an output.
+    return [handle for index in range(len(unit.shape)) if (handle := unit.handle(index)) is not None]
 
 
 def workspace_of(unit: Node) -> int:

@@ -43,7 +43,7 @@ from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal
 from unspool._engine.units import STEP_ORDERS, Order, Units
-from unspool._fragments.call import Call, Projection, link_of
+from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._records import NamedTuple
 from unspool.errors import BudgetError, RebuildError
@@ -384,7 +384,7 @@ class Replay:
 
     def _arguments(self, frame: Frame, operands: Sequence[Node]) -> list[Any] | None:
         """Return the values of operands, or begin to get what is missing of them."""
-        values = self._held(operands)
+        values = self._values.of(operands)
         missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
         if not missing:
             return values
@@ -398,32 +398,15 @@ class Replay:
         """
         found: list[Any] = []
         while len(found) < len(operands):
-            for value in self._held(operands[len(found) : 2 * len(found) + each]):
+            for value in self._values.of(operands[len(found) : 2 * len(found) + each]):
                 if value is None:
                     return found[: len(found) // each * each]
                 found.append(value)
         return found
 
-    def _held(self, nodes: Sequence[Node]) -> list[Any]:
-        """Return the values of nodes; None where there is none."""
-        values = self._values.of(nodes)
-        for i, value in enumerate(values):
-            if value is None:
-                values[i] = self._find(nodes[i])
-        return values
-
     def _find(self, node: Node) -> Any:
         """Return the value of a node if it is there."""
-        value = node.value
-        if value is None:
-            value = self._values.get(node.id)
-            if value is None and type(node) is Projection:
-                call, index = link_of(node)
-                slab = call.value
-                if slab:
-                    position = call.plan.fragment.slab.get(index)
-                    return None if position is None else slab[position]
-        return value
+        return self._values.of((node,))[0]
 
     def _keep(self, frame: Frame, node: Node, value: Any, is_result: bool = False) -> None:
         """Keep a value that was computed if there is a reason to: somebody asked, reads it here, or will above."""
@@ -448,7 +431,8 @@ class Replay:
                 above.ahead.append(key)  # the state after the last step
                 reasons += 1
         if self._values.is_wanted(key, reasons):
-            self._values.put(key, value, buffers_of(node))
+            buffers = (((key, 0), value.nbytes),) if type(node) is Projection else buffers_of(node)
+            self._values.put(key, value, buffers)
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
         """Evict what was read for the last time."""
@@ -548,15 +532,21 @@ class Replay:
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
     ) -> bool:
         """Find units that are not there, down to what is cached, known or of a lower level; too many are given up."""
+        levels = self._levels
         while stack:
             unit = stack.pop()
-            if unit.id in found or unit.id in known or self._level(unit) < level:
+            key = unit.id
+            if key in found or key in known:
+                continue
+            own = levels.get(key)
+            if (self._level(unit) if own is None else own) < level:
                 continue
             if len(found) == most:
                 return False
-            found[unit.id] = unit
-            for operand in unit.inputs:
-                if operand.value is None and self._find(operand) is None and self._from_disk(operand) is None:
+            found[key] = unit
+            operands = unit.inputs
+            for operand, value in zip(operands, self._values.of(operands), strict=True):
+                if value is None and (self._guard is None or self._from_disk(operand) is None):
                     stack.append(unit_of(operand))
         return True
 
@@ -592,7 +582,7 @@ class Replay:
         level = self._levels.get(unit.id)
         if level is None:
             if self._has_variables is None:
-                self._has_variables = not all([self._is_constant(unit_of(target)) for target in self._targets.values()])
+                self._has_variables = not all(self._is_constant(unit_of(target)) for target in self._targets.values())
             is_apart = self._has_variables and self._is_constant(unit)
             level = self._levels[unit.id] = _ANY_LEVEL if is_apart else bisect_right(self._marks.begun, unit.id)
         return level

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from numpy import ndarray
 
+from unspool._core import unit_of
 from unspool._engine.planning import nbytes
-from unspool._fragments.call import Projection
+from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.op import PART
@@ -104,10 +105,18 @@ class Values:
         return key in self._values
 
     def of(self, nodes: Sequence[Node]) -> list[Any]:
-        """Return the values of nodes, their own or those that are here; None where there is none."""
+        """Return the values of nodes: their own, one that is here, or what their call keeps; None if there is none."""
         known = self._values
         # Looked at once: another thread may evict values at any time.
-        return [known.get(node.id) if (value := node.value) is None else value for node in nodes]
+        values = [known.get(node.id) if (value := node.value) is None else value for node in nodes]
+        for i, value in enumerate(values):
+            if value is None and type(node := nodes[i]) is Projection:
+                call = unit_of(node)
+                slab = call.value
+                if slab and type(call) is Call:
+                    position = call.plan.fragment.slab.get(node.output)
+                    values[i] = None if position is None else slab[position]
+        return values
 
     def get(self, key: int) -> Any:
         """Return a value, or None if it is not there."""

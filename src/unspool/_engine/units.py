@@ -121,12 +121,11 @@ class Units:
         """Note what a unit reads and makes."""
         key, inputs = unit.id, unit.inputs
         number = self._described[key] = self._unit(key)
-        nodes = self._nodes
-        found = [nodes.get(operand.id) for operand in inputs]
-        reads = [self._node(operand) if n is None else n for n, operand in zip(found, inputs, strict=True)]
-        self.kernels[key] = kernels_of(unit)
+        reads = self._numbers_of(inputs)
+        workspace = self._workspaces[key] = workspace_of(unit)
         begun, fixed, stacked, spare, taken, flags = 0, len(reads), 0, _NONE, _NONE, 0
         if type(unit) is Call:
+            self.kernels[key] = unit.plan.kernels
             flags = _LARGE
         elif unit.op.stepwise:
             chain = unit.attributes["chain"]
@@ -134,32 +133,39 @@ class Units:
             begun, fixed = len(entering(unit)), len(chain.carried) + len(chain.constant)
             stacked, flags = held_by_chain(unit), _LARGE | _STEPWISE
         else:
+            self.kernels[key] = kernels_of(unit)
             flags = _VIEW if is_view(unit) else 0
             operand = spare_of(unit)
-            spare = _NONE if operand is None else nodes[operand.id]
+            spare = _NONE if operand is None else self._nodes[operand.id]
             if is_taken(unit):
                 taken = self._buffer(*own_buffers(inputs[0])[unit.attributes["index"]])
-        makes = [self._node(node) for node in outputs_of(unit)]
-        workspace = self._workspaces[key] = workspace_of(unit)
+        makes = self._numbers_of(outputs_of(unit))
         self._table.describe(number, key, reads, makes, begun, fixed, workspace, stacked, spare, taken, flags)
         return number
+
+    def _numbers_of(self, nodes: Sequence[Node]) -> list[int]:
+        """Return the numbers of nodes, each of which is described once, whoever reads it."""
+        known = self._nodes
+        numbers = [known.get(node.id, _NONE) for node in nodes]
+        for i, number in enumerate(numbers):
+            if number < 0:
+                node = nodes[i]
+                numbers[i] = known[node.id] = self._describe_node(node)
+        return numbers
+
+    def _describe_node(self, node: Node) -> int:
+        # What is wanted is handed out, and counts in full, be it a view or not.
+        key = node.id
+        taken: Sequence[Buffer] = own_buffers(node) if key in self._wanted else buffers_of(node)
+        buffers = [self._buffer(*buffer) for buffer in taken]
+        # To ask the output of a call what it is made of would make that.
+        has_inputs = type(node) is Projection or bool(node.inputs)
+        return self._table.node(key, self._unit(unit_of(node).id), has_inputs, buffers)
 
     def _unit(self, key: int) -> int:
         number = self._units.get(key)
         if number is None:
             number = self._units[key] = self._table.unit()
-        return number
-
-    def _node(self, node: Node) -> int:
-        """Return the number of a node; with its unit it is the node's whatever reads it."""
-        key = node.id
-        number = self._nodes.get(key)
-        if number is None:
-            # What is wanted is handed out, and counts in full, be it a view or not.
-            taken: Sequence[Buffer] = own_buffers(node) if key in self._wanted else buffers_of(node)
-            buffers = [self._buffer(*buffer) for buffer in taken]
-            has_inputs = type(node) is Projection or bool(node.inputs)
-            number = self._nodes[key] = self._table.node(key, self._unit(unit_of(node).id), has_inputs, buffers)
         return number
 
     def _buffer(self, key: tuple[int, int], size: int) -> int:
