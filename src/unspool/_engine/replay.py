@@ -733,7 +733,7 @@ def _nothing() -> None:
 def _sources_of(units: Sequence[Node]) -> list[Node]:
     """Return what has to run for what units read, but for numbers that are there: numbers are never evicted.
 
-    They may have been computed with something else entirely, by another program that has the number in common with this.
+    They may have been computed with something else entirely, by another program that has the number in common.
     """
     operands = [operand for unit in units for operand in unit.inputs]
     return [unit_of(operand) for operand in operands if operand.value is None or operand.shape != ()]
