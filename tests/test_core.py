@@ -681,7 +681,7 @@ def test_a_walk_is_in_topological_order_where_ids_are_not():
             nodes.append(_core.new(us.Tensor, op, read, {}, shape, dtype, None, _sweep.__code__, 0, 10**9 + 2 * i))
         sources = _core.reach(list(nodes), 0, None, {op}, {}, id, id, id, None)
         assert len(sources) == 60
-        order = _core.activate(sources, {node.id for node in nodes}, {})
+        order = _core.activate(sources, {node.id for node in nodes}, {}, id)
         assert [node.id for node in order] == [node.id for node in _graph.in_order(list(nodes))]
 
 
@@ -691,4 +691,4 @@ def test_a_walk_refuses_what_it_cannot_walk():
         with pytest.raises(TypeError):
             _core.reach(*given, None, set(), {}, id, id, id, None)
     with pytest.raises(TypeError):
-        _core.activate([], set(), {})
+        _core.activate([], set(), {}, id)

@@ -543,13 +543,53 @@ reach(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- what depends on a variable --- */
 
-/* Add the outputs of a call that were met to a set. */
+/* What the outputs of a plan are made from: of the plan that was asked for last, nearly always the next one too. */
+typedef struct {
+    PyObject *inputs_behind; /* returns, for each output of a plan, the positions of inputs */
+    PyObject *plan, *behind;
+} Behind;
+
+/* Whether an output of a call is made from an input that is active; -1 is an error. */
 static int
-add_outputs(PyObject *active, PyObject *shown, PyObject *id)
+is_behind(const CallObject *call, PyObject *output, PyObject *active, Behind *known)
 {
-    PyObject *met = PyDict_GetItemWithError(shown, id);
-    for (Py_ssize_t i = 0; met != NULL && i < met_count(met); i++) {
-        if (PySet_Add(active, met_at(met, i)->id) < 0) {
+    if (call->plan != known->plan) {
+        PyObject *behind = PyObject_CallOneArg(known->inputs_behind, call->plan);
+        if (behind == NULL) {
+            return -1;
+        }
+        Py_XSETREF(known->behind, behind);
+        Py_XSETREF(known->plan, Py_NewRef(call->plan));
+    }
+    Py_ssize_t index = PyLong_AsSsize_t(output);
+    PyObject *positions = index < 0 || !PyTuple_Check(known->behind) || index >= PyTuple_GET_SIZE(known->behind)
+                              ? NULL
+                              : PyTuple_GET_ITEM(known->behind, index);
+    if (positions == NULL || !PyTuple_Check(positions)) {
+        return PyErr_Occurred() ? -1 : 1; /* nothing is known of it */
+    }
+    int is_active = 0;
+    PyObject *inputs = call->node.inputs;
+    for (Py_ssize_t i = 0; is_active == 0 && i < PyTuple_GET_SIZE(positions); i++) {
+        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
+        if (position < 0 || position >= PyTuple_GET_SIZE(inputs)) {
+            return PyErr_Occurred() ? -1 : 1;
+        }
+        is_active = PySet_Contains(active, ((NodeObject *)PyTuple_GET_ITEM(inputs, position))->id);
+    }
+    return is_active;
+}
+
+/* Add the outputs of a call that were met to a set, those that depend on what is in it; a single one does. */
+static int
+add_outputs(PyObject *active, PyObject *shown, PyObject *node, Behind *known)
+{
+    PyObject *met = PyDict_GetItemWithError(shown, ((NodeObject *)node)->id);
+    Py_ssize_t count = met == NULL ? 0 : met_count(met);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const NodeObject *output = met_at(met, i);
+        int is_active = count > 1 && is_call(node) ? is_behind((CallObject *)node, output->output, active, known) : 1;
+        if (is_active < 0 || (is_active && PySet_Add(active, output->id) < 0)) {
             return -1;
         }
     }
@@ -557,14 +597,15 @@ add_outputs(PyObject *active, PyObject *shown, PyObject *id)
 }
 
 PyDoc_STRVAR(activate_doc,
-"activate(sources, active, shown, /)\n--\n\n"
+"activate(sources, active, shown, inputs_behind, /)\n--\n\n"
 "Return those of some nodes, in topological order, that depend on a variable or are one; their ids, and those of outputs\n"
-"of calls that were met, are added to the set ``active``, which has those of the variables.");
+"of calls that were met and do, are added to the set ``active``, which has those of the variables. ``inputs_behind``\n"
+"tells of a plan which inputs each output is made from.");
 
 static PyObject *
 activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (check_count("activate", nargs, 3) < 0) {
+    if (check_count("activate", nargs, 4) < 0) {
         return NULL;
     }
     PyObject *active = args[1], *shown = args[2];
@@ -573,6 +614,7 @@ activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     const SourcesObject *sources = (SourcesObject *)args[0];
     PyObject *order = PyList_New(0);
+    Behind known = {.inputs_behind = args[3]};
     int failed = order == NULL;
     for (Py_ssize_t i = 0; !failed && i < sources->length; i++) {
         const Reached *reached = &sources->reached[i];
@@ -582,8 +624,10 @@ activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
             is_active = PySet_Contains(active, operand_at(reached, j)->id);
         }
         failed = is_active < 0 || (is_active && PyList_Append(order, reached->node) < 0) ||
-                 (is_active && !is_variable && (PySet_Add(active, id) < 0 || add_outputs(active, shown, id) < 0));
+                 (is_active && !is_variable && (PySet_Add(active, id) < 0 || add_outputs(active, shown, reached->node, &known) < 0));
     }
+    Py_XDECREF(known.plan);
+    Py_XDECREF(known.behind);
     if (failed) {
         Py_CLEAR(order);
     }

@@ -163,6 +163,11 @@ def waited_for(frame: Frame) -> Sequence[Node]:
     unit = frame.order[frame.position]
     if frame.chain is None:
         return () if unit.op.stepwise else unit.inputs
+    return unit.inputs[varying_of(unit, frame.chain.done)]
+
+
+def varying_of(unit: Node, step: int) -> slice:
+    """Return which inputs of a chain are read by a single step."""
     chain = unit.attributes["chain"]
-    start = len(chain.carried) + len(chain.constant) + frame.chain.done * len(chain.varying)
-    return unit.inputs[start : start + len(chain.varying)]
+    start = len(chain.carried) + len(chain.constant) + step * len(chain.varying)
+    return slice(start, start + len(chain.varying))

@@ -28,6 +28,7 @@ from unspool._engine.frames import (
     is_taken,
     outputs_of,
     spare_of,
+    varying_of,
     waited_for,
     workspace_of,
 )
@@ -351,7 +352,7 @@ class Replay:
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
         """Run the steps of a chain, as many at once as what they read is there for: each reads values of its own."""
         chain = unit.attributes["chain"]
-        fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
+        fixed = len(chain.carried) + len(chain.constant)
         run = frame.chain
         if run is None:
             first = self._arguments(frame, unit.inputs[:fixed])
@@ -362,18 +363,18 @@ class Replay:
             self._in_chain += run.nbytes
             self._after(frame, entering(unit))
         while run.done < chain.steps:
-            varying = unit.inputs[fixed + run.done * each :]
-            arguments = self._leading(varying, each)
-            steps = len(arguments) // each if each else chain.steps - run.done
+            steps, arguments = self._leading(unit, run.done, chain.steps)
             if not steps:
-                self._arguments(frame, varying[:each])
+                self._arguments(frame, unit.inputs[varying_of(unit, run.done)])
                 return False
             self._take(chain.plan.peak_bytes)
             self._in_chain -= run.nbytes
+            start = varying_of(unit, run.done).start
             run.advance(steps, arguments)
             self._in_chain += run.nbytes
+            read = unit.inputs[start : start + len(arguments)]
             del arguments
-            self._after(frame, varying[: steps * each])
+            self._after(frame, read)
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
@@ -391,18 +392,26 @@ class Replay:
         self._push(missing, frame)
         return None
 
-    def _leading(self, operands: Sequence[Node], each: int) -> list[Any]:
-        """Return the values of so many operands each of the first steps, up to the first step of which one is missing.
+    def _leading(self, unit: Node, done: int, end: int) -> tuple[int, list[Any]]:
+        """Return how many next steps of a chain have all that they read, and that.
 
-        Twice as many are looked at each time: of a long chain it may be few that are there.
+        Twice as many are looked at each time: of a long chain it may be few.
         """
         found: list[Any] = []
-        while len(found) < len(operands):
-            for value in self._values.of(operands[len(found) : 2 * len(found) + each]):
-                if value is None:
-                    return found[: len(found) // each * each]
-                found.append(value)
-        return found
+        step, ahead = done, 1
+        while step < end:
+            last = min(step + ahead, end)
+            first = varying_of(unit, step).start
+            values = self._values.of(unit.inputs[first : varying_of(unit, last - 1).stop])
+            there = next((i for i, value in enumerate(values) if value is None), None)
+            if there is not None:
+                while varying_of(unit, step).stop - first <= there:
+                    step += 1
+                found += values[: varying_of(unit, step).start - first]
+                break
+            found += values
+            step, ahead = last, 2 * ahead
+        return step - done, found
 
     def _find(self, node: Node) -> Any:
         """Return the value of a node if it is there."""
@@ -419,7 +428,7 @@ class Replay:
             node.value = owned(value)
             return
         reasons = 0
-        if frame.uses.get(key):
+        if key not in frame.live and frame.uses.get(key):  # a call may run again for another one of its outputs
             frame.live.add(key)
             reasons = 1
         if len(self._frames) > 1:
