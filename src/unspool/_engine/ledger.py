@@ -303,14 +303,22 @@ class Ledger(LedgerBase):
             newest = self.line.now
             block = self._block - self._block // _MANY
             old = bisect_right(self.line.boundaries, newest - block)
-            step, most = self._state_size + self._slab_size, self.limit // _MARGIN
-            enough = goal - min(max(4, old // _MANY) * step, most)
+            state, step, most = self._state_size, self._state_size + self._slab_size, self.limit // _MARGIN
+            many = max(4, old // _MANY)
+            enough = goal - min(many * step, most)
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()
             total = self._drop_oldest(total, enough, block, references, lambda _: self._in_one_go)
             total = self._drop_slabs(total, min(enough, goal - spare), block)
             surely = total + self.line.died
-            total = self._drop_states(total, enough, newest - block, references, spare)
+            if total > goal:
+                # States inside of blocks cost nothing. If that is not enough, the block is too long for what it takes,
+                # and where a state is less than a slab it is cut short before steps have to run more often for it.
+                total = self._drop_states(total, enough, newest - block, references, spare, is_free=True)
+                if state < self._slab_size:
+                    total = self._drop_slabs(total, goal, max(1, block // 2))
+            if total > goal:
+                total = self._drop_states(total, goal - min(many * state, most), newest - block, references, spare)
             total = max(total, surely - self.line.died)
             if total > goal:
                 total = self._drop_slabs(self.held_bytes(), enough, 1)
@@ -485,12 +493,13 @@ class Ledger(LedgerBase):
         spare: int = 0,
         *,
         surely: bool = False,
+        is_free: bool = False,
     ) -> int:
         """Evict states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
         freed, given_up = self.line.give_up_boundaries(
-            total - goal, newest, self._in_one_go, references, self.guard, spare, surely=surely
+            total - goal, newest, self._in_one_go, references, self.guard, spare, surely=surely, is_free=is_free
         )
         self.evictions += given_up
         self.has_dropped |= bool(freed)
