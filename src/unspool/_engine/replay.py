@@ -631,9 +631,10 @@ class Replay:
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
         need = Need(self._units, frame.order, above.uses, workspace_of(above.order[above.position]))
-        room = limit - self._base - self._nbytes - max(need.running(), self._still_to_come())
         if self._has_room_for_tape(need, limit):
             return
+        self._unpin(above.recent)  # what the frame starts from of that is its own by now
+        room = limit - self._base - self._nbytes - max(need.running(), self._still_to_come())
         if need.tape > room:
             room += self._reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
         if not self._has_one_level_below:
