@@ -641,10 +641,13 @@ class Replay:
             room //= 2  # the other half is for frames of other levels
         if need.tape <= room or self._has_room_for_tape(need, limit):
             return
-        least = need.state + need.step
-        if least > room:
-            room += self._give_up(least - room, frame)
+        if need.step > room:
+            room += self._give_up(need.step - room, frame)
         if need.steps == 1:
+            return
+        if need.state + need.step > room:
+            # A state here would be in the place of one that more steps start from.
+            frame.tape_from = need.tail(room)
             return
         from unspool.checkpoint.binomial import checkpoints
 
