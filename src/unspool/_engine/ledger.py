@@ -313,9 +313,9 @@ class Ledger(LedgerBase):
             surely = total + self.line.died
             if total > goal:
                 # States inside of blocks cost nothing. If that is not enough, the block is too long for what it takes,
-                # and where a state is less than a slab it is cut short before steps have to run more often for it.
+                # and is cut short before states go that steps would have to run more often for.
                 total = self._drop_states(total, enough, newest - block, references, spare, is_free=True)
-                if state < self._slab_size:
+                if self._slab_size:
                     total = self._drop_slabs(total, goal, max(1, block // 2))
             if total > goal:
                 total = self._drop_states(total, goal - min(many * state, most), newest - block, references, spare)
