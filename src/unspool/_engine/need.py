@@ -117,6 +117,21 @@ class Need:
             return BlockPlan(self.steps, 1, 1.0)
         return self.plan_in(budget - self.overhead())
 
+    def factor(self, budget: int) -> float:
+        """Return about how often a step runs within a budget: in blocks, or where leaves fill the room, if that is less.
+
+        A state that is saved is part of what is read of the step after it, which blocks count twice.
+        """
+        from unspool.checkpoint._schedule.reach import Reach
+
+        plan = self.plan(budget)
+        if plan.block == self.steps:
+            return plan.factor
+        state = max(1, self.state)
+        reach = Reach(max(budget - self.overhead(), state), state, max(0, self.step - state))
+        runs = reach.cost(self.steps, reach.slots - 1) + 1 - reach.taping
+        return min(plan.factor, runs / self.steps)
+
     def is_whole(self, budget: int) -> bool:
         """Whether to run steps again would take more than there is, but to keep everything does not."""
         return self.everything is not None and self.everything <= budget < self.least_in_steps()

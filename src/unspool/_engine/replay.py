@@ -68,6 +68,8 @@ def survey(ledger: Ledger, targets: Sequence[Node], marks: Marks) -> Need:
 class Replay:
     """One evaluation within a budget.
 
+    One that ``is_careful`` makes room for a state in every stretch that runs again, at the price of others.
+
     Attributes
     ----------
     runs, distinct : int
@@ -87,6 +89,8 @@ class Replay:
         marks: Marks,
         limit: int | None,
         room: int | None = None,
+        *,
+        is_careful: bool = False,
     ) -> None:
         self.runs = self.kernels = 0
         self.seconds = 0.0
@@ -96,6 +100,7 @@ class Replay:
         self._limit = limit
         # What frames are laid out for: the whole budget, or less where that has turned out to be too much.
         self._room = limit if room is None else room
+        self._is_careful = is_careful
         self._targets = {t.id: t for t in targets}
         self._marks = marks
         self._values = Values()
@@ -641,8 +646,9 @@ class Replay:
             room //= 2  # the other half is for frames of other levels
         if need.tape <= room or self._has_room_for_tape(need, limit):
             return
-        if need.step > room:
-            room += self._give_up(need.step - room, frame)
+        least = need.step + need.state if self._is_careful else need.step
+        if least > room:
+            room += self._give_up(least - room, frame)
         if need.steps == 1:
             return
         if need.state + need.step > room:
