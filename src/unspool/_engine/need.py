@@ -118,7 +118,7 @@ class Need:
         return self.plan_in(budget - self.overhead())
 
     def factor(self, budget: int) -> float:
-        """Return about how often a step runs within a budget: in blocks, or where leaves fill the room, if that is less.
+        """Return about how often a step runs within a budget: in blocks or, if that is less, in leaves of all room.
 
         A state that is saved is part of what is read of the step after it, which blocks count twice.
         """
