@@ -265,12 +265,12 @@ SHARES: dict[str, tuple[int, ...]] = {
     "truncated": (2, 3, 4),
     "sweep": (2, 3),
     "recurrent": (2,),
+    "branching": (2, 3, 4),
 }
 LEAST = 0
 
 # Where steps run again more often than that, by how much, and why.
 SLABS_ONLY = "room for the gradient is made of slabs alone, and here they are small beside the states"
-ONE_STATE = "so near to the least budget a state more or less decides, and what a plan counts twice is several"
 DRAWN = "what a step draws is held where there is room for everything, and a plan does not count it"
 ABOVE = {
     ("noisy", 2): DRAWN,
@@ -278,9 +278,6 @@ ABOVE = {
     ("noisy", 4): DRAWN,
     ("truncated", 3): SLABS_ONLY,
     ("truncated", LEAST): SLABS_ONLY,
-    ("noisy", LEAST): ONE_STATE,
-    ("turning", LEAST): ONE_STATE,
-    ("traced", LEAST): ONE_STATE,
 }
 
 

@@ -292,6 +292,10 @@ extern PyTypeObject SweepType;
 
 extern PyTypeObject EncoderType;
 
+/* --- the units of a replay (units.c) --- */
+
+extern PyTypeObject UnitTableType;
+
 /* --- the functions of each file --- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -301,6 +305,7 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
     walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
-    substitution_methods[], product_methods[], bundle_methods[], chain_methods[];
+    substitution_methods[], product_methods[], bundle_methods[], chain_methods[],
+    unit_methods[];
 
 #endif

@@ -19,7 +19,7 @@ PyInit__core(void)
                              &UpdateType, &UpdaterType, &MatcherType, &SweepType,
                              &JournalType, &EncoderType, &CountersType, &LedgerType, &BoundsType,
                              &PlanType,    &SiteType,    &RowType,    &QueueType,    &PrivacyType,  &RunnerType,
-                             &NoteType,    &CallSweepType, &SourcesType};
+                             &NoteType,    &CallSweepType, &SourcesType, &UnitTableType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,
@@ -30,7 +30,8 @@ PyInit__core(void)
                                 running_functions,     reducing_methods,       walk_methods,
                                 note_function_methods, call_sweep_function_methods, term_methods,
                                 tracking_methods,      substitution_methods, product_methods,
-                                bundle_methods,        chain_methods};
+                                bundle_methods,        chain_methods,
+                                unit_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
         constants_start() < 0 || layout_start() < 0 || reducing_start() < 0 || queue_start() < 0 ||

@@ -543,72 +543,53 @@ reach(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- what depends on a variable --- */
 
-/* Which inputs each output of a plan is differentiated through, for the plans that were asked for last. */
+/* What the outputs of a plan are made from: of the plan that was asked for last, nearly always the next one too. */
 typedef struct {
-    PyObject *function, *plan[PLANS], *passing[PLANS];
-    int latest;
-} ByOutput;
+    PyObject *inputs_behind; /* returns, for each output of a plan, the positions of inputs */
+    PyObject *plan, *behind;
+} Behind;
 
-/* Return the tuple for a plan: borrowed, or NULL with an exception. */
-static PyObject *
-passing_by_output(ByOutput *self, PyObject *plan)
-{
-    for (int i = 0; i < PLANS; i++) {
-        if (self->plan[i] == plan) {
-            return self->passing[i];
-        }
-    }
-    PyObject *found = PyObject_CallOneArg(self->function, plan);
-    int is_fit = found != NULL && PyTuple_Check(found);
-    for (Py_ssize_t i = 0; is_fit && i < PyTuple_GET_SIZE(found); i++) {
-        is_fit = PyTuple_Check(PyTuple_GET_ITEM(found, i));
-    }
-    if (!is_fit) {
-        if (found != NULL) {
-            PyErr_Format(PyExc_TypeError, "expected a tuple of tuples of positions, got %R", found);
-        }
-        Py_XDECREF(found);
-        return NULL;
-    }
-    self->latest = (self->latest + 1) % PLANS;
-    Py_XSETREF(self->plan[self->latest], Py_NewRef(plan));
-    Py_XSETREF(self->passing[self->latest], found);
-    return found;
-}
-
-/* Whether an output of a call depends on what is active; -1 is an error. */
+/* Whether an output of a call is made from an input that is active; -1 is an error. */
 static int
-is_output_active(ByOutput *by_output, PyObject *active, const CallObject *call, PyObject *index)
+is_behind(const CallObject *call, PyObject *output, PyObject *active, Behind *known)
 {
-    PyObject *passing = passing_by_output(by_output, call->plan), *inputs = call->node.inputs;
-    Py_ssize_t number = PyLong_AsSsize_t(index);
-    if (passing == NULL || number < 0 || number >= PyTuple_GET_SIZE(passing)) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_IndexError, "a call has no such output");
-        }
-        return -1;
-    }
-    PyObject *positions = PyTuple_GET_ITEM(passing, number);
-    int is_active = 0;
-    for (Py_ssize_t i = 0; is_active == 0 && i < PyTuple_GET_SIZE(positions); i++) {
-        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
-        if (at < 0 || at >= PyTuple_GET_SIZE(inputs)) {
-            PyErr_SetString(PyExc_IndexError, "a call has no such input");
+    if (call->plan != known->plan) {
+        PyObject *behind = PyObject_CallOneArg(known->inputs_behind, call->plan);
+        if (behind == NULL) {
             return -1;
         }
-        is_active = PySet_Contains(active, ((NodeObject *)PyTuple_GET_ITEM(inputs, at))->id);
+        Py_XSETREF(known->behind, behind);
+        Py_XSETREF(known->plan, Py_NewRef(call->plan));
+    }
+    Py_ssize_t index = PyLong_AsSsize_t(output);
+    PyObject *positions = index < 0 || !PyTuple_Check(known->behind) || index >= PyTuple_GET_SIZE(known->behind)
+                              ? NULL
+                              : PyTuple_GET_ITEM(known->behind, index);
+    if (positions == NULL || !PyTuple_Check(positions)) {
+        return PyErr_Occurred() ? -1 : 1; /* nothing is known of it */
+    }
+    int is_active = 0;
+    PyObject *inputs = call->node.inputs;
+    for (Py_ssize_t i = 0; is_active == 0 && i < PyTuple_GET_SIZE(positions); i++) {
+        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
+        if (position < 0 || position >= PyTuple_GET_SIZE(inputs)) {
+            return PyErr_Occurred() ? -1 : 1;
+        }
+        is_active = PySet_Contains(active, ((NodeObject *)PyTuple_GET_ITEM(inputs, position))->id);
     }
     return is_active;
 }
 
-/* Add the outputs of a call that were met to a set, as far as they depend on what is in it. */
+/* Add the outputs of a call that were met to a set, those that depend on what is in it; a single one does. */
 static int
-add_outputs(ByOutput *by_output, PyObject *active, PyObject *shown, const CallObject *call)
+add_outputs(PyObject *active, PyObject *shown, PyObject *node, Behind *known)
 {
-    PyObject *met = PyDict_GetItemWithError(shown, call->node.id);
-    for (Py_ssize_t i = 0; met != NULL && i < met_count(met); i++) {
-        int is_active = is_output_active(by_output, active, call, met_at(met, i)->output);
-        if (is_active < 0 || (is_active && PySet_Add(active, met_at(met, i)->id) < 0)) {
+    PyObject *met = PyDict_GetItemWithError(shown, ((NodeObject *)node)->id);
+    Py_ssize_t count = met == NULL ? 0 : met_count(met);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const NodeObject *output = met_at(met, i);
+        int is_active = count > 1 && is_call(node) ? is_behind((CallObject *)node, output->output, active, known) : 1;
+        if (is_active < 0 || (is_active && PySet_Add(active, output->id) < 0)) {
             return -1;
         }
     }
@@ -616,10 +597,10 @@ add_outputs(ByOutput *by_output, PyObject *active, PyObject *shown, const CallOb
 }
 
 PyDoc_STRVAR(activate_doc,
-"activate(sources, active, shown, passing_by_output, /)\n--\n\n"
+"activate(sources, active, shown, inputs_behind, /)\n--\n\n"
 "Return those of some nodes, in topological order, that depend on a variable or are one; their ids, and those of outputs\n"
-"of calls that were met and do, are added to the set ``active``, which has those of the variables. A function tells which\n"
-"inputs of a plan each of its outputs is differentiated through.");
+"of calls that were met and do, are added to the set ``active``, which has those of the variables. ``inputs_behind``\n"
+"tells of a plan which inputs each output is made from.");
 
 static PyObject *
 activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -632,25 +613,21 @@ activate(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError, "expected what was reached, a set and a dict");
     }
     const SourcesObject *sources = (SourcesObject *)args[0];
-    ByOutput by_output = {.function = args[3]};
     PyObject *order = PyList_New(0);
+    Behind known = {.inputs_behind = args[3]};
     int failed = order == NULL;
     for (Py_ssize_t i = 0; !failed && i < sources->length; i++) {
         const Reached *reached = &sources->reached[i];
-        PyObject *node = reached->node, *id = ((NodeObject *)node)->id;
+        PyObject *id = ((NodeObject *)reached->node)->id;
         int is_variable = PySet_Contains(active, id), is_active = is_variable;
         for (Py_ssize_t j = 0; is_active == 0 && j < operand_count(reached); j++) {
             is_active = PySet_Contains(active, operand_at(reached, j)->id);
         }
-        failed = is_active < 0 || (is_active && PyList_Append(order, node) < 0) ||
-                 (is_active && !is_variable && PySet_Add(active, id) < 0) ||
-                 (is_active && !is_variable && is_call(node) &&
-                  add_outputs(&by_output, active, shown, (CallObject *)node) < 0);
+        failed = is_active < 0 || (is_active && PyList_Append(order, reached->node) < 0) ||
+                 (is_active && !is_variable && (PySet_Add(active, id) < 0 || add_outputs(active, shown, reached->node, &known) < 0));
     }
-    for (int i = 0; i < PLANS; i++) {
-        Py_XDECREF(by_output.plan[i]);
-        Py_XDECREF(by_output.passing[i]);
-    }
+    Py_XDECREF(known.plan);
+    Py_XDECREF(known.behind);
     if (failed) {
         Py_CLEAR(order);
     }

@@ -14,7 +14,7 @@ import pytest
 import unspool as us
 from tests.engine.test_folding import flush
 from unspool._autodiff import repeated_sweeps
-from unspool._autodiff.walk import Walk
+from unspool._autodiff.walk import Walk, met_outputs, walking
 from unspool._engine.default import default_engine
 
 SOURCES = str(Path(us.__file__).parent / "_autodiff")
@@ -181,3 +181,25 @@ def test_a_variable_that_a_call_reads_on_the_way_beside_one_that_is_no_output_of
     of_y, of_w = us.eval(us.cotangents(loss, [y, w]))
     np.testing.assert_allclose(of_y, 2.0 + 3.0 * np.cos(np.tanh([0.3, -0.8])), rtol=1e-14)
     np.testing.assert_allclose(of_w, 2.0 * np.cos([0.3, -0.8]), rtol=1e-14)
+
+
+def test_an_output_of_a_call_is_active_only_if_a_variable_is_behind_it() -> None:
+    """Each step reads a row of a table that nobody differentiates, and hands it to the next one."""
+    table, start = us.tensor(np.random.default_rng(0).normal(size=(100, 4))), us.tensor(np.ones(4))
+    w = start
+    for k in range(100):
+        row = table[k]
+        rate = us.sum(row * w)
+        w = w - 0.01 * rate * row
+        if float(rate) > 1e9:
+            break
+    loss = us.sum(w * w)
+
+    def rows_on_the_way(variable: us.Tensor) -> list[bool]:
+        with walking([loss], [variable]) as walk:
+            met = [output for met in walk.shown.values() for output in met_outputs(met)]
+            return [output.id in walk.active for output in met if output.shape == (4,) and output.op.name == "slice"]
+
+    assert len(rows_on_the_way(start)) > 80
+    assert not any(rows_on_the_way(start))
+    assert all(rows_on_the_way(table))

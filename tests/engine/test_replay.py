@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import unspool as us
+from bench.zoo import KINDS
+from bench.zoo.kind import answer
 from tests.engine.budgets import (
     PLENTY,
     PROGRAMS,
@@ -24,6 +26,7 @@ from tests.engine.budgets import (
     settle,
 )
 from unspool._engine.levels import Marks
+from unspool._engine.replay import Replay
 from unspool._engine.replayed import Memory, buffers_of
 from unspool.checkpoint.binomial import factor
 
@@ -388,3 +391,23 @@ def test_memory_is_free_when_the_last_value_in_it_has_gone() -> None:
     assert memory.nbytes == 96
     memory.give(buffer)
     assert memory.nbytes == 0
+
+
+@pytest.mark.parametrize("share", [6, 12])
+def test_nothing_is_held_once_a_replay_is_over(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps give several values, of which some are there still when one of them is computed again."""
+    kind = KINDS["ode_events"]
+    data = kind.setup(100, **(kind.large or {}))
+    left: list[int] = []
+
+    def run(work: Replay, original: Any = Replay.run) -> None:
+        original(work)
+        left.append(work.values.memory.nbytes)
+
+    with us.memory(PLENTY) as scope:
+        alone = answer(kind, 100, data)
+    monkeypatch.setattr(Replay, "run", run)
+    with us.memory(scope.report().peak // share):
+        same_bits(answer(kind, 100, data), alone)
+    assert left
+    assert not any(left)

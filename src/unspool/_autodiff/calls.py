@@ -136,28 +136,10 @@ def passing_inputs(plan: Plan) -> tuple[int, ...]:
     return passing
 
 
-def passing_by_output(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Return, for each output of a plan, the positions of the inputs through which it is differentiated.
-
-    What a step reads of a table that is given, and hands on to the next, depends on nothing that the loop carries.
-    """
-    passing = plan.derivatives.get("passing by output")
-    if passing is None:
-        stand_ins = _StandIns(plan, (), (), ())
-        found = {node.id: _inputs_on_path([node], stand_ins.inputs) for node in stand_ins.outputs}
-        passing = tuple([found[node.id] for node in stand_ins.outputs])
-        plan.derivatives["passing by output"] = passing
-    return passing
-
-
 def _find_passing(plan: Plan) -> tuple[int, ...]:
     stand_ins = _StandIns(plan, (), (), ())
-    return _inputs_on_path(stand_ins.outputs, stand_ins.inputs)
-
-
-def _inputs_on_path(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[int, ...]:
-    on_path = {node.id for node in late.active_nodes(outputs, inputs)}
-    return tuple([i for i, node in enumerate(inputs) if node.id in on_path])
+    on_path = {node.id for node in late.active_nodes(stand_ins.outputs, stand_ins.inputs)}
+    return tuple(i for i, node in enumerate(stand_ins.inputs) if node.id in on_path)
 
 
 def _arrival(tensor: Any) -> Arrival:
@@ -322,4 +304,4 @@ def _derive_tangent(
     return stand_ins.describe([next(found) if asked else None for asked in wanted])
 
 
-late.provide(passing_by_output=passing_by_output, passing_inputs=passing_inputs, pull_call=pull_call)
+late.provide(passing_inputs=passing_inputs, pull_call=pull_call)

@@ -23,7 +23,6 @@ class Late:
 
     active_nodes: Callable[..., list[Node]]
     jvp_of: Callable[[Node, tuple[Any, ...]], Any]
-    passing_by_output: Callable[[Plan], tuple[tuple[int, ...], ...]]
     passing_inputs: Callable[[Plan], tuple[int, ...]]
     pull_call: Callable[..., None]
     pull_loop: Callable[..., list[Any]]
@@ -53,7 +52,6 @@ class Late:
 _HOMES = {
     "active_nodes": "walk",
     "jvp_of": "forward",
-    "passing_by_output": "calls",
     "passing_inputs": "calls",
     "pull_call": "calls",
     "pull_through": "transpose",

@@ -30,9 +30,16 @@ def passing_inputs(plan: Plan) -> tuple[int, ...]:
     return late.passing_inputs(plan)
 
 
-def passing_by_output(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Return what `calls.passing_by_output` does."""
-    return late.passing_by_output(plan)
+def inputs_behind(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return, for each output of a plan, the positions of the inputs that it is made from."""
+    found: tuple[tuple[int, ...], ...] | None = plan.derivatives.get("behind")
+    if found is None:
+        fragment = plan.fragment
+        behind = [frozenset((position,)) for position in range(len(fragment.dtypes))]
+        for _, operands, _ in fragment.body:
+            behind.append(frozenset().union(*[behind[slot] for slot in operands]))
+        found = plan.derivatives["behind"] = tuple([tuple(sorted(behind[slot])) for slot in fragment.outputs])
+    return found
 
 
 @contextmanager
@@ -90,7 +97,7 @@ class Walk:
 
     def _activate(self, sources: Sources) -> None:
         """Find what depends on a variable, from what is made first to what is made last."""
-        self.order = activate(sources, self.active, self.shown, passing_by_output)
+        self.order = activate(sources, self.active, self.shown, inputs_behind)
 
     def _reach(self, outputs: Sequence[Node]) -> Sources:
         """Return the differentiable nodes that outputs are made from, in order, and what each is differentiated by."""

@@ -13,8 +13,9 @@ from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from unspool._core import unit_of
 from unspool._engine.engine import run_quietly
-from unspool._engine.frames import Frame, outputs_of, unit_of, workspace_of
+from unspool._engine.frames import Frame, outputs_of, workspace_of
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.meanwhile import Meanwhile
 from unspool._engine.planning import kernels_of
@@ -57,12 +58,10 @@ def _groups(unit: Node, run: Any) -> Iterator[Sequence[Node]]:
         yield unit.inputs
         return
     chain = unit.attributes["chain"]
-    fixed, each = len(chain.carried) + len(chain.constant), len(chain.varying)
     if run is None:
-        yield unit.inputs[:fixed]
-    first = fixed if run is None else fixed + run.done * each
-    for start in range(first, len(unit.inputs), each or 1):
-        yield unit.inputs[start : start + each]
+        yield unit.inputs[: chain.fixed]
+    for step in range(0 if run is None else run.done, chain.steps):
+        yield unit.inputs[chain.varying(step)]
 
 
 # --- whose code it runs ----------------------------------------------------------------------------------------------

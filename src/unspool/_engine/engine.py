@@ -401,18 +401,20 @@ class Evaluator:
         limit = None if unlimited else ledger.ceiling
         with ledger.busy():
             ledger.place_waiting()
-            room = limit
+            room, is_careful = limit, False
             while True:
-                work = Replay(ledger, targets, self.levels.now(), limit, room)
+                work = Replay(ledger, targets, self.levels.now(), limit, room, is_careful=is_careful)
                 try:
                     self._run_replay(work, targets)
                     break
                 except BudgetError:
                     # What is held side by side may take more than a survey of long frames saw. Shorter ones take less.
                     ledger.add_replay(work, is_done=False)
-                    room = None if room is None else int(_SHORTER * room)
+                    if room is not None and is_careful:
+                        room = int(_SHORTER * room)
                     if room is None or work.need is None or not work.need.steps or room < work.need.least():
                         raise
+                    is_careful = True
             ledger.enter(Loose([t for t in targets if isinstance(t, Tensor)], read))
             ledger.add_replay(work)
         return work

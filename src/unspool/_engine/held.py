@@ -116,12 +116,10 @@ class Slab:
         return None if self._call is None else self._call(), None if self._piece is None else self._piece()
 
     def _valued(self) -> list[Node]:
+        if not self._nodes:
+            return []
         nodes = [reference() for reference in self._nodes]
         return [node for node in nodes if node is not None and node.value is not None]
-
-    def memory(self) -> list[tuple[int, int]]:
-        """Return the memory it holds, also that which outputs hold too: what identifies it, and its bytes."""
-        return [memory_of(array) for array in self._arrays()]
 
     def _left_to_outputs(self, arrays: Iterable[Any]) -> int:
         """Return the bytes of arrays that tiny outputs hold too: these stay, and count no more without it."""
@@ -131,26 +129,33 @@ class Slab:
             outputs = call.handles
         elif piece is not None:
             outputs = [node() for node in piece.outputs[: piece.site.results]]
-        values = [node.value for node in outputs if node is not None and node.value is not None]
-        tiny = {memory_of(value)[0] for value in values if value.nbytes <= TINY}
-        return sum([size for key, size in dict(map(memory_of, arrays)).items() if key in tiny]) if tiny else 0
+        tiny: dict[int, int] = {}
+        for node in outputs:
+            if node is not None and node.value is not None and node.value.nbytes <= TINY:
+                add_memory(tiny, (node.value,))
+        if not tiny:
+            return 0
+        found: dict[int, int] = {}
+        add_memory(found, arrays)
+        return sum([size for key, size in found.items() if key in tiny])
 
-    def _arrays(self) -> list[Any]:
-        call, piece = self._alive()
-        values = (call.value or ()) if call is not None else () if piece is None else piece.residuals
-        return [v for v in (*values, *[node.value for node in self._valued()]) if v is not None]
-
-    def is_there(self) -> bool:
-        """Whether it holds anything still, be it what an output holds too."""
-        call, piece = self._alive()
+    def arrays(self) -> list[Any]:
+        """Return what it holds, also what outputs hold too; empty if it holds nothing any more."""
+        call = None if self._call is None else self._call()
         if call is not None:
-            return bool(call.value)
-        return bool(self._valued()) or (piece is not None and bool(piece.residuals))
+            values = call.value or ()
+        else:
+            piece = None if self._piece is None else self._piece()
+            values = () if piece is None else piece.residuals
+        if self._nodes:
+            values = (*values, *[node.value for node in self._valued()])
+        return [value for value in values if value is not None] if values else []
 
     def drop(self) -> int:
         """Evict it, as far as nobody wants it kept, and return how many bytes that gave."""
-        left = self._left_to_outputs(self._arrays())
-        watched = watch(self._arrays())
+        arrays = self.arrays()
+        left, watched = self._left_to_outputs(arrays), watch(arrays)
+        arrays.clear()
         call, piece = self._alive()
         if call is not None and call.value:
             call.value = _only_kept(call.plan, call.value)
@@ -199,7 +204,8 @@ def references_of(pieces: Iterable[Piece]) -> dict[int, int]:
     for piece in pieces:
         plan = piece.site.plan
         outputs = [reference() for reference in piece.outputs]
-        counts = _reference_counts(plan, tuple([node is not None for node in outputs]))
+        alive = tuple([node is not None for node in outputs])
+        counts = plan.derivatives.get(("references", alive)) or _reference_counts(plan, alive)
         for slot, operand in enumerate(piece.inputs):
             known[operand.id] = known.get(operand.id, 0) + counts[slot] + 1
         for slot, node in zip(plan.fragment.outputs, outputs, strict=False):
@@ -210,43 +216,57 @@ def references_of(pieces: Iterable[Piece]) -> dict[int, int]:
 
 def _reference_counts(plan: Plan, alive: tuple[bool, ...]) -> list[int]:
     """Count, for every slot of a plan, how often the nodes that outputs keep alive refer to it."""
-    counts: list[int] | None = plan.derivatives.get(("references", alive))
-    if counts is None:
-        fragment = plan.fragment
-        first = len(fragment.dtypes)
-        counts = [0] * (first + len(fragment.body))
-        wanted = set(compress(fragment.outputs, alive))
-        for slot in reversed(range(first, len(counts))):
-            if slot in wanted:
-                for operand in fragment.body[slot - first].operands:
-                    counts[operand] += 1
-                    wanted.add(operand)
-        plan.derivatives["references", alive] = counts
+    fragment = plan.fragment
+    first = len(fragment.dtypes)
+    counts = [0] * (first + len(fragment.body))
+    wanted = set(compress(fragment.outputs, alive))
+    for slot in reversed(range(first, len(counts))):
+        if slot in wanted:
+            for operand in fragment.body[slot - first].operands:
+                counts[operand] += 1
+                wanted.add(operand)
+    plan.derivatives["references", alive] = counts
     return counts
 
 
 def residual_bytes(outputs: Iterable[Node | None], values: Sequence[Any]) -> int:
     """Return the bytes that the residuals of a step take, without those that one of its live outputs holds too."""
-    shown = {memory_of(node.value)[0] for node in outputs if node is not None and node.value is not None}
-    found = dict([memory_of(value) for value in values if value is not None])
+    shown: dict[int, int] = {}
+    found: dict[int, int] = {}
+    add_memory(shown, [node.value for node in outputs if node is not None])
+    add_memory(found, values)
     return sum([size for key, size in found.items() if key not in shown])
 
 
-def memory_of(value: Any) -> tuple[int, int]:
-    """Return what identifies the memory of an array, and its bytes: views share the memory of what they look at."""
-    base = value.base
-    return (id(value), value.nbytes) if type(base) is not ndarray else (id(base), base.nbytes)
+def add_memory(found: dict[int, int], arrays: Iterable[Any]) -> None:
+    """Add the bytes of arrays, by what identifies their memory: views share that of what they look at."""
+    for array in arrays:
+        if array is not None:
+            owner = array.base
+            if type(owner) is not ndarray:
+                owner = array
+            found[id(owner)] = owner.nbytes
 
 
 def watch(arrays: Iterable[Any]) -> list[tuple[ref[Any], int]]:
     """Return what tells later whether the memory of arrays was freed, and how many bytes that gave; see `freed_of`."""
-    owners = [array if type(array.base) is not ndarray else array.base for array in arrays]
-    return list({id(owner): (ref(owner), owner.nbytes) for owner in owners if type(owner) is ndarray}.values())
+    found = {}
+    for array in arrays:
+        owner = array.base
+        if type(owner) is not ndarray:
+            owner = array
+        if type(owner) is ndarray:
+            found[id(owner)] = ref(owner), owner.nbytes
+    return list(found.values())
 
 
 def freed_of(watched: Iterable[tuple[ref[Any], int]]) -> int:
     """Return how many bytes of arrays that are watched were freed: nobody else has them, under whatever name."""
-    return sum([nbytes for owner, nbytes in watched if owner() is None])
+    freed = 0
+    for owner, nbytes in watched:
+        if owner() is None:
+            freed += nbytes
+    return freed
 
 
 def kept_residuals(plan: Plan) -> frozenset[int]:
@@ -281,4 +301,6 @@ def piece_bytes(piece: Piece) -> int:
     """Return the bytes of the values of a piece that waits to be folded."""
     nodes = [reference() for reference in piece.outputs]
     arrays = [node.value for node in nodes if node is not None]
-    return sum(dict([memory_of(array) for array in (*arrays, *piece.residuals) if array is not None]).values())
+    found: dict[int, int] = {}
+    add_memory(found, (*arrays, *piece.residuals))
+    return sum(found.values())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,9 @@ from unspool._engine.held import (
     Held,
     Loose,
     Slab,
+    add_memory,
     graph_bytes,
     is_alive,
-    memory_of,
     piece_bytes,
     record_bytes,
     references_of,
@@ -212,18 +212,11 @@ class Ledger(LedgerBase):
         with self.lock:
             self._look_at_arrived()
             arrays: dict[int, int] = {}
-            for entry in self.line.entries():
-                node = entry.node()
-                value = None if node is None else node.value
-                if value is not None:
-                    key, size = memory_of(value)
-                    arrays[key] = size
-            self._slabs = deque(slab for slab in self._slabs if slab.is_there())
-            self._kept = [slab for slab in self._kept if slab.is_there()]
-            for slab in (*self._slabs, *self._kept):
-                arrays.update(slab.memory())
+            add_memory(arrays, self.line.values())
+            self._slabs = deque(_counted(self._slabs, arrays))
+            self._kept = _counted(self._kept, arrays)
             total = sum(arrays.values())
-            total += sum(piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose)
+            total += sum([piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose])
             self._note(total)
             return total
 
@@ -313,14 +306,22 @@ class Ledger(LedgerBase):
             newest = self.line.now
             block = self._block - self._block // _MANY
             old = bisect_right(self.line.boundaries, newest - block)
-            step, most = self._state_size + self._slab_size, self.limit // _MARGIN
-            enough = goal - min(max(4, old // _MANY) * step, most)
+            state, step, most = self._state_size, self._state_size + self._slab_size, self.limit // _MARGIN
+            many = max(4, old // _MANY)
+            enough = goal - min(many * step, most)
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()
             total = self._drop_oldest(total, enough, block, references, lambda _: self._in_one_go)
             total = self._drop_slabs(total, min(enough, goal - spare), block)
             surely = total + self.line.died
-            total = self._drop_states(total, enough, newest - block, references, spare)
+            if total > goal:
+                # States inside of blocks cost nothing. If that is not enough, the block is too long for what it takes,
+                # and is cut short before states go that steps would have to run more often for.
+                total = self._drop_states(total, enough, newest - block, references, spare, is_free=True)
+                if self._slab_size:
+                    total = self._drop_slabs(total, goal, max(1, block // 2))
+            if total > goal:
+                total = self._drop_states(total, goal - min(many * state, most), newest - block, references, spare)
             total = max(total, surely - self.line.died)
             if total > goal:
                 total = self._drop_slabs(self.held_bytes(), enough, 1)
@@ -477,7 +478,7 @@ class Ledger(LedgerBase):
 
     def _drop_slab(self, slab: Slab) -> int:
         freed = slab.drop()
-        if slab.is_there():
+        if slab.arrays():
             self._kept.append(slab)
         if freed:
             self._slab_size = freed
@@ -495,16 +496,27 @@ class Ledger(LedgerBase):
         spare: int = 0,
         *,
         surely: bool = False,
+        is_free: bool = False,
     ) -> int:
         """Evict states, none after ``newest``, until what is held fits; up to ``spare`` more if it costs nothing."""
         if total <= goal:
             return total
         freed, given_up = self.line.give_up_boundaries(
-            total - goal, newest, self._in_one_go, references, self.guard, spare, surely=surely
+            total - goal, newest, self._in_one_go, references, self.guard, spare, surely=surely, is_free=is_free
         )
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed
+
+
+def _counted(slabs: Iterable[Slab], found: dict[int, int]) -> list[Slab]:
+    """Return those of some slabs that hold something still, and add the bytes of their memory."""
+    there = []
+    for slab in slabs:
+        if arrays := slab.arrays():
+            there.append(slab)
+            add_memory(found, arrays)
+    return there
 
 
 def _identity(step: Any) -> int:

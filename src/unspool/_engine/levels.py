@@ -6,7 +6,7 @@ Nodes are told apart by their ids alone: a sweep that begins puts a mark into th
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import TypeVar
@@ -30,6 +30,12 @@ class Marks(NamedTuple):
 
     begun: Sequence[int] = ()
     sweeps: Sequence[tuple[int, int]] = ()
+
+    def dividing(self, keys: Iterable[int]) -> Marks:
+        """Return those of the marks that divide nodes with some ids; others are of what was done before."""
+        places = sorted(keys)
+        cuts = {bisect_left(places, first): first for first in self.begun}
+        return self._replace(begun=[first for cut, first in cuts.items() if 0 < cut < len(places)])
 
     def joined(self, work: Mapping[int, int]) -> Marks:
         """Return marks of fewer levels, given how many kernels the nodes with some ids run.

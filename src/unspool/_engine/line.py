@@ -122,10 +122,21 @@ class Line:
             else:
                 del self._held[key]
 
+    def values(self) -> list[Any]:
+        """Return what is held, and forget what is not any more."""
+        found = []
+        for key, entry in list(self._held.items()):
+            node = entry.node()
+            if node is None or node.value is None:
+                del self._held[key]
+            else:
+                found.append(node.value)
+        return found
+
     def state_bytes(self) -> int:
         """Return what a step adds to what is held, on average."""
-        steps = {entry.made for entry in self._held.values()}
-        return sum(entry.nbytes for entry in self._held.values()) // max(1, len(steps))
+        alive = list(self.entries())
+        return sum([entry.nbytes for entry in alive]) // max(1, len({entry.made for entry in alive}))
 
     def after(self, identity: int, waited_for: Container[int]) -> Iterator[Held]:
         """Yield what was made after the node with an id, except what is waited for and what the newest step made."""

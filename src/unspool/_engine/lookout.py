@@ -134,7 +134,7 @@ class Lookout:
         ``None`` if there is no room for it even when what is held now has been read.
         """
         work, frame = self._work, recipe.frame
-        need = Need(frame, above)
+        need = Need(work.units, frame.order, above.uses)
         # What was read last stays until it is known what is read next.
         room = work.free_bytes() + work.values.nbytes_of(above.taped) - need.state - need.step
         peaks = recipe.peaks()

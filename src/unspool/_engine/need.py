@@ -5,13 +5,13 @@ From that follow the least budget, and how many steps and states to keep within 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unspool._engine.frames import Frame, outputs_of, workspace_of
-from unspool._engine.replayed import Buffer, Memory, buffers_of
+from unspool._graph import Node
 
 if TYPE_CHECKING:
+    from unspool._engine.units import Units
     from unspool.checkpoint.planner import BlockPlan
 
 # Units among which the narrowest state is looked for.
@@ -19,7 +19,9 @@ _WINDOW = 32
 
 
 class Need:
-    """What it takes to run units of a lower level for a frame that reads them, in bytes.
+    """What it takes to run units of a lower level, in some order, for a frame that reads them, in bytes.
+
+    ``uses`` is how often that reads each node, ``workspace`` what its unit takes that waits for them.
 
     Attributes
     ----------
@@ -54,41 +56,18 @@ class Need:
         "whole",
     )
 
-    def __init__(self, frame: Frame, above: Frame, workspace: int = 0, fixed: int = 0) -> None:
-        self.steps = len(frame.order)
+    def __init__(
+        self,
+        units: Units,
+        order: Sequence[Node] = (),
+        uses: dict[int, int] | None = None,
+        workspace: int = 0,
+        fixed: int = 0,
+    ) -> None:
+        self.steps = len(order)
         self.fixed = fixed
         self.everything: int | None = None
-        left = dict(frame.uses)
-        live: dict[int, tuple[Buffer, ...]] = {}
-        memory, kept = Memory(), Memory()
-        self._running = self.whole = 0
-        self._widths: list[int] = []
-        self._tapes: list[int] = []
-        for unit in frame.order:
-            # While it runs, what it reads is there too. What it gives is part of what it takes.
-            self._running = max(self._running, memory.nbytes + workspace_of(unit))
-            self.whole = max(self.whole, kept.nbytes + workspace_of(unit))
-            taped: list[Buffer] = []
-            for node in outputs_of(unit):
-                if frame.uses.get(node.id):
-                    live[node.id] = buffers_of(node)
-                    memory.take(live[node.id])
-                    kept.take(live[node.id])
-                if above.uses.get(node.id):
-                    taped += buffers_of(node)
-            self._tapes.append(sum([size for _, size in taped]))
-            memory.take(taped)
-            self._running = max(self._running, memory.nbytes)
-            memory.give(taped)
-            kept.take(taped)
-            self.whole = max(self.whole, kept.nbytes)
-            for operand in unit.inputs:
-                left[operand.id] -= 1
-                if not left[operand.id]:
-                    gone = live.pop(operand.id, ())
-                    memory.give(gone)
-                    kept.give(gone)
-            self._widths.append(memory.nbytes)
+        self._running, self.whole, self._widths, self._tapes = units.need(order, uses or {})
         # Between two steps of a loop the state is narrower than inside of one, so there is a choice where to save it.
         self._window = max(1, min(_WINDOW, self.steps // 8))
         self.state = max(map(min, _windows(self._widths, self._window)), default=0)
@@ -137,6 +116,21 @@ class Need:
         if self.is_whole(budget):
             return BlockPlan(self.steps, 1, 1.0)
         return self.plan_in(budget - self.overhead())
+
+    def factor(self, budget: int) -> float:
+        """Return about how often a step runs within a budget: in blocks or, if that is less, in leaves of all room.
+
+        A state that is saved is part of what is read of the step after it, which blocks count twice.
+        """
+        from unspool.checkpoint._schedule.reach import Reach
+
+        plan = self.plan(budget)
+        if plan.block == self.steps:
+            return plan.factor
+        state = max(1, self.state)
+        reach = Reach(max(budget - self.overhead(), state), state, max(0, self.step - state))
+        runs = reach.cost(self.steps, reach.slots - 1) + 1 - reach.taping
+        return min(plan.factor, runs / self.steps)
 
     def is_whole(self, budget: int) -> bool:
         """Whether to run steps again would take more than there is, but to keep everything does not."""

@@ -15,27 +15,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
-from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from unspool._core import unit_of
 from unspool._engine.frames import (
     BRANCH,
-    ORDERS,
-    Arrange,
     Frame,
     Saved,
-    as_freeing,
-    as_possible,
-    as_recorded,
     entering,
     held_by_chain,
     is_taken,
     outputs_of,
     spare_of,
-    unit_of,
     waited_for,
-    widths_of,
     workspace_of,
 )
 from unspool._engine.guard import located
@@ -50,7 +43,8 @@ from unspool._engine.replayed import Values, buffers_of
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes
 from unspool._engine.structure import is_literal
-from unspool._fragments.call import Call, Projection, link_of
+from unspool._engine.units import STEP_ORDERS, Order, Units
+from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._records import NamedTuple
 from unspool.errors import BudgetError, RebuildError
@@ -61,9 +55,6 @@ if TYPE_CHECKING:
 
 # The level of what is made of constants alone: above all others.
 _ANY_LEVEL = 1 << 60
-
-# An order in which work that frees memory comes first is taken if it takes less than this part of what others do.
-_WORTH = 0.75
 
 # The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
 _SHARED = 64
@@ -76,6 +67,8 @@ def survey(ledger: Ledger, targets: Sequence[Node], marks: Marks) -> Need:
 
 class Replay:
     """One evaluation within a budget.
+
+    One that ``is_careful`` makes room for a state in every stretch that runs again, at the price of others.
 
     Attributes
     ----------
@@ -96,6 +89,8 @@ class Replay:
         marks: Marks,
         limit: int | None,
         room: int | None = None,
+        *,
+        is_careful: bool = False,
     ) -> None:
         self.runs = self.kernels = 0
         self.seconds = 0.0
@@ -105,6 +100,7 @@ class Replay:
         self._limit = limit
         # What frames are laid out for: the whole budget, or less where that has turned out to be too much.
         self._room = limit if room is None else room
+        self._is_careful = is_careful
         self.targets = {t.id: t for t in targets}
         self._marks = marks
         self.values = Values()
@@ -117,7 +113,10 @@ class Replay:
         self._known: dict[int, int] = {}
         self._ran: set[int] = set()
         self._constant: dict[int, bool] = {}
-        self._arrange: Arrange = as_recorded
+        self._has_variables: bool | None = None
+        self._order = Order.AS_RECORDED
+        self.units = Units(self.targets)
+        self._levels: dict[int, int] = {}
         has_pool = ledger.pool is not None and self._guard is None and self._room is not None
         self._lookout = Lookout(self, ledger.pool) if has_pool else None
         self.on_begin: Callable[[], None] = _nothing
@@ -202,7 +201,7 @@ class Replay:
         if not need.steps:
             return
         if need.is_whole(limit):
-            self._marks = Marks()  # a single level: all that is missing runs in one go
+            self._divide(Marks())  # a single level: all that is missing runs in one go
             return
         if need.least() > limit and self._ledger.is_strict:
             raise _too_little(self._ledger.limit, need)
@@ -218,7 +217,7 @@ class Replay:
         What goes may have been on the way to them, which is longer then.
         """
         while True:
-            least = self._base + widths_of(self.frame_for(missing), self.targets)[1]
+            least = self._base + self._busiest_of(self.frame_for(missing))[1]
             if least <= limit:
                 return
             before = self._base
@@ -238,15 +237,17 @@ class Replay:
         Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
         """
         each = self._survey_levels(targets)
-        joined = self._marks.joined(each.work)
-        if len(joined.begun) < len(self._marks.begun):
-            marks, self._marks = self._marks, joined
+        marks = self._marks.dividing(self.units.kernels)
+        joined = marks.joined(self.units.kernels)
+        if len(joined.begun) < len(marks.begun):
+            marks = self._marks
+            self._divide(joined)
             other = self._survey_levels(targets, each.need.everything)
             if other.need.least() < each.need.least():
                 each = other
             else:
-                self._marks = marks
-        need, _, self._busiest, self._arrange, self._has_one_level_below, self._known = each
+                self._divide(marks)
+        need, self._busiest, self._order, self._has_one_level_below, self._known = each
         return need
 
     def _survey_levels(self, targets: Sequence[Node], everything: int | None = None) -> _Survey:
@@ -257,42 +258,57 @@ class Replay:
         """
         spine = self.frame_for(targets)
         levels = self._levels_below(spine)
-        fixed, busiest = widths_of(spine, self.targets)
+        fixed, busiest = self._busiest_of(spine)
         constants = levels.pop(_ANY_LEVEL, {})
         if levels:
             levels[min(levels)] |= constants
         levels.pop(spine.level, None)
         below = [levels[level] for level in sorted(levels, reverse=True)]
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        work = {unit.id: _work_of(unit) for unit in units}
         known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
         for level in below[:-1]:
             for key, count in Frame(list(level.values()), 0).uses.items():
                 known[key] = known.get(key, 0) + count
         if not levels:
-            alone = Need(Frame([], 0), spine, max(map(workspace_of, spine.order), default=0), fixed)
+            alone = Need(self.units, workspace=max(map(workspace_of, spine.order), default=0), fixed=fixed)
             alone.everything = busiest
-            return _Survey(alone, work, busiest, as_recorded, False, known)
-        needs = [(_need_of(below, spine, fixed, busiest, arrange), arrange) for arrange in ORDERS]
-        need, arrange = min(needs, key=lambda pair: pair[0].least_in_steps())
+            return _Survey(alone, busiest, Order.AS_RECORDED, False, known)
+        needs = [(self._need_of(below, spine, fixed, busiest, order), order) for order in STEP_ORDERS]
+        need, order = min(needs, key=lambda pair: pair[0].least_in_steps())
         # One that is made of constants may be there for a frame of any level.
         sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
         need.fixed += max(sizes, default=0)
-        need.everything = self._narrowest(units, 0)[1] if everything is None else everything
-        return _Survey(need, work, busiest, arrange, len(levels) == 1, known)
+        need.everything = self.units.narrowest(units, list(self.targets))[1] if everything is None else everything
+        return _Survey(need, busiest, order, len(levels) == 1, known)
+
+    def _need_of(self, below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, order: Order) -> Need:
+        """Tell what levels take if their units run in some order."""
+        needs: list[Need] = []
+        above = dict(spine.uses)
+        for level in below:
+            units = self.units.arranged(list(level.values()), order)
+            needs.append(Need(self.units, units, above))
+            for unit in units:
+                for operand in unit.inputs:
+                    above[operand.id] = above.get(operand.id, 0) + 1
+        # The one that takes most is the loop. No two units run at the same time.
+        main = max(needs, key=lambda need: need.tape)
+        main.fixed = max(fixed, busiest - main.running())
+        main.fixed += 2 * sum([need.least() for need in needs if need is not main])
+        return main
 
     def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
         """Return the units that a frame is made of and that are not in it, by level."""
         levels: dict[int, dict[int, Node]] = {}
         inside = {unit.id for unit in spine.order}
-        stack = [unit_of(operand) for unit in spine.order for operand in unit.inputs if not _stays(operand)]
+        stack = _sources_of(spine.order)
         stack = [unit for unit in stack if self._level(unit) != _ANY_LEVEL]  # the spine has what is missing of these
         while stack:
             unit = stack.pop()
             if unit.inputs and unit.id not in inside:
                 inside.add(unit.id)
                 levels.setdefault(self._level(unit), {})[unit.id] = unit
-                stack += [unit_of(operand) for operand in unit.inputs if not _stays(operand)]
+                stack += _sources_of((unit,))
         return levels
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
@@ -303,16 +319,17 @@ class Replay:
         if arguments is None:
             return False
         started = perf_counter()
-        spare = spare_of(unit)
+        is_call = type(unit) is Call
+        spare = None if is_call else spare_of(unit)
         is_onto = spare is not None and self._is_spare(frame, spare)
-        self._take(0 if is_onto else workspace_of(unit))
+        self._take(0 if is_onto else self.units.workspace(unit))
         try:
             if is_onto:
                 self._keep(frame, unit, apply_kernel(unit, arguments, unit.op.onto))
             else:
                 self._run(frame, unit, arguments)
         except RebuildError as error:
-            raise (located(error, unit, arguments) if type(unit) is Call else error) from None
+            raise (located(error, unit, arguments) if is_call else error) from None
         del arguments
         if len(self.frames) > 1:
             self.runs += 1
@@ -320,7 +337,7 @@ class Replay:
             self.seconds += perf_counter() - started
             self._ran.add(unit.id)
         self._after(frame, unit.inputs)
-        if is_taken(unit) and len(self.frames) == 1:
+        if not is_call and is_taken(unit) and len(self.frames) == 1:
             self.values.let_part_go(unit.inputs[0].id, unit.attributes["index"])
         if frame.position in frame.saves:
             self._save(frame, unit)
@@ -353,7 +370,7 @@ class Replay:
                 self._keep(frame, handle, results[index], index < shown)
 
     def _advance_chain(self, frame: Frame, unit: Node) -> bool:
-        """Run the steps of a chain one by one: each reads values that the one before did not."""
+        """Run the steps of a chain, as many at once as what they read is there for: each reads values of its own."""
         chain = unit.attributes["chain"]
         run = frame.chain
         if run is None:
@@ -365,16 +382,18 @@ class Replay:
             self._in_chain += run.nbytes
             self._after(frame, entering(unit))
         while run.done < chain.steps:
-            varying = unit.inputs[chain.varying(run.done)]
-            arguments = self._arguments(frame, varying)
-            if arguments is None:
+            steps, arguments = self._leading(unit, run.done, chain.steps)
+            if not steps:
+                self._arguments(frame, unit.inputs[chain.varying(run.done)])
                 return False
-            self._take(chain.kind(run.done).plan.peak_bytes)
+            self._take(chain.peak_bytes)
             self._in_chain -= run.nbytes
-            run.advance(1, arguments)
+            start = chain.varying(run.done).start
+            run.advance(steps, arguments)
             self._in_chain += run.nbytes
+            read = unit.inputs[start : start + len(arguments)]
             del arguments
-            self._after(frame, varying)
+            self._after(frame, read)
         frame.chain = None
         self._in_chain -= run.nbytes
         self._keep(frame, unit, run.results())
@@ -385,7 +404,7 @@ class Replay:
 
     def _arguments(self, frame: Frame, operands: Sequence[Node]) -> list[Any] | None:
         """Return the values of operands, or begin to get what is missing of them."""
-        values = [self.find(operand) for operand in operands]
+        values = self.values.of(operands)
         missing = [operand for operand, value in zip(operands, values, strict=True) if value is None]
         if not missing:
             return values
@@ -398,18 +417,31 @@ class Replay:
         self._push(missing, frame)
         return None
 
+    def _leading(self, unit: Node, done: int, end: int) -> tuple[int, list[Any]]:
+        """Return how many next steps of a chain have all that they read, and that.
+
+        Twice as many are looked at each time: of a long chain it may be few.
+        """
+        chain = unit.attributes["chain"]
+        found: list[Any] = []
+        step, ahead = done, 1
+        while step < end:
+            last = min(step + ahead, end)
+            first = chain.varying(step).start
+            values = self.values.of(unit.inputs[first : chain.varying(last - 1).stop])
+            there = next((i for i, value in enumerate(values) if value is None), None)
+            if there is not None:
+                while chain.varying(step).stop - first <= there:
+                    step += 1
+                found += values[: chain.varying(step).start - first]
+                break
+            found += values
+            step, ahead = last, 2 * ahead
+        return step - done, found
+
     def find(self, node: Node) -> Any:
         """Return the value of a node if it is there."""
-        value = node.value
-        if value is None:
-            value = self.values.get(node.id)
-            if value is None and type(node) is Projection:
-                call, index = link_of(node)
-                slab = call.value
-                if slab:
-                    position = call.plan.fragment.slab.get(index)
-                    return None if position is None else slab[position]
-        return value
+        return self.values.of((node,))[0]
 
     def _keep(self, frame: Frame, node: Node, value: Any, is_result: bool = False) -> None:
         """Keep a value that was computed if there is a reason to: somebody asked, reads it here, or will above."""
@@ -421,19 +453,21 @@ class Replay:
         if key in self.targets or (type(node) is Projection and value.nbytes <= TINY):
             node.value = owned(value)
             return
-        if frame.uses.get(key):
+        reasons = 0
+        if key not in frame.live and frame.uses.get(key):  # a call may run again for another one of its outputs
             frame.live.add(key)
-            self.values.add_reason(key)
+            reasons = 1
         if len(self.frames) > 1:
             above = self.frames[-2]
             if frame.position >= frame.tape_from and above.uses.get(key) and key not in above.taped:
                 above.taped.add(key)
-                self.values.add_reason(key)
+                reasons += 1
             if frame.position == len(frame.order) - 1 and is_result:
                 above.ahead.append(key)  # the state after the last step
-                self.values.add_reason(key)
-        if self.values.is_wanted(key):
-            self.values.put(key, value, buffers_of(node))
+                reasons += 1
+        if self.values.is_wanted(key, reasons):
+            buffers = (((key, 0), value.nbytes),) if type(node) is Projection else buffers_of(node)
+            self.values.put(key, value, buffers)
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
         """Evict what was read for the last time."""
@@ -472,9 +506,14 @@ class Replay:
 
     def _take(self, workspace: int) -> None:
         """Note that a unit is about to run. Where there is no room for it, what was only kept to save work goes."""
-        limit = self._base + self._nbytes + workspace if self._limit is None else self._limit
-        over = self._base + self._nbytes + workspace - limit
-        if over > 0 and self._lookout is not None:
+        taken = self._base + self._nbytes + workspace
+        limit = taken if self._limit is None else self._limit
+        over = taken - limit
+        if over <= 0:
+            if taken > self._ledger.peak or self._ledger.timeline is not None:
+                self._ledger.note_peak(taken)
+            return
+        if self._lookout is not None:
             over -= self._lookout.drop()
         if over > 0:
             over -= self._let_go(over, keep=0)
@@ -522,36 +561,32 @@ class Replay:
             self._widen(found, level, above)
         units = list(found.values())
         if above is not None:
-            return Frame(self._arrange(units), level)
-        return self._narrowest(units, level)[0]
+            return Frame(self.units.arranged(units, self._order), level)
+        return Frame(self.units.narrowest(units, list(self.targets))[0], level)
 
-    def _narrowest(self, units: list[Node], level: int) -> tuple[Frame, int]:
-        """Return a frame for units in the order in which they take least at once, and how much that is."""
-        found = min((self._ordered(units, level, order) for order in (as_possible, as_recorded)), key=itemgetter(1))
-        if sum([unit.op.stepwise for unit in units]) < 2:
-            return found
-        # It reads what is below in another order than it was recorded in, so it has to be worth it.
-        freeing = self._ordered(units, level, as_freeing)
-        return freeing if freeing[1] < _WORTH * found[1] else found
-
-    def _ordered(self, units: list[Node], level: int, arrange: Arrange) -> tuple[Frame, int]:
-        """Return a frame for units in some order, and the most that it takes at once."""
-        frame = Frame(arrange(units), level)
-        return frame, widths_of(frame, self.targets)[1]
+    def _busiest_of(self, frame: Frame) -> tuple[int, int]:
+        """Return the most bytes of its own that the highest frame holds while it waits, and while a unit runs."""
+        return self.units.widths(frame.order, list(self.targets))
 
     def _collect(
         self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
     ) -> bool:
         """Find units that are not there, down to what is cached, known or of a lower level; too many are given up."""
+        levels = self._levels
         while stack:
             unit = stack.pop()
-            if unit.id in found or unit.id in known or self._level(unit) < level:
+            key = unit.id
+            if key in found or key in known:
+                continue
+            own = levels.get(key)
+            if (self._level(unit) if own is None else own) < level:
                 continue
             if len(found) == most:
                 return False
-            found[unit.id] = unit
-            for operand in unit.inputs:
-                if self.find(operand) is None and self._from_disk(operand) is None:
+            found[key] = unit
+            operands = unit.inputs
+            for operand, value in zip(operands, self.values.of(operands), strict=True):
+                if value is None and (self._guard is None or self._from_disk(operand) is None):
                     stack.append(unit_of(operand))
         return True
 
@@ -584,9 +619,13 @@ class Replay:
         It may be older than the program. Every one that writes the same down has the same node. A program that is made
         of nothing else has levels as others have.
         """
-        if self._is_constant(unit) and not all(map(self._is_constant, map(unit_of, self.targets.values()))):
-            return _ANY_LEVEL
-        return bisect_right(self._marks.begun, unit.id)
+        level = self._levels.get(unit.id)
+        if level is None:
+            if self._has_variables is None:
+                self._has_variables = not all(self._is_constant(unit_of(target)) for target in self.targets.values())
+            is_apart = self._has_variables and self._is_constant(unit)
+            level = self._levels[unit.id] = _ANY_LEVEL if is_apart else bisect_right(self._marks.begun, unit.id)
+        return level
 
     def _is_constant(self, unit: Node) -> bool:
         """Whether a unit is made of constants alone."""
@@ -595,13 +634,18 @@ class Replay:
         while stack:
             node = stack[-1]
             sources = [unit_of(operand) for operand in node.inputs]
-            unknown = [source for source in sources if source.id not in is_constant]
-            if unknown and all(is_constant.get(source.id, True) for source in sources):
-                stack.append(unknown[0])
+            known = [is_constant.get(source.id) for source in sources]
+            if False not in known and None in known:
+                stack.append(sources[known.index(None)])
             else:
-                is_constant[node.id] = all(is_constant.get(s.id) for s in sources) if sources else is_literal(node)
+                is_constant[node.id] = False not in known if sources else is_literal(node)
                 stack.pop()
         return is_constant[unit.id]
+
+    def _divide(self, marks: Marks) -> None:
+        """Divide the work into the levels that begin at some marks."""
+        self._marks = marks
+        self._levels.clear()
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
@@ -617,21 +661,27 @@ class Replay:
 
     def _plan(self, frame: Frame, above: Frame, limit: int) -> None:
         """Decide what a frame keeps: everything that the frame above reads, or its last block and states on the way."""
-        need = Need(frame, above, workspace_of(above.order[above.position]))
-        room = limit - self._base - self._nbytes - max(need.running(), self.still_to_come())
+        need = Need(self.units, frame.order, above.uses, workspace_of(above.order[above.position]))
         if self._has_room_for_tape(need, limit):
             return
+        self.unpin(above.recent)  # what the frame starts from of that is its own by now
+        room = limit - self._base - self._nbytes - max(need.running(), self.still_to_come())
         if need.tape > room:
             room += self.reclaim(max([unit.id for unit in frame.order]), above, need.tape - room)
         if not self._has_one_level_below:
             room //= 2  # the other half is for frames of other levels
         if need.tape <= room or self._has_room_for_tape(need, limit):
             return
-        least = need.state + need.step
+        least = need.step + need.state if self._is_careful else need.step
         if least > room:
             room += self._give_up(least - room, frame)
-        if need.steps > 1:
-            self.lay_out(frame, need, room)
+        if need.steps == 1:
+            return
+        if need.state + need.step > room:
+            # A state here would be in the place of one that more steps start from.
+            frame.tape_from = need.tail(room)
+            return
+        self.lay_out(frame, need, room)
 
     def lay_out(self, frame: Frame, need: Need, room: int) -> None:
         """Let a frame keep its last block, and save states on the way to it."""
@@ -741,53 +791,29 @@ class Replay:
 
 
 class _Survey(NamedTuple):
-    """What levels take: kernels, by id, of the highest one at its busiest, in which order, and if one is left.
+    """What levels take: also of the highest one at its busiest, in which order steps run, and if one level is left.
 
     ``known`` is how often the nodes of sweeps refer to others, by id.
     """
 
     need: Need
-    work: dict[int, int]
     busiest: int
-    arrange: Arrange
+    order: Order
     has_one_level_below: bool
     known: dict[int, int]
-
-
-def _need_of(below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, arrange: Arrange) -> Need:
-    """Tell what levels take if their units run in some order."""
-    needs: list[Need] = []
-    above = Frame([], 0)
-    above.uses |= spine.uses
-    for level in below:
-        frame = Frame(arrange(list(level.values())), 0)
-        needs.append(Need(frame, above))
-        for key, count in frame.uses.items():
-            above.uses[key] = above.uses.get(key, 0) + count
-    # The one that takes most is the loop. No two units run at the same time.
-    main = max(needs, key=lambda need: need.tape)
-    main.fixed = max(fixed, busiest - main.running())
-    main.fixed += 2 * sum(need.least() for need in needs if need is not main)
-    return main
-
-
-def _work_of(unit: Node) -> int:
-    """Return how many kernels a unit runs, in all steps if it is a chain."""
-    if not unit.op.stepwise:
-        return kernels_of(unit)
-    return int(unit.attributes["chain"].kernels)
 
 
 def _nothing() -> None:
     """Nobody looks on."""
 
 
-def _stays(node: Node) -> bool:
-    """Whether a node is a number that is there: numbers are never evicted.
+def _sources_of(units: Sequence[Node]) -> list[Node]:
+    """Return what has to run for what units read, but for numbers that are there: numbers are never evicted.
 
-    It may have been computed with something else entirely, by another program that has the number in common with this.
+    They may have been computed with something else entirely, by another program that has the number in common.
     """
-    return node.value is not None and node.shape == ()
+    operands = [operand for unit in units for operand in unit.inputs]
+    return [unit_of(operand) for operand in operands if operand.value is None or operand.shape != ()]
 
 
 def _too_little(limit: int, need: Need) -> BudgetError:

@@ -6,12 +6,14 @@ from being freed. Which memory a value takes follows from the graph, so a survey
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from numpy import ndarray
 
+from unspool._core import unit_of
 from unspool._engine.planning import nbytes
+from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.op import PART
@@ -27,12 +29,15 @@ def is_view(node: Node) -> bool:
 
 
 def buffers_of(node: Node) -> tuple[Buffer, ...]:
-    """Return the memory that the value of a node takes: of its own, or that of what it is a view of."""
-    while node.op is not PART and is_view(node):
+    """Return the memory that the value of a node takes: of its own, or that of what it is a view of.
+
+    The output of a call counts in full: what it is made of is not there.
+    """
+    while type(node) is not Projection and node.op is not PART and is_view(node):
         node = node.inputs[0]
         if not node.inputs:
             return ()  # a leaf is the user's
-    if node.op is PART:
+    if type(node) is not Projection and node.op is PART:
         index = node.attributes["index"]
         return (((node.inputs[0].id, index), nbytes(node.shape, node.dtype)),)
     return own_buffers(node)
@@ -99,13 +104,30 @@ class Values:
     def __contains__(self, key: int) -> bool:
         return key in self._values
 
+    def of(self, nodes: Sequence[Node]) -> list[Any]:
+        """Return the values of nodes: their own, one that is here, or what their call keeps; None if there is none."""
+        known = self._values
+        # Looked at once: another thread may evict values at any time.
+        values = [known.get(node.id) if (value := node.value) is None else value for node in nodes]
+        for i, value in enumerate(values):
+            if value is None and type(node := nodes[i]) is Projection:
+                call = unit_of(node)
+                slab = call.value
+                if slab and type(call) is Call:
+                    position = call.plan.fragment.slab.get(node.output)
+                    values[i] = None if position is None else slab[position]
+        return values
+
     def get(self, key: int) -> Any:
         """Return a value, or None if it is not there."""
         return self._values.get(key)
 
-    def is_wanted(self, key: int) -> bool:
-        """Whether there is a reason to have a value, which is not there yet."""
-        return key in self._reasons and key not in self._values
+    def is_wanted(self, key: int, more: int = 0) -> bool:
+        """Whether there is a reason to have a value, which is not there yet; there may be so many more."""
+        reasons = self._reasons.get(key, 0) + more
+        if more:
+            self._reasons[key] = reasons
+        return reasons > 0 and key not in self._values
 
     def put(self, key: int, value: Any, buffers: tuple[Buffer, ...]) -> None:
         """Put in a value for which there is a reason."""

@@ -64,7 +64,7 @@ def plan_memory(loss: Tensor, wrt: Any, *, memory: str | int | float) -> MemoryP
         least_budget=least,
         predicted_peak=need.predicted_peak(usable(budget)) if fits else None,
         steps=need.steps,
-        factor=None if plan is None else plan.factor,
+        factor=need.factor(usable(budget)) if fits else None,
         slots=None if plan is None else plan.slots,
         block=None if plan is None else plan.block,
         state_bytes=need.state,
