@@ -34,7 +34,7 @@ def table_of(need: Need) -> dict[str, Any]:
         plan = need.plan(usable(budget))
         return {
             "budget": budget,
-            "factor": plan.factor,
+            "factor": need.factor(usable(budget)),
             "peak": need.predicted_peak(usable(budget)),
             "slots": plan.slots,
             "block": plan.block,
