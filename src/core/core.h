@@ -144,6 +144,7 @@ extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;
 extern PyObject *plain_output;
 extern PyObject *computes_with_values; /* whether Python code does: a library that computes with arrays */
+extern PyObject *as_tensor, *as_inexact; /* operands that are made of others */
 extern PyObject *general_item;         /* what an index selects from a tensor, in the general way */
 extern PyObject *general_ufunc;        /* what NumPy's functions do with tensors, in the general way */
 

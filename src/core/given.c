@@ -23,6 +23,7 @@ PyObject *numpy_integer; /* NumPy's integers, of 64 bits */
 PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 PyObject *update_class;   /* the class of updates of elements */
 PyObject *general_update; /* makes one for any index */
+PyObject *as_tensor, *as_inexact;
 PyObject *computes_with_values, *general_item, *general_ufunc;
 PyObject *plain_output; /* an output of a call that is one of its inputs, or a constant */
 
@@ -41,7 +42,7 @@ static const struct {
     {"broadcast_to", &broadcast_op}, {"concat", &concat_op},        {"update_class", &update_class},
     {"general_update", &general_update}, {"float32", &float32},         {"seed", &seed},
     {"computes_with_values", &computes_with_values}, {"general_ufunc", &general_ufunc},
-    {"general_item", &general_item},
+    {"general_item", &general_item}, {"as_tensor", &as_tensor}, {"as_inexact", &as_inexact},
     {"counters", &counters},         {"bounds", &bounds},
     {"runner", &default_runner},     {"watched", &watched},         {"general_float", &general_float},
     {NULL, NULL},

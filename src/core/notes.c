@@ -205,6 +205,9 @@ make_result(const NoteObject *note, const Form *form, StepObject *step)
     }
     PyTuple_SET_ITEM(factored, 0, Py_NewRef(form->tag));
     PyTuple_SET_ITEM(factored, 1, parts);
+    /* Steps are older than what is noted of them. A sweep has one of these for every variable of every step. */
+    PyObject_GC_UnTrack(parts);
+    PyObject_GC_UnTrack(factored);
     return factored;
 }
 

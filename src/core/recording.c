@@ -36,39 +36,27 @@ find_canonical(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject
     return found;
 }
 
-PyDoc_STRVAR(record_one_doc,
-"record_one(op, x, /)\n--\n\nReturn the node for an elementwise op of one tensor.");
-
+/* Record an elementwise op of one tensor. */
 static PyObject *
-record_one(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+record_single(OpObject *op, PyObject *operand)
 {
-    if (check_count("record_one", nargs, 2) < 0) {
-        return NULL;
-    }
-    if (!PyObject_TypeCheck(args[0], &OpType)) {
-        return PyErr_Format(PyExc_TypeError, "expected an op, got %R", args[0]);
-    }
-    if (check_nodes(args[0], args + 1, 1) < 0) {
-        return NULL;
-    }
-    OpObject *op = (OpObject *)args[0];
-    NodeObject *x = (NodeObject *)args[1];
+    NodeObject *x = (NodeObject *)operand;
     Py_uhash_t hash;
-    if (hash_recipe(args[0], args + 1, 1, empty, &hash) < 0) {
+    if (hash_recipe((PyObject *)op, &operand, 1, empty, &hash) < 0) {
         return NULL;
     }
-    PyObject *found = (PyObject *)table_find(args[0], args + 1, 1, empty, hash);
+    PyObject *found = (PyObject *)table_find((PyObject *)op, &operand, 1, empty, hash);
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
-    found = may_simplify(op, args + 1, 1) ? find_canonical(op, args + 1, 1, NULL) : NULL;
+    found = may_simplify(op, &operand, 1) ? find_canonical(op, &operand, 1, NULL) : NULL;
     if (found != NULL || PyErr_Occurred()) {
         return found;
     }
     PyObject *dtypes = PyTuple_Pack(1, x->dtype);
     PyObject *dtype = dtypes == NULL ? NULL : PyObject_GetItem(op->result_dtypes, dtypes);
     Py_XDECREF(dtypes);
-    PyObject *inputs = dtype == NULL ? NULL : PyTuple_Pack(1, args[1]);
+    PyObject *inputs = dtype == NULL ? NULL : PyTuple_Pack(1, operand);
     if (inputs == NULL) {
         Py_XDECREF(dtype);
         return NULL;
@@ -76,6 +64,48 @@ record_one(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     PyObject *node = make_entered(op, inputs, no_params, x->shape, dtype, empty, hash);
     Py_DECREF(dtype);
     return node;
+}
+
+/* Record an op of one operand, a tensor or what a function makes one of. */
+static PyObject *
+record_made(PyObject *const *args, int is_ready, PyObject *make)
+{
+    if (!PyObject_TypeCheck(args[0], &OpType)) {
+        return PyErr_Format(PyExc_TypeError, "expected an op, got %R", args[0]);
+    }
+    if (!is_ready && make == NULL) {
+        return PyErr_Format(PyExc_RuntimeError, "the core has not been told how operands are made");
+    }
+    PyObject *operand = is_ready ? Py_NewRef(args[1]) : PyObject_CallOneArg(make, args[1]);
+    PyObject *node = NULL;
+    if (operand != NULL && check_nodes(args[0], &operand, 1) == 0) {
+        node = record_single((OpObject *)args[0], operand);
+    }
+    Py_XDECREF(operand);
+    return node;
+}
+
+PyDoc_STRVAR(unary_doc, "unary(op, x, /)\n--\n\nReturn the node for an elementwise op of one operand.");
+
+static PyObject *
+unary(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    return check_count("unary", nargs, 2) < 0 ? NULL : record_made(args, is_node(args[1]), as_tensor);
+}
+
+PyDoc_STRVAR(unary_inexact_doc,
+"unary_inexact(op, x, /)\n--\n\n"
+"Return the node for an op that always has a fractional part: bools and integers become float64 first.");
+
+static PyObject *
+unary_inexact(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("unary_inexact", nargs, 2) < 0) {
+        return NULL;
+    }
+    PyObject *dtype = is_node(args[1]) ? ((NodeObject *)args[1])->dtype : NULL;
+    int is_ready = dtype != NULL && (dtype == float64 || dtype == float32 || dtype == complex128);
+    return record_made(args, is_ready, as_inexact);
 }
 
 /* Whether two shapes are the same, known sizes. Symbolic ones are left to `align`: they note who compares them. */
@@ -404,6 +434,7 @@ PyMethodDef recording_methods[] = {
     {"apply_multi", FAST(apply_multi), METH_FASTCALL | METH_KEYWORDS, apply_multi_doc},
     {"intern", FAST(intern), METH_FASTCALL, intern_doc},
     {"record", FAST(record), METH_FASTCALL, record_doc},
-    {"record_one", FAST(record_one), METH_FASTCALL, record_one_doc},
+    {"unary", FAST(unary), METH_FASTCALL, unary_doc},
+    {"unary_inexact", FAST(unary_inexact), METH_FASTCALL, unary_inexact_doc},
     {NULL},
 };

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
-from unspool._core import are_known, record, record_beside, record_one
+from unspool._core import are_known, record, record_beside, unary, unary_inexact
 from unspool._dtypes import EXACT, FLOAT64
 from unspool._graph import Node
 from unspool._ops.broadcasting import align
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
 
-_core.bind(align=align)
-
-
-def unary(op: Op, x: Any) -> Tensor:
-    """Return the node for an elementwise op of one tensor."""
-    return record_one(op, x if isinstance(x, Node) else as_tensor(x))
+__all__ = ["as_inexact", "binary", "binary_inexact", "coerce", "nary", "unary", "unary_inexact"]
 
 
 def binary(op: Op, x1: Any, x2: Any) -> Tensor:
@@ -37,13 +32,6 @@ def nary(op: Op, *operands: Any, **params: Any) -> Tensor:
         return _graph.apply(op, *operands, **params)
     tensors, _ = align(*as_operands(*operands))
     return _graph.apply(op, *tensors, **params)
-
-
-def unary_inexact(op: Op, x: Any) -> Tensor:
-    """Return the node for an op that always has a fractional part: bools and integers become float64 first."""
-    if not isinstance(x, Node) or x.dtype in EXACT:
-        x = as_inexact(x)
-    return record_one(op, x)
 
 
 def binary_inexact(op: Op, x1: Any, x2: Any) -> Tensor:
@@ -65,3 +53,6 @@ def as_inexact(x: Any) -> Tensor:
 def coerce(x1: Any, x2: Any) -> tuple[Node, Node]:
     """Return tensors for two operands that are not both tensors."""
     return as_operands(x1, x2)  # type: ignore[return-value]
+
+
+_core.bind(align=align, as_tensor=as_tensor, as_inexact=as_inexact)
