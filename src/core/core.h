@@ -273,6 +273,9 @@ extern PyTypeObject SweepType;
 
 extern PyTypeObject EncoderType;
 
+int encoding_start(void);
+int laid_start(void);
+
 /* --- the functions of each file --- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -281,6 +284,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     call_function_methods[], piece_function_methods[], step_function_methods[], recording_methods[],
     operator_methods[], place_methods[], selection_methods[], constant_methods[], update_methods[],
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
-    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[];
+    walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], laid_methods[];
 
 #endif

@@ -55,6 +55,8 @@ class Plan(_core.PlanBase):
         says nothing of what a step costs.
     derivatives : dict
         Plans that were derived from this one, for whoever derives them.
+    form : tuple or None
+        What files have of it, for whoever writes them.
     run : callable
         ``run(*arrays)`` returns a tuple with one array per output. It never writes into its arguments, and what it
         returned is never written to afterwards.
@@ -68,6 +70,7 @@ class Plan(_core.PlanBase):
         "backend",
         "derivatives",
         "dtypes",
+        "form",
         "fragment",
         "input_shapes",
         "kernels",
@@ -93,6 +96,7 @@ class Plan(_core.PlanBase):
         self.kernels = _count_kernels(fragment, bound)
         self.seconds = 0.0
         self.derivatives: dict[Any, Any] = {}
+        self.form: Any = None
         self._lowered: Lowered | None = None
         self._memory: Assignment | None = None
         self._in_place: tuple[dict[int, int], Run] | None = None
