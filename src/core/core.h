@@ -293,6 +293,9 @@ extern PyTypeObject SweepType;
 
 extern PyTypeObject EncoderType;
 
+int encoding_start(void);
+int laid_start(void);
+
 /* --- the units of a replay (units.c) --- */
 
 extern PyTypeObject UnitTableType;
@@ -307,6 +310,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
     walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
     substitution_methods[], product_methods[], bundle_methods[], chain_methods[],
-    unit_methods[];
+    unit_methods[], laid_methods[];
 
 #endif

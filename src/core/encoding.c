@@ -2,57 +2,27 @@
    vocabulary and references to entries.
 
    A short run is mostly this: the bodies of its steps, each with an op and a line of source for every instruction. What
-   is not plain, and entries that are new, are left to Python. Bytes go to the bytearray of whoever asks, at once, so
+   is not plain, and entries that have forms, are left to Python. Bytes go to the bytearray of whoever asks, at once, so
    Python may write to it between. */
 
 #include "core.h"
+#include "encoding.h"
 #include "journal.h"
-
-/* As in `unspool._saving.codec`. */
-enum {
-    TAG_NONE,
-    TAG_TRUE,
-    TAG_FALSE,
-    TAG_INT,
-    TAG_FLOAT,
-    TAG_TEXT = 6,
-    TAG_BYTES,
-    TAG_TUPLE,
-    TAG_LIST,
-    TAG_DICT,
-    TAG_ELLIPSIS = 12,
-    TAG_OBJECT = 18,
-    TAG_ENTRY,
-    TAG_NODE,
-};
-
-/* The fields of a `Word`. */
-enum { WORD_NAME, WORD_SPLIT = 2, WORD_IS_ENTRY = 4, WORD_KEY, WORD_IS_FIXED, WORD_LENGTH = 8 };
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *words;      /* of type to word */
-    PyObject *known;      /* of key to (number, value) */
-    PyObject *references; /* a list of (bytes, start, end, entry), or None */
-    PyObject *journal;    /* which nodes are in the file, or None */
-} EncoderObject;
-
-static int put(EncoderObject *self, PyObject *out, PyObject *value);
 
 /* --- bytes --- */
 
 /* Make an array longer by so many bytes and return where these are; NULL is an error. */
-static char *
-extend(PyObject *out, Py_ssize_t more)
+char *
+encoded_extend(PyObject *out, Py_ssize_t more)
 {
     Py_ssize_t before = PyByteArray_GET_SIZE(out);
     return PyByteArray_Resize(out, before + more) < 0 ? NULL : PyByteArray_AS_STRING(out) + before;
 }
 
-static int
-put_tag(PyObject *out, int tag)
+int
+encoded_put_tag(PyObject *out, int tag)
 {
-    char *place = extend(out, 1);
+    char *place = encoded_extend(out, 1);
     if (place == NULL) {
         return -1;
     }
@@ -61,14 +31,14 @@ put_tag(PyObject *out, int tag)
 }
 
 /* Append a number from 0 on: seven bits in a byte, the lowest first. */
-static int
-put_count(PyObject *out, unsigned long long number)
+int
+encoded_put_count(PyObject *out, unsigned long long number)
 {
     Py_ssize_t length = 1;
     for (unsigned long long rest = number >> 7; rest > 0; rest >>= 7) {
         length++;
     }
-    char *place = extend(out, length);
+    char *place = encoded_extend(out, length);
     if (place == NULL) {
         return -1;
     }
@@ -79,10 +49,10 @@ put_count(PyObject *out, unsigned long long number)
     return 0;
 }
 
-static int
-put_block(PyObject *out, const char *bytes, Py_ssize_t length)
+int
+encoded_put_block(PyObject *out, const char *bytes, Py_ssize_t length)
 {
-    char *place = put_count(out, (unsigned long long)length) < 0 ? NULL : extend(out, length);
+    char *place = encoded_put_count(out, (unsigned long long)length) < 0 ? NULL : encoded_extend(out, length);
     if (place == NULL) {
         return -1;
     }
@@ -97,14 +67,14 @@ put_text(PyObject *out, PyObject *text)
     Py_ssize_t length;
     const char *bytes = PyUnicode_AsUTF8AndSize(text, &length);
     if (bytes != NULL) {
-        return put_block(out, bytes, length);
+        return encoded_put_block(out, bytes, length);
     }
     if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
         return -1;
     }
     PyErr_Clear();
     PyObject *encoded = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
-    int failed = encoded == NULL ? -1 : put_block(out, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
+    int failed = encoded == NULL ? -1 : encoded_put_block(out, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
     Py_XDECREF(encoded);
     return failed;
 }
@@ -129,13 +99,13 @@ put_whole(EncoderObject *self, PyObject *out, PyObject *value)
         return put_other(self, out, value);
     }
     unsigned long long bits = number >= 0 ? (unsigned long long)number << 1 : (unsigned long long)~number << 1 | 1;
-    return put_tag(out, TAG_INT) < 0 ? -1 : put_count(out, bits);
+    return encoded_put_tag(out, TAG_INT) < 0 ? -1 : encoded_put_count(out, bits);
 }
 
 static int
 put_float(PyObject *out, PyObject *value)
 {
-    char *place = extend(out, 9);
+    char *place = encoded_extend(out, 9);
     if (place == NULL) {
         return -1;
     }
@@ -151,9 +121,9 @@ put_items(EncoderObject *self, PyObject *out, PyObject *items)
     if (held == NULL) {
         return -1;
     }
-    int failed = put_count(out, (unsigned long long)PyTuple_GET_SIZE(held));
+    int failed = encoded_put_count(out, (unsigned long long)PyTuple_GET_SIZE(held));
     for (Py_ssize_t i = 0; failed == 0 && i < PyTuple_GET_SIZE(held); i++) {
-        failed = put(self, out, PyTuple_GET_ITEM(held, i));
+        failed = encoded_put(self, out, PyTuple_GET_ITEM(held, i));
     }
     Py_DECREF(held);
     return failed;
@@ -166,29 +136,16 @@ put_dict(EncoderObject *self, PyObject *out, PyObject *value)
     if (pairs == NULL) {
         return -1;
     }
-    int failed = put_tag(out, TAG_DICT) < 0 || put_count(out, (unsigned long long)PyList_GET_SIZE(pairs)) < 0;
+    int failed = encoded_put_tag(out, TAG_DICT) < 0 || encoded_put_count(out, (unsigned long long)PyList_GET_SIZE(pairs)) < 0;
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(pairs); i++) {
         PyObject *pair = PyList_GET_ITEM(pairs, i);
-        failed = put(self, out, PyTuple_GET_ITEM(pair, 0)) < 0 || put(self, out, PyTuple_GET_ITEM(pair, 1)) < 0;
+        failed = encoded_put(self, out, PyTuple_GET_ITEM(pair, 0)) < 0 || encoded_put(self, out, PyTuple_GET_ITEM(pair, 1)) < 0;
     }
     Py_DECREF(pairs);
     return failed ? -1 : 0;
 }
 
 /* --- classes of the vocabulary --- */
-
-static inline int
-is_true(PyObject *word, int field)
-{
-    return PyTuple_GET_ITEM(word, field) == Py_True;
-}
-
-static inline int
-is_word(PyObject *object)
-{
-    return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == WORD_LENGTH &&
-           PyUnicode_Check(PyTuple_GET_ITEM(object, WORD_NAME));
-}
 
 /* The word of a class, held; NULL without an error if there is none. */
 static PyObject *
@@ -201,51 +158,11 @@ word_of(const EncoderObject *self, PyObject *value)
     return Py_XNewRef(word);
 }
 
-/* The number of the entry of a value, which Python writes if there is none; -1 is an error. */
-static long long
-entry_of(EncoderObject *self, PyObject *word, PyObject *value)
-{
-    PyObject *tell = PyTuple_GET_ITEM(word, WORD_KEY);
-    PyObject *key = tell == Py_None ? PyLong_FromVoidPtr(value) : PyObject_CallOneArg(tell, value);
-    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(self->known, key);
-    PyObject *number = NULL;
-    if (known != NULL && PyTuple_Check(known) && PyTuple_GET_SIZE(known) == 2) {
-        number = Py_NewRef(PyTuple_GET_ITEM(known, 0));
-    } else if (key != NULL && !PyErr_Occurred()) {
-        number = PyObject_CallMethod((PyObject *)self, "new_entry", "OOO", word, key, value);
-    }
-    Py_XDECREF(key);
-    long long found = number == NULL ? -1 : PyLong_AsLongLong(number);
-    Py_XDECREF(number);
-    if (found < 0 && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ValueError, "entries are counted from 0");
-    }
-    return found;
-}
-
-/* Append a reference to an entry, and note where it is if the entry around it has a form. */
-static int
-put_reference(EncoderObject *self, PyObject *out, PyObject *word, PyObject *value)
-{
-    long long number = put_tag(out, TAG_ENTRY) < 0 ? -1 : entry_of(self, word, value);
-    Py_ssize_t start = PyByteArray_GET_SIZE(out);
-    if (number < 0 || put_count(out, (unsigned long long)number) < 0) {
-        return -1;
-    }
-    if (!PyList_Check(self->references)) {
-        return 0;
-    }
-    PyObject *reference = Py_BuildValue("OnnO", out, start, PyByteArray_GET_SIZE(out), value);
-    int failed = reference == NULL ? -1 : PyList_Append(self->references, reference);
-    Py_XDECREF(reference);
-    return failed;
-}
-
 /* Append what a value of a class of the vocabulary is made of. */
-static int
-put_object(EncoderObject *self, PyObject *out, PyObject *word, PyObject *value)
+int
+encoded_put_object(EncoderObject *self, PyObject *out, PyObject *word, PyObject *value)
 {
-    if (put_tag(out, TAG_OBJECT) < 0 || put_text(out, PyTuple_GET_ITEM(word, WORD_NAME)) < 0) {
+    if (encoded_put_tag(out, TAG_OBJECT) < 0 || put_text(out, PyTuple_GET_ITEM(word, WORD_NAME)) < 0) {
         return -1;
     }
     PyObject *parts = PyObject_CallOneArg(PyTuple_GET_ITEM(word, WORD_SPLIT), value);
@@ -265,7 +182,7 @@ put_node(EncoderObject *self, PyObject *out, PyObject *node)
     if (number < 0) {
         return put_other(self, out, node);
     }
-    return put_tag(out, TAG_NODE) < 0 ? -1 : put_count(out, (unsigned long long)number);
+    return encoded_put_tag(out, TAG_NODE) < 0 ? -1 : encoded_put_count(out, (unsigned long long)number);
 }
 
 static int
@@ -282,7 +199,7 @@ put_of_vocabulary(EncoderObject *self, PyObject *out, PyObject *value)
         if (!is_true(word, WORD_IS_FIXED)) { /* what is around it may become something else, and has no form */
             Py_SETREF(self->references, Py_NewRef(Py_None));
         }
-        failed = put_object(self, out, word, value);
+        failed = encoded_put_object(self, out, word, value);
     }
     Py_DECREF(word);
     return failed;
@@ -292,13 +209,13 @@ static int
 put_checked(EncoderObject *self, PyObject *out, PyObject *value)
 {
     if (value == Py_None) {
-        return put_tag(out, TAG_NONE);
+        return encoded_put_tag(out, TAG_NONE);
     }
     if (PyBool_Check(value)) {
-        return put_tag(out, value == Py_True ? TAG_TRUE : TAG_FALSE);
+        return encoded_put_tag(out, value == Py_True ? TAG_TRUE : TAG_FALSE);
     }
     if (value == Py_Ellipsis) {
-        return put_tag(out, TAG_ELLIPSIS);
+        return encoded_put_tag(out, TAG_ELLIPSIS);
     }
     if (PyLong_CheckExact(value)) {
         return put_whole(self, out, value);
@@ -307,13 +224,13 @@ put_checked(EncoderObject *self, PyObject *out, PyObject *value)
         return put_float(out, value);
     }
     if (PyUnicode_CheckExact(value)) {
-        return put_tag(out, TAG_TEXT) < 0 ? -1 : put_text(out, value);
+        return encoded_put_tag(out, TAG_TEXT) < 0 ? -1 : put_text(out, value);
     }
     if (PyBytes_CheckExact(value)) {
-        return put_tag(out, TAG_BYTES) < 0 ? -1 : put_block(out, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
+        return encoded_put_tag(out, TAG_BYTES) < 0 ? -1 : encoded_put_block(out, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
     }
     if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
-        int failed = put_tag(out, PyTuple_CheckExact(value) ? TAG_TUPLE : TAG_LIST);
+        int failed = encoded_put_tag(out, PyTuple_CheckExact(value) ? TAG_TUPLE : TAG_LIST);
         return failed < 0 ? -1 : put_items(self, out, value);
     }
     if (PyDict_CheckExact(value) || Py_IS_TYPE(value, &PyDictProxy_Type)) {
@@ -323,8 +240,8 @@ put_checked(EncoderObject *self, PyObject *out, PyObject *value)
 }
 
 /* Append a value; -1 is an error. */
-static int
-put(EncoderObject *self, PyObject *out, PyObject *value)
+int
+encoded_put(EncoderObject *self, PyObject *out, PyObject *value)
 {
     if (Py_EnterRecursiveCall(" while a value is written to a file")) {
         return -1;
@@ -342,7 +259,7 @@ static PyObject *
 encoder_put(EncoderObject *self, PyObject *args)
 {
     PyObject *out, *value;
-    if (!PyArg_ParseTuple(args, "O!O", &PyByteArray_Type, &out, &value) || put(self, out, value) < 0) {
+    if (!PyArg_ParseTuple(args, "O!O", &PyByteArray_Type, &out, &value) || encoded_put(self, out, value) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -361,7 +278,7 @@ encoder_put_parts(EncoderObject *self, PyObject *args)
     if (!is_word(word)) {
         return PyErr_Format(PyExc_TypeError, "expected a word, got %R", word);
     }
-    if (put_object(self, out, word, value) < 0) {
+    if (encoded_put_object(self, out, word, value) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -377,47 +294,34 @@ encoder_entry_of(EncoderObject *self, PyObject *value)
     if (word == NULL) {
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "%R is of no class that entries have", value);
     }
-    long long number = entry_of(self, word, value);
+    PyObject *key = key_of(word, value);
+    long long number = key == NULL ? -1 : entry_of_key(self, word, key, value);
+    Py_XDECREF(key);
     Py_DECREF(word);
     return number < 0 ? NULL : PyLong_FromLongLong(number);
 }
 
-PyDoc_STRVAR(filled_doc,
-"filled(pieces, entries, /)\n--\n\nReturn bytes with the number of an entry behind each of them but the last.");
+PyDoc_STRVAR(entry_of_bytes_doc,
+"entry_of_bytes(payload, /)\n--\n\nReturn the number of the entry with these bytes; it is written if there is none.");
 
 static PyObject *
-encoder_filled(EncoderObject *self, PyObject *args)
+encoder_entry_of_bytes(EncoderObject *self, PyObject *payload)
 {
-    PyObject *pieces, *entries;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &pieces, &PyTuple_Type, &entries)) {
-        return NULL;
+    if (!PyBytes_Check(payload)) {
+        return PyErr_Format(PyExc_TypeError, "expected bytes, got %R", payload);
     }
-    if (PyTuple_GET_SIZE(pieces) != PyTuple_GET_SIZE(entries) + 1) {
-        return PyErr_Format(PyExc_ValueError, "%zd entries do not fit between %zd pieces", PyTuple_GET_SIZE(entries),
-                            PyTuple_GET_SIZE(pieces));
-    }
-    PyObject *out = PyByteArray_FromStringAndSize(NULL, 0);
-    int failed = out == NULL;
-    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(pieces); i++) {
-        PyObject *piece = PyTuple_GET_ITEM(pieces, i);
-        char *place = PyBytes_Check(piece) ? extend(out, PyBytes_GET_SIZE(piece)) : NULL;
-        if (place == NULL) {
-            failed = 1;
-            if (!PyErr_Occurred()) {
-                PyErr_Format(PyExc_TypeError, "expected bytes, got %R", piece);
-            }
-            break;
-        }
-        memcpy(place, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece));
-        if (i < PyTuple_GET_SIZE(entries)) {
-            PyObject *number = encoder_entry_of(self, PyTuple_GET_ITEM(entries, i));
-            failed = number == NULL || put_count(out, PyLong_AsUnsignedLongLong(number)) < 0;
-            Py_XDECREF(number);
-        }
-    }
-    PyObject *found = failed ? NULL : PyBytes_FromStringAndSize(PyByteArray_AS_STRING(out), PyByteArray_GET_SIZE(out));
-    Py_XDECREF(out);
-    return found;
+    return entry_of_bytes(self, payload);
+}
+
+PyDoc_STRVAR(adopt_doc, "adopt(payload, /)\n--\n\nTake note of the bytes of an entry that is in the file already.");
+
+static PyObject *
+encoder_adopt(EncoderObject *self, PyObject *payload)
+{
+    PyObject *number = PyLong_FromSsize_t(PyDict_GET_SIZE(self->entries));
+    PyObject *found = number == NULL ? NULL : PyDict_SetDefault(self->entries, payload, number);
+    Py_XDECREF(number);
+    return found == NULL ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -429,9 +333,12 @@ encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->words = PyDict_New();
     self->known = PyDict_New();
+    self->entries = PyDict_New();
+    self->write = Py_NewRef(Py_None);
     self->references = Py_NewRef(Py_None);
     self->journal = Py_NewRef(Py_None);
-    if (self->words == NULL || self->known == NULL) {
+    self->position = Py_NewRef(Py_None);
+    if (self->words == NULL || self->known == NULL || self->entries == NULL) {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
@@ -442,8 +349,11 @@ encoder_traverse(EncoderObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->words);
     Py_VISIT(self->known);
+    Py_VISIT(self->entries);
+    Py_VISIT(self->write);
     Py_VISIT(self->references);
     Py_VISIT(self->journal);
+    Py_VISIT(self->position);
     return 0;
 }
 
@@ -453,8 +363,11 @@ encoder_dealloc(EncoderObject *self)
     PyObject_GC_UnTrack(self);
     Py_XDECREF(self->words);
     Py_XDECREF(self->known);
+    Py_XDECREF(self->entries);
+    Py_XDECREF(self->write);
     Py_XDECREF(self->references);
     Py_XDECREF(self->journal);
+    Py_XDECREF(self->position);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -509,18 +422,55 @@ encoder_get_journal(EncoderObject *self, void *unused)
     return Py_NewRef(self->journal);
 }
 
+static int
+encoder_set_position(EncoderObject *self, PyObject *position, void *unused)
+{
+    if (position == NULL || !PyCallable_Check(position)) {
+        PyErr_SetString(PyExc_TypeError, "position is the class of positions");
+        return -1;
+    }
+    Py_SETREF(self->position, Py_NewRef(position));
+    return 0;
+}
+
+static PyObject *
+encoder_get_position(EncoderObject *self, void *unused)
+{
+    return Py_NewRef(self->position);
+}
+
+static int
+encoder_set_write(EncoderObject *self, PyObject *write, void *unused)
+{
+    if (write == NULL || !PyCallable_Check(write)) {
+        PyErr_SetString(PyExc_TypeError, "write is a function of bytes");
+        return -1;
+    }
+    Py_SETREF(self->write, Py_NewRef(write));
+    return 0;
+}
+
+static PyObject *
+encoder_get_write(EncoderObject *self, void *unused)
+{
+    return Py_NewRef(self->write);
+}
+
 static PyMethodDef encoder_type_methods[] = {
+    {"adopt", (PyCFunction)encoder_adopt, METH_O, adopt_doc},
     {"entry_of", (PyCFunction)encoder_entry_of, METH_O, entry_of_doc},
-    {"filled", (PyCFunction)encoder_filled, METH_VARARGS, filled_doc},
+    {"entry_of_bytes", (PyCFunction)encoder_entry_of_bytes, METH_O, entry_of_bytes_doc},
     {"put", (PyCFunction)encoder_put, METH_VARARGS, put_doc},
     {"put_parts", (PyCFunction)encoder_put_parts, METH_VARARGS, put_parts_doc},
     {NULL},
 };
 
 static PyGetSetDef encoder_getset[] = {
+    {"position", (getter)encoder_get_position, (setter)encoder_set_position, NULL, NULL},
     {"journal", (getter)encoder_get_journal, (setter)encoder_set_journal, NULL, NULL},
     {"words", (getter)encoder_get_words, (setter)encoder_set_words, NULL, NULL},
     {"references", (getter)encoder_get_references, (setter)encoder_set_references, NULL, NULL},
+    {"write", (getter)encoder_get_write, (setter)encoder_set_write, NULL, NULL},
     {NULL},
 };
 
@@ -535,10 +485,15 @@ PyDoc_STRVAR(encoder_doc,
 "words : dict of type to Word\n"
 "known : dict\n"
 "    Entries that are in the file, as (number, value), by what tells them apart.\n"
+"write : callable\n"
+"    Takes the bytes of an entry that is new, whose number is one more than that of the last.\n"
 "references : list or None\n"
-"    Where the entry that is being written refers to others: (bytes, start, end, entry); None if it has no form.\n"
+"    Where the entry that is being written refers to others: (bytes, start, end, (word, key, value)); None if it has\n"
+"    no form.\n"
 "journal : Journal or None\n"
-"    The nodes that are in the file.");
+"    The nodes that are in the file.\n"
+"position : type or None\n"
+"    The class of positions in programs, which nodes have.");
 
 PyTypeObject EncoderType = {
     PyVarObject_HEAD_INIT(NULL, 0)

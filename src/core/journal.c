@@ -125,18 +125,53 @@ journal_enter_method(JournalObject *self, PyObject *args)
 #define MOST_KINDS 512
 #define MOST_NUMBERED (1 << 24)
 
+/* Whether two shapes are the same. Nodes that one line makes have equal ones, and mostly each its own. */
+static inline int
+same_shape(PyObject *one, PyObject *other)
+{
+    if (one == other) {
+        return 1;
+    }
+    if (one == NULL || other == NULL || !PyTuple_CheckExact(one) || !PyTuple_CheckExact(other) ||
+        PyTuple_GET_SIZE(one) != PyTuple_GET_SIZE(other)) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(one); i++) {
+        PyObject *size = PyTuple_GET_ITEM(one, i), *another = PyTuple_GET_ITEM(other, i);
+        if (size != another && (!PyLong_CheckExact(size) || !PyLong_CheckExact(another) ||
+                                PyObject_RichCompareBool(size, another, Py_EQ) != 1)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static inline int
 same_kind(const Kind *one, const Kind *other)
 {
-    return memcmp(one->parts, other->parts, sizeof one->parts) == 0 && one->extra == other->extra;
+    for (int i = 0; i < MOST_PARTS; i++) {
+        if (i != SHAPE_PART && one->parts[i] != other->parts[i]) {
+            return 0;
+        }
+    }
+    return one->extra == other->extra && same_shape(one->parts[SHAPE_PART], other->parts[SHAPE_PART]);
 }
 
 static inline Kind *
 kind_place(const JournalObject *self, const Kind *wanted)
 {
-    unsigned long long hash = (unsigned long long)wanted->extra;
+    PyObject *shape = wanted->parts[SHAPE_PART];
+    Py_ssize_t axes = shape != NULL && PyTuple_CheckExact(shape) ? PyTuple_GET_SIZE(shape) : -1;
+    unsigned long long hash = (unsigned long long)wanted->extra + (unsigned long long)axes;
     for (int i = 0; i < MOST_PARTS; i++) {
-        hash = (hash ^ (unsigned long long)(uintptr_t)wanted->parts[i] >> 4) * 0x9E3779B97F4A7C15ull;
+        if (i != SHAPE_PART) {
+            hash = (hash ^ (unsigned long long)(uintptr_t)wanted->parts[i] >> 4) * 0x9E3779B97F4A7C15ull;
+        }
+    }
+    for (Py_ssize_t i = 0; i < axes; i++) {
+        PyObject *size = PyTuple_GET_ITEM(shape, i);
+        unsigned long long low = PyLong_CheckExact(size) ? PyLong_AsUnsignedLongLongMask(size) : 0;
+        hash = (hash ^ low) * 0x9E3779B97F4A7C15ull;
     }
     return &self->kinds[hash >> 32 & (MOST_KINDS - 1)];
 }
@@ -149,15 +184,16 @@ journal_kind(JournalObject *self, const Kind *wanted)
     return kind != NULL && same_kind(kind, wanted) ? kind : NULL;
 }
 
-/* Remember a kind, in the place of another one if need be. */
-static PyObject *
-remember(JournalObject *self, Kind kind)
+/* Remember a kind, in the place of another one if need be; -1 is an error. */
+int
+journal_remember(JournalObject *self, Kind kind)
 {
     if (kind.number < 0 || kind.number >= MOST_NUMBERED) {
-        Py_RETURN_NONE;
+        return 0;
     }
     if (self->kinds == NULL && (self->kinds = PyMem_Calloc(MOST_KINDS, sizeof(Kind))) == NULL) {
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        return -1;
     }
     Kind *place = kind_place(self, &kind), before = *place;
     for (int i = 0; i < MOST_PARTS; i++) {
@@ -167,38 +203,7 @@ remember(JournalObject *self, Kind kind)
     for (int i = 0; i < MOST_PARTS; i++) {
         Py_XDECREF(before.parts[i]);
     }
-    Py_RETURN_NONE;
-}
-
-PyDoc_STRVAR(remember_node_doc,
-"remember_node(node, number, /)\n--\n\nRemember the number of the recipe that nodes have which are made like this one.");
-
-static PyObject *
-journal_remember_node(JournalObject *self, PyObject *args)
-{
-    NodeObject *node;
-    long long number;
-    if (!PyArg_ParseTuple(args, "O!L", &NodeType, &node, &number)) {
-        return NULL;
-    }
-    Kind kind = {{node->op, node->params, node->shape, node->dtype, node->code, (PyObject *)Py_TYPE(node)},
-                 node->lasti, number};
-    return remember(self, kind);
-}
-
-PyDoc_STRVAR(remember_call_doc,
-"remember_call(call, number, /)\n--\n\nRemember the number of the kind that calls have which are made like this one.");
-
-static PyObject *
-journal_remember_call(JournalObject *self, PyObject *args)
-{
-    CallObject *call;
-    long long number;
-    if (!PyArg_ParseTuple(args, "O!L", &CallType, &call, &number)) {
-        return NULL;
-    }
-    Kind kind = {{call->plan, call->origins}, PyLong_AsLongLong(call->depth) != 0, number};
-    return remember(self, kind);
+    return 0;
 }
 
 /* --- inputs of the last record of a kind --- */
@@ -369,6 +374,23 @@ note_folded(CallObject *call)
 }
 
 static PyObject *
+journal_get_encoder(JournalObject *self, void *unused)
+{
+    return Py_NewRef(self->encoder);
+}
+
+static int
+journal_set_encoder(JournalObject *self, PyObject *encoder, void *unused)
+{
+    if (encoder == NULL || (encoder != Py_None && !PyObject_TypeCheck(encoder, &EncoderType))) {
+        PyErr_SetString(PyExc_TypeError, "encoder is one, or None");
+        return -1;
+    }
+    Py_SETREF(self->encoder, Py_NewRef(encoder));
+    return 0;
+}
+
+static PyObject *
 journal_get_on_new(JournalObject *self, void *unused)
 {
     return Py_NewRef(self->on_new);
@@ -394,7 +416,7 @@ journal_set_on_new(JournalObject *self, PyObject *function, void *unused)
 
 PyDoc_STRVAR(put_known_doc,
 "put_known(nodes, start, before, /)\n--\n\n"
-"Write the nodes of a list from a position on, as far as their kinds are in the file and their ids are below a limit.\n\n"
+"Write the nodes of a list from a position on, as far as their ids are below a limit and they are of the usual sort.\n\n"
 "Returns the position of the first that was not written.");
 
 PyDoc_STRVAR(put_entry_doc, "put_entry(payload, /)\n--\n\nWrite an entry, which has the next number.");
@@ -402,6 +424,17 @@ PyDoc_STRVAR(put_entry_doc, "put_entry(payload, /)\n--\n\nWrite an entry, which 
 PyDoc_STRVAR(put_inputs_doc,
 "put_inputs(kind, inputs, /)\n--\n\n"
 "Write the inputs of a record: how far back each is, or 0 where the last record of the kind had the same.");
+
+PyDoc_STRVAR(put_values_doc,
+"put_values(nodes, most, /)\n--\n\n"
+"Write the values of nodes that are in the file, as far as they have at most so many bytes and lie in one row.\n\n"
+"Returns the nodes whose values were not written.");
+
+PyDoc_STRVAR(take_folded_doc,
+"take_folded(/)\n--\n\nReturn the nodes among ``unfolded`` that are outputs of calls now, and take them away.");
+
+PyDoc_STRVAR(take_evaluated_doc,
+"take_evaluated(/)\n--\n\nReturn the nodes among ``unevaluated`` that have had a value, and take them away.");
 
 PyDoc_STRVAR(collect_doc,
 "collect(roots, /)\n--\n\n"
@@ -420,6 +453,7 @@ journal_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->adopted = LLONG_MIN;
     self->on_new = Py_NewRef(Py_None);
+    self->encoder = Py_NewRef(Py_None);
     self->out = PyByteArray_FromStringAndSize(NULL, 0);
     self->unfolded = PyDict_New();
     self->unevaluated = PyDict_New();
@@ -434,6 +468,7 @@ static int
 journal_traverse(JournalObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->on_new);
+    Py_VISIT(self->encoder);
     Py_VISIT(self->unfolded);
     Py_VISIT(self->unevaluated);
     Py_VISIT(self->leaves);
@@ -445,12 +480,13 @@ journal_traverse(JournalObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* Forget whom to tell, and all kinds. They are taken away first: what dies of it may run other code. */
+/* Forget whom to tell and to ask, and all kinds. They are taken away first: what dies of it may run other code. */
 static int
 journal_clear(JournalObject *self)
 {
     leave_journals(self);
     Py_SETREF(self->on_new, Py_NewRef(Py_None));
+    Py_SETREF(self->encoder, Py_NewRef(Py_None));
     Kind *kinds = self->kinds;
     self->kinds = NULL;
     for (Py_ssize_t i = 0; kinds != NULL && i < MOST_KINDS; i++) {
@@ -473,6 +509,7 @@ journal_dealloc(JournalObject *self)
     PyMem_Free(self->inputs);
     PyMem_Free(self->entries);
     Py_XDECREF(self->on_new);
+    Py_XDECREF(self->encoder);
     Py_XDECREF(self->out);
     Py_XDECREF(self->unfolded);
     Py_XDECREF(self->unevaluated);
@@ -507,13 +544,15 @@ static PyMethodDef journal_methods[] = {
     {"put_entry", (PyCFunction)journal_put_entry, METH_O, put_entry_doc},
     {"put_inputs", (PyCFunction)journal_put_inputs, METH_VARARGS, put_inputs_doc},
     {"put_known", (PyCFunction)journal_put_known, METH_VARARGS, put_known_doc},
-    {"remember_call", (PyCFunction)journal_remember_call, METH_VARARGS, remember_call_doc},
-    {"remember_node", (PyCFunction)journal_remember_node, METH_VARARGS, remember_node_doc},
+    {"put_values", (PyCFunction)journal_put_values, METH_VARARGS, put_values_doc},
+    {"take_evaluated", (PyCFunction)journal_take_evaluated, METH_NOARGS, take_evaluated_doc},
+    {"take_folded", (PyCFunction)journal_take_folded, METH_NOARGS, take_folded_doc},
     {"__sizeof__", (PyCFunction)journal_sizeof, METH_NOARGS, NULL},
     {NULL},
 };
 
 static PyGetSetDef journal_getset[] = {
+    {"encoder", (getter)journal_get_encoder, (setter)journal_set_encoder, NULL, NULL},
     {"on_new", (getter)journal_get_on_new, (setter)journal_set_on_new, NULL, NULL},
     {NULL},
 };
@@ -544,6 +583,8 @@ PyDoc_STRVAR(journal_doc,
 "    Of the last record that has one.\n"
 "next : int\n"
 "    The number of the next node.\n"
+"encoder : EncoderBase or None\n"
+"    Writes what nodes and calls have in common that are of a kind that is not in the file yet.\n"
 "on_new : callable or None\n"
 "    If it is a function, calls are written when they are folded, if all that they read is in the file or near it. It is\n"
 "    called with those that read something, or are of a kind, that is not in the file yet.\n"

@@ -52,15 +52,24 @@ put_byte(Buffer *buffer, int byte)
     buffer->bytes[buffer->size++] = (char)byte;
 }
 
-/* Move what was written behind what Python wrote; -1 is an error. */
+/* Move what was written behind what Python wrote, and begin anew; -1 is an error. */
 static int
-hand_over(JournalObject *self, Buffer *buffer)
+flush(JournalObject *self, Buffer *buffer)
 {
     Py_ssize_t before = PyByteArray_GET_SIZE(self->out);
     int failed = PyByteArray_Resize(self->out, before + buffer->size);
     if (failed == 0 && buffer->size > 0) {
         memcpy(PyByteArray_AS_STRING(self->out) + before, buffer->bytes, buffer->size);
     }
+    buffer->size = 0;
+    return failed;
+}
+
+/* Move what was written behind what Python wrote, for the last time; -1 is an error. */
+static int
+hand_over(JournalObject *self, Buffer *buffer)
+{
+    int failed = flush(self, buffer);
     PyMem_Free(buffer->bytes);
     return failed;
 }
@@ -97,7 +106,7 @@ put_inputs(JournalObject *self, Buffer *buffer, Py_ssize_t kind, PyObject *input
     return 0;
 }
 
-static inline int
+static int
 is_evaluated(const NodeObject *node)
 {
     return node->value != Py_None || (node->piece != NULL && node->piece != Py_None);
@@ -108,6 +117,25 @@ put_id(JournalObject *self, Buffer *buffer, long long id)
 {
     put_whole(buffer, id + self->offset - self->last_id);
     self->last_id = id + self->offset;
+}
+
+/* Write what nodes of a kind have in common, before the first of them, and return what is remembered of it. NULL if there
+   is none who can, and with an exception if that is an error. What cannot be in a file is left to who says where. */
+static Kind *
+new_kind(JournalObject *self, Buffer *buffer, NodeObject *node, Kind wanted)
+{
+    if (self->encoder == Py_None || flush(self, buffer) < 0) {
+        return NULL;
+    }
+    int before = self->is_busy;
+    self->is_busy = 1; /* other threads may get their turn meanwhile, and must not write between */
+    wanted.number = is_call((PyObject *)node) ? entry_of_call_kind(self->encoder, (CallObject *)node)
+                                              : entry_of_recipe(self->encoder, node);
+    self->is_busy = before;
+    if (wanted.number < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+    }
+    return wanted.number < 0 || journal_remember(self, wanted) < 0 ? NULL : journal_kind(self, &wanted);
 }
 
 /* Each of these returns whether the record was written, and writes nothing if it was not; -1 is an error. */
@@ -136,6 +164,7 @@ put_call(JournalObject *self, Buffer *buffer, CallObject *call, long long id)
     long long depth = PyLong_AsLongLong(call->depth);
     Kind wanted = {{call->plan, call->origins}, depth != 0, 0};
     Kind *kind = journal_kind(self, &wanted);
+    kind = kind == NULL ? new_kind(self, buffer, &call->node, wanted) : kind;
     if (kind == NULL || reserve(buffer, 1 + 3 * LONGEST) < 0) {
         return PyErr_Occurred() ? -1 : 0;
     }
@@ -157,13 +186,54 @@ watch(PyObject *watched, NodeObject *node)
     return failed;
 }
 
+/* Take those away of which it has changed, and those that have died; return the former. */
+static PyObject *
+take(PyObject *watched, int (*has_changed)(const NodeObject *))
+{
+    PyObject *changed = PyList_New(0), *gone = PyList_New(0), *id, *reference;
+    Py_ssize_t at = 0;
+    int failed = changed == NULL || gone == NULL;
+    while (!failed && PyDict_Next(watched, &at, &id, &reference)) {
+        PyObject *node = PyWeakref_Check(reference) ? PyWeakref_GET_OBJECT(reference) : Py_None;
+        int is_alive = is_node(node), changes = is_alive && has_changed((NodeObject *)node);
+        failed = ((changes || !is_alive) && PyList_Append(gone, id) < 0) || (changes && PyList_Append(changed, node) < 0);
+    }
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(gone); i++) {
+        failed = PyDict_DelItem(watched, PyList_GET_ITEM(gone, i)) < 0;
+    }
+    Py_XDECREF(gone);
+    if (failed) {
+        Py_CLEAR(changed);
+    }
+    return changed;
+}
+
+static int
+is_projection(const NodeObject *node)
+{
+    return Py_IS_TYPE(node, (PyTypeObject *)projection_class);
+}
+
+PyObject *
+journal_take_folded(JournalObject *self, PyObject *unused)
+{
+    return take(self->unfolded, is_projection);
+}
+
+PyObject *
+journal_take_evaluated(JournalObject *self, PyObject *unused)
+{
+    return take(self->unevaluated, is_evaluated);
+}
+
 static int
 put_node(JournalObject *self, Buffer *buffer, NodeObject *node, long long id)
 {
     Kind wanted = {{node->op, node->params, node->shape, node->dtype, node->code, (PyObject *)Py_TYPE(node)},
                    node->lasti, 0};
-    Kind *kind = journal_kind(self, &wanted);
-    if (kind == NULL || !PyTuple_Check(node->inputs) || reserve(buffer, 2 + 3 * LONGEST) < 0) {
+    Kind *kind = PyTuple_Check(node->inputs) ? journal_kind(self, &wanted) : NULL;
+    kind = kind == NULL && PyTuple_Check(node->inputs) ? new_kind(self, buffer, node, wanted) : kind;
+    if (kind == NULL || reserve(buffer, 2 + 3 * LONGEST) < 0) {
         return PyErr_Occurred() ? -1 : 0;
     }
     int evaluated = is_evaluated(node), is_constant = node->op == constant_op;
@@ -203,6 +273,66 @@ put_record(JournalObject *self, Buffer *buffer, NodeObject *node, long long id)
     return is_call(node) ? put_call(self, buffer, (CallObject *)node, id) : put_node(self, buffer, node, id);
 }
 
+/* --- values --- */
+
+/* Write the value of the node with a number, if it has at most so many bytes and they lie in one row; whether it was
+   written, -1 is an error. */
+static int
+put_value(JournalObject *self, Buffer *buffer, PyObject *value, long long number, Py_ssize_t most)
+{
+    Laid laid;
+    if (value == NULL || !PyObject_CheckBuffer(value)) {
+        return 0;
+    }
+    if (lay_out(value, &laid) < 0) {
+        return -1;
+    }
+    int written = laid.bytes.len <= most && is_dense(&laid);
+    if (written && reserve(buffer, 1 + LONGEST + laid.bytes.ndim + laid.bytes.len) < 0) {
+        written = -1;
+    }
+    if (written > 0) {
+        put_byte(buffer, RECORD_INLINE);
+        put_count(buffer, self->next - number);
+        for (int i = 0; i < laid.bytes.ndim; i++) {
+            put_byte(buffer, laid.axes[i]);
+        }
+        memcpy(buffer->bytes + buffer->size, laid.bytes.buf, laid.bytes.len);
+        buffer->size += laid.bytes.len;
+    }
+    PyBuffer_Release(&laid.bytes);
+    return written;
+}
+
+PyObject *
+journal_put_values(JournalObject *self, PyObject *args)
+{
+    PyObject *nodes, *left = PyList_New(0);
+    Py_ssize_t most;
+    if (left == NULL || !PyArg_ParseTuple(args, "O!n", &PyList_Type, &nodes, &most)) {
+        Py_XDECREF(left);
+        return NULL;
+    }
+    Buffer buffer = {NULL, 0, 0};
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(nodes); i++) {
+        PyObject *node = PyList_GET_ITEM(nodes, i);
+        if (check_nodes(NULL, &node, 1) < 0) {
+            failed = 1;
+            break;
+        }
+        long long number = journal_find(self, number_of((NodeObject *)node));
+        PyObject *value = number < 0 ? NULL : Py_XNewRef(((NodeObject *)node)->value);
+        int written = put_value(self, &buffer, value, number, most);
+        Py_XDECREF(value);
+        failed = written < 0 || (written == 0 && PyList_Append(left, node) < 0);
+    }
+    if (hand_over(self, &buffer) < 0 || failed) {
+        Py_CLEAR(left);
+    }
+    return left;
+}
+
 /* Values of at most so many bytes stand among the records, as in `unspool._saving.writer`. */
 #define MOST_INLINE 64
 
@@ -216,25 +346,14 @@ put_constant(JournalObject *self, Buffer *buffer, NodeObject *node)
         PyErr_Clear();
         return 0;
     }
-    int written = 0;
-    if (value.ndim <= 1 && value.len <= MOST_INLINE) {
-        long long id = number_of(node);
-        written = reserve(buffer, MOST_INLINE + 2 * LONGEST) < 0 ? -1 : put_record(self, buffer, node, id);
-        if (written > 0 && (journal_enter(self, id, self->next++) < 0 || reserve(buffer, MOST_INLINE + 3) < 0)) {
-            written = -1;
-        }
-        if (written > 0) {
-            put_byte(buffer, RECORD_INLINE);
-            put_count(buffer, 1); /* the one before */
-            if (value.ndim == 1) {
-                put_byte(buffer, 0); /* its only axis */
-            }
-            memcpy(buffer->bytes + buffer->size, value.buf, value.len);
-            buffer->size += value.len;
-        }
-    }
+    int fits = value.ndim <= 1 && value.len <= MOST_INLINE;
     PyBuffer_Release(&value);
-    return written;
+    long long id = number_of(node), number = self->next;
+    int written = !fits ? 0 : reserve(buffer, 2 * LONGEST) < 0 ? -1 : put_record(self, buffer, node, id);
+    if (written > 0 && journal_enter(self, id, self->next++) < 0) {
+        return -1;
+    }
+    return written > 0 ? put_value(self, buffer, node->value, number, MOST_INLINE) : written;
 }
 
 /* Write the inputs of a call that are constants and not in the file; whether all inputs are there then, -1 is an error. */

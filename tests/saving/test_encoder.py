@@ -33,16 +33,28 @@ class Shared(NamedTuple):
     content: Any
 
 
+class Formed:
+    def __init__(self, content: Any) -> None:
+        self.content, self.form = content, None
+
+
 WORDS = [
     Word("Pair", Pair, tuple, Pair),
     Word("Shared", Shared, tuple, Shared, is_entry=True),
     Word("Position", Position, tuple, Position, is_entry=True, key=position_key),
+    Word("Formed", Formed, lambda value: (value.content,), Formed, is_entry=True, has_form=True),
 ]
 
 
 def made() -> tuple[Encoder, Decoder]:
     decoder = Decoder({word.name: word for word in WORDS})
     return Encoder({word.type: word for word in WORDS}, decoder.add_entry), decoder
+
+
+def with_form(form: Any) -> Formed:
+    made = Formed(1)
+    made.form = form
+    return made
 
 
 plain = st.recursive(
@@ -120,13 +132,27 @@ def test_equal_entries_are_one_and_references_have_their_numbers() -> None:
 
 
 def test_a_form_is_filled_with_numbers_of_this_file() -> None:
+    shared = [Shared(k) for k in range(300)]
+    body = Formed([*shared, "text", shared[7], shared[299]])
+    first, _ = made()
+    first.entry_of(body)
+    assert body.form is not None and len(body.form[1]) == 300
+    second, decoder = made()
+    second.encode(shared[::-1])
+    found = decoder.decode(second.encode(body))
+    assert found.content == body.content
+    body.form = None
+    other, _ = made()
+    other.encode(shared[::-1])
+    assert second.encode(body) == other.encode(body)
+
+
+def test_entries_within_entries_without_end_are_refused() -> None:
+    body: Any = Formed(None)
+    body.form = (b"", b""), ((WORDS[-1], 1, body),), (0,)
     encoder, _ = made()
-    entries = tuple([Shared(k) for k in range(300)])
-    expected = bytearray()
-    for k in range(300):
-        expected += b"x"
-        put_count(expected, k)
-    assert encoder.filled((b"x",) * 300 + (b"end",), entries) == bytes(expected + b"end")
+    with pytest.raises(RecursionError):
+        encoder.entry_of(body)
 
 
 def test_positions_are_told_apart_by_their_code_and_not_by_what_it_equals() -> None:
@@ -174,9 +200,15 @@ def test_what_fails_while_a_value_is_taken_apart_is_passed_on() -> None:
         lambda encoder: encoder.put(bytearray()),
         lambda encoder: encoder.put_parts(bytearray(), (1, 2), Pair(1, 2)),
         lambda encoder: encoder.entry_of(1),
-        lambda encoder: encoder.filled((b"",), (Shared(1),)),
-        lambda encoder: encoder.filled(("",), ()),
-        lambda encoder: encoder.filled([b""], ()),
+        lambda encoder: encoder.entry_of(with_form(((b"",), (), (0,)))),
+        lambda encoder: encoder.entry_of(with_form(((b"", b""), (Shared(1),), (0,)))),
+        lambda encoder: encoder.entry_of(with_form(((b"", b""), (), (0,)))),
+        lambda encoder: encoder.entry_of(with_form((("",), (), ()))),
+        lambda encoder: encoder.entry_of(with_form(([b""], (), ()))),
+        lambda encoder: encoder.entry_of(with_form("form")),
+        lambda encoder: encoder.entry_of_bytes("text"),
+        lambda encoder: setattr(encoder, "write", None),
+        lambda encoder: setattr(encoder, "position", None),
         lambda encoder: setattr(encoder, "words", None),
         lambda encoder: setattr(encoder, "references", ()),
         lambda encoder: setattr(encoder, "journal", encoder),

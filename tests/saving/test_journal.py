@@ -15,7 +15,8 @@ import pytest
 
 import unspool as us
 from tests.saving.programs import PROGRAMS
-from unspool._core import Journal, Node
+from unspool._core import Journal, Node, memory_of
+from unspool._saving.records import INLINE
 from unspool._saving.writer import GraphWriter
 from unspool.errors import SaveError
 
@@ -64,7 +65,10 @@ def test_a_journal_takes_a_few_bytes_a_node() -> None:
         lambda journal: journal.put_inputs(1, (us.tensor(1.0),)),
         lambda journal: journal.adopt_inputs(1, ("a",)),
         lambda journal: journal.enter(1, -1),
-        lambda journal: journal.remember_call(us.tensor(1.0), 0),
+        lambda journal: journal.put_values((), 1),
+        lambda journal: journal.put_values([1], 1),
+        lambda journal: setattr(journal, "encoder", 1),
+        lambda journal: delattr(journal, "encoder"),
         lambda journal: delattr(journal, "on_new"),
     ],
 )
@@ -297,3 +301,51 @@ def test_threads_that_run_loops_of_their_own_do_not_disturb_a_run(tmp_path: Path
         for thread in threads:
             thread.join()
     assert bits(*found) == expected
+
+
+LAYOUTS = [
+    np.arange(24.0).reshape(2, 3, 4),
+    np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1),
+    np.arange(6.0).reshape(2, 3).T,
+    np.arange(6.0, dtype="complex64").reshape(1, 6, 1),
+    np.arange(3, dtype="float16"),
+    np.asfortranarray(np.ones((2, 1, 2), dtype=bool)),
+    np.zeros((0, 3)),
+    np.float64(2.5),
+    np.array(7),
+    np.arange(12.0).reshape(3, 4)[:, ::2],
+    np.arange(4.0)[::-1],
+    np.broadcast_to(np.float32(1.5), (2, 3)),
+]
+
+
+@pytest.mark.parametrize("array", LAYOUTS)
+def test_where_an_array_lies_is_what_numpy_says(array: Any) -> None:
+    address, axes = memory_of(array)
+    assert list(axes) == sorted(
+        range(array.ndim), key=[abs(stride) for stride in array.strides].__getitem__, reverse=True
+    )
+    assert address == np.asarray(array).__array_interface__["data"][0] or not isinstance(array, np.ndarray)
+
+
+@pytest.mark.parametrize("array", LAYOUTS)
+def test_a_value_that_is_written_has_the_bytes_of_the_general_form(array: Any) -> None:
+    node = us.tensor(0.0)
+    axes = memory_of(array)[1]
+    expected = bytes([INLINE, 1, *axes]) + np.asarray(array).transpose(axes).tobytes()
+    journal = Journal()
+    journal.enter(node.id, 0)
+    journal.next = 1
+    node.value = array
+    left = journal.put_values([node], 1000)
+    lies_in_a_row = np.asarray(array).transpose(axes).flags.c_contiguous
+    assert (left, journal.out) == (([], expected) if lies_in_a_row else ([node], b""))
+    longer = Journal()
+    longer.enter(node.id, 0)
+    assert longer.put_values([node], array.nbytes - 1) == [node] and longer.out == b""
+
+
+def test_what_is_no_array_lies_nowhere() -> None:
+    for mistake in (1.0, b"abc", [1.0], None):
+        with pytest.raises((TypeError, AttributeError)):
+            memory_of(mistake)

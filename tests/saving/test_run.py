@@ -120,6 +120,45 @@ def test_a_run_goes_on_without_its_program(tmp_path: Path) -> None:
         assert bits(us.sum(state**2), A, x) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (lambda x: {"norm": us.sum(x)}, "given a tensor as 'norm'"),
+        (lambda x: {"state": x}, "given a tensor as 'state'"),
+        (lambda x: {"nested": [1.0, {"deep": (x,)}]}, "given a tensor as 'nested'"),
+        (lambda x: [1.0], "takes a dict"),
+        (lambda x: {1: 1.0}, "takes a dict"),
+    ],
+)
+def test_what_was_not_read_is_no_value_of_a_step(tmp_path: Path, values: Any, message: str) -> None:
+    A, x = variables()
+    with us.spool(tmp_path / "run", every=0) as run:
+        x = run.start(x, inputs=A)
+        for k in run.steps(3):
+            x = us.tanh(A @ x)
+            if k == 2:
+                with pytest.raises(ArgumentError, match=message):
+                    run.checkpoint(x, values(x))
+                assert run.step == 2
+            run.checkpoint(x, {"first": float(x[0])})
+    with us.resume(tmp_path / "run") as run:
+        assert run.step == len(run.history) == 3
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, "3", None])
+def test_a_number_of_steps_that_is_none_is_refused(tmp_path: Path, n: Any) -> None:
+    with us.spool(tmp_path / "run") as run:
+        run.start(us.tensor(1.0))
+        with pytest.raises(ArgumentError, match=r"run\.steps takes the number"):
+            run.steps(n)
+        assert list(run.steps(np.int64(2))) == [0, 1] and run.total == 2
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SaveFileError, match=r"is a folder; us\.load reads a file"):
+        us.load(tmp_path)
+
+
 def test_values_that_were_noted_come_back(tmp_path: Path) -> None:
     loop(tmp_path / "run", 7, *variables())
     A, x = variables()

@@ -231,6 +231,29 @@ def test_a_line_goes_when_a_loop_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ACTIVITY.lookers == 0 and module._OPEN == []
 
 
+def test_a_line_is_not_drawn_again_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = on_terminal(monkeypatch)
+    marks = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
+    with us.progress(total=3) as line:
+        line.show(2)
+        live: Any = line._line
+        live._live.refresh()
+        assert len(re.findall(marks, file.getvalue())) == 1
+        before = len(file.getvalue())
+    assert not re.search(marks, file.getvalue()[before:])
+    # What was drawn is taken away: up by one line, which is emptied.
+    assert "\x1b[1A\x1b[2K2 of 3 steps" in file.getvalue()[before:]
+
+
+def test_a_last_line_that_is_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    for unit in ("x" * 200, "字" * 100):  # of one column each, and of two
+        file = on_terminal(monkeypatch)
+        with us.progress(total=3, unit=unit) as line:
+            line.show(1)
+        last = file.getvalue().splitlines()[-1].split("\x1b[?25h")[-1]
+        assert last.endswith("…") and 99 <= sum(2 if character == "字" else 1 for character in last) <= 100
+
+
 def test_a_loop_in_a_block_is_shown_in_the_line_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     file = on_terminal(monkeypatch)
     with us.progress() as outer:

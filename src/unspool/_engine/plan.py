@@ -54,6 +54,8 @@ class Plan(_core.PlanBase):
         says nothing of what a step costs.
     derivatives : dict
         Plans that were derived from this one, for whoever derives them.
+    form : tuple or None
+        What files have of it, for whoever writes them.
     run : callable
         ``run(*arrays)`` returns a tuple with one array per output. It never writes into its arguments, and what it
         returned is never written to afterwards.
@@ -66,6 +68,7 @@ class Plan(_core.PlanBase):
         "backend",
         "derivatives",
         "dtypes",
+        "form",
         "fragment",
         "input_shapes",
         "kernels",
@@ -90,6 +93,7 @@ class Plan(_core.PlanBase):
         self.is_simple = all(_is_simple(i.op, p) for i, p in zip(fragment.body, bound.params, strict=True))
         self.kernels = _count_kernels(fragment, bound)
         self.derivatives: dict[Any, Any] = {}
+        self.form: Any = None
         self._lowered: Lowered | None = None
         self._memory: Assignment | None = None
         self.run = _FirstRuns(self, bound)

@@ -89,12 +89,15 @@ class Fragment:
         Where in the user's program each instruction was first recorded.
     swept : frozenset of int
         The instructions that a derivative sweep made, for reports.
+    form : tuple or None
+        What files have of it, for whoever writes them.
     """
 
     __slots__ = (
         "__weakref__",
         "body",
         "dtypes",
+        "form",
         "id",
         "key",
         "origins",
@@ -124,6 +127,7 @@ class Fragment:
         self.origins = origins
         self.key = key
         self.swept: frozenset[int] = frozenset()
+        self.form: Any = None
         # Where among the residuals an output is found, by its position; the first output of a slot stands for it.
         self.slab = {outputs.index(slot): i for i, slot in enumerate(outputs[results:])}
 

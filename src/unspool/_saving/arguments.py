@@ -1,10 +1,10 @@
-"""What users say of a run: how often it is written, and how many states are kept."""
+"""What users say of a run: how often it is written, how many states are kept, how many steps there are to be."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any
+from typing import Any, SupportsIndex
 
 from unspool.errors import ArgumentError
 
@@ -33,3 +33,10 @@ def as_states(states: Any) -> int:
     if isinstance(states, bool) or not isinstance(states, int) or states < 3:
         raise ArgumentError(f"states is a number from 3 on, got {states!r}")
     return states
+
+
+def as_total(n: Any) -> int:
+    """Return the number of all steps of a run."""
+    if not isinstance(n, SupportsIndex) or n.__index__() < 0:
+        raise ArgumentError(f"run.steps takes the number of all steps, got {n!r}")
+    return n.__index__()

@@ -14,12 +14,14 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from unspool._saving.codec import DTYPES, dtype_name, memory_order
+from unspool._core import memory_of
+from unspool._saving.codec import DTYPES, dtype_name
 from unspool._saving.decoder import array_from
 from unspool.errors import SaveFileError
 
@@ -45,6 +47,9 @@ _NAMES = {
 
 _LARGEST_HEADER = 1 << 26
 _CHUNK = 1 << 20
+
+# So many blocks go to the system in one call: POSIX lets it take no more than 1024.
+_MOST_AT_ONCE = 512
 
 
 class Group(NamedTuple):
@@ -79,10 +84,11 @@ class Arrays:
 
     def add(self, array: Any) -> tuple[int, int]:
         """Take an array, and return where it is."""
-        memory = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+        address, axes = memory_of(array)
+        memory = (address, array.shape, array.strides, array.dtype)
         where = self._known.get(memory)
         if where is None:
-            key = (dtype_name(array.dtype), array.shape, memory_order(array))
+            key = (dtype_name(array.dtype), array.shape, axes)
             group = self._groups.setdefault(key, len(self._rows))
             if group == len(self._rows):
                 self._rows.append([])
@@ -98,39 +104,49 @@ class Arrays:
         """Yield the bytes of all arrays in order."""
         for (_, _, axes), rows in zip(self._groups, self._rows, strict=True):
             for array in rows:
-                dense = np.asarray(array.transpose(axes), order="C")
-                yield dense.reshape(-1).view(np.uint8).data if dense.size else b""
+                yield np.ascontiguousarray(array.transpose(axes)).reshape(-1).view(np.uint8)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT, *, syncs_name: bool = True) -> bytes:
-    """Write a file that appears complete or not at all, and is on the disk when this returns; return its digest.
+def write(path: Path, arrays: Arrays, structure: bytes = b"", kind: str = FORMAT, *, is_named: bool = False) -> bytes:
+    """Write a file that is on the disk when this returns; return its digest.
 
-    Who writes several files may sync their names by `sync_directory`, once.
+    It appears complete or not at all. One that ``is_named`` somewhere else when it is complete, and is none before, is
+    written where it stays, and its name is on the disk after `sync_directory`.
     """
     groups = arrays.groups()
-    digest = hashlib.sha256(_described(kind, groups, len(structure)), usedforsecurity=False)
+    layout = _layout(groups)
+    digest = hashlib.sha256(_described(kind, layout, len(structure)), usedforsecurity=False)
     digest.update(structure)
     blocks = list(arrays.blocks())
     for block in blocks:
         digest.update(block)
-    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+    partial = path if is_named else path.with_name(f"{path.name}.partial-{os.getpid()}")
     try:
-        with open(partial, "wb", buffering=_CHUNK) as file:
-            file.write(_header(kind, groups, len(structure), digest.hexdigest()))
-            file.write(structure)
-            file.writelines(blocks)
-            file.flush()
+        with open(partial, "wb", buffering=0) as file:
+            _write_all(file, [_header(kind, groups, layout, len(structure), digest.hexdigest()), structure, *blocks])
             os.fsync(file.fileno())
-        partial.replace(path)
-        if syncs_name:
+        if not is_named:
+            partial.replace(path)
             sync_directory(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise SaveFileError(f"writing {path} failed: {error}") from error
     return digest.digest()
+
+
+def _write_all(file: FileIO, blocks: Sequence[Any]) -> None:
+    """Write blocks of bytes one after the other, many at a time: a buffer between takes longer than short files do."""
+    for at in range(0, len(blocks), _MOST_AT_ONCE):
+        some = blocks[at : at + _MOST_AT_ONCE]
+        written = os.writev(file.fileno(), some) if hasattr(os, "writev") else 0
+        for block in some:
+            rest = memoryview(block)[written:]
+            while len(rest):  # the system took a part of them
+                rest = rest[file.write(rest) :]
+            written = max(0, written - len(block))
 
 
 def sync_directory(path: Path) -> None:
@@ -144,17 +160,20 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _layout(groups: Sequence[Group]) -> str:
-    return json.dumps([list(group) for group in groups], separators=(",", ":"))
+    return _as_json(groups)
 
 
-def _described(kind: str, groups: Sequence[Group], structure: int) -> bytes:
-    return f"{kind} {structure} {_layout(groups)}".encode()
+def _described(kind: str, layout: str, structure: int) -> bytes:
+    return f"{kind} {structure} {layout}".encode()
 
 
-def _header(kind: str, groups: Sequence[Group], structure: int, digest: str) -> bytes:
+def _header(kind: str, groups: Sequence[Group], layout: str, structure: int, digest: str) -> bytes:
     """Return the header of a safetensors file, its length before it."""
-    metadata = {"format": kind, "sha256": digest, "layout": _layout(groups)}
+    metadata = {"format": kind, "sha256": digest, "layout": layout}
     entries: dict[str, Any] = {"__metadata__": metadata}
     at = 0
     if structure:
@@ -166,7 +185,7 @@ def _header(kind: str, groups: Sequence[Group], structure: int, digest: str) -> 
         end = at + group.rows * group.nbytes
         entries[str(number)] = {"dtype": _NAMES[group.dtype], "shape": stored, "data_offsets": [at, end]}
         at = end
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = _as_json(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
@@ -190,6 +209,10 @@ class ArrayFile:
             self._file = open(path, "rb")  # noqa: SIM115 - closed with this
         except FileNotFoundError:
             raise SaveFileError(f"there is no file {path}") from None
+        except IsADirectoryError:
+            raise SaveFileError(
+                f"{path} is a folder; us.load reads a file, and us.resume the folder of a run"
+            ) from None
         except OSError as error:
             raise SaveFileError(f"{path} cannot be read: {error}") from error
         try:
@@ -233,9 +256,10 @@ class ArrayFile:
         whole = 8 + length + structure + sum(group.rows * group.nbytes for group in groups)
         if whole != size:
             raise SaveFileError(f"{self.path} was cut or damaged: it has {size} bytes, and should have {whole}")
-        if _header(kind, groups, structure, checksum) != length.to_bytes(8, "little") + header:
+        layout = _layout(groups)
+        if _header(kind, groups, layout, structure, checksum) != length.to_bytes(8, "little") + header:
             raise SaveFileError(f"{self.path} was damaged: its header does not describe it")
-        digest = hashlib.sha256(_described(kind, groups, structure), usedforsecurity=False)
+        digest = hashlib.sha256(_described(kind, layout, structure), usedforsecurity=False)
         self.structure = file.read(structure)
         digest.update(self.structure)
         while block := file.read(_CHUNK):

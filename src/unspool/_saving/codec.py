@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unspool._core import memory_of
 from unspool._dtypes import SUPPORTED
 from unspool.errors import SaveError
 
@@ -90,4 +91,4 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def memory_order(array: Any) -> tuple[int, ...]:
     """Return the axes of an array, outermost in memory first."""
-    return tuple(sorted(range(array.ndim), key=[*map(abs, array.strides)].__getitem__, reverse=True))
+    return memory_of(array)[1]

@@ -1,14 +1,13 @@
 """Values as bytes, with an entry for each thing that many of them have in common.
 
 Plain values, classes of the vocabulary and references to nodes and entries are written in C (`_core.EncoderBase`): most
-of what a short run writes are these. Here are entries that are new, and values of all other kinds.
+of what a short run writes are these. Here are entries that have forms, and values of all other kinds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +18,7 @@ from unspool._saving.codec import DTYPES, Word, dtype_name, memory_order
 from unspool._saving.wire import put_bytes, put_count, put_float, put_text, put_whole
 from unspool.errors import SaveError
 
-
-class _Form(NamedTuple):
-    """What an entry is in every file: bytes, and between them numbers of other entries, which each file has its own."""
-
-    pieces: tuple[bytes, ...]
-    entries: tuple[Any, ...]
-
-
-# Forms of what is alive; longer ones are not kept.
-_FORMS: WeakKeyDictionary[Any, _Form] = WeakKeyDictionary()
+# Longer forms are not kept.
 _LONGEST_FORM = 1 << 16
 
 
@@ -51,46 +41,31 @@ class Encoder(EncoderBase):
         journal: Journal | None = None,
     ) -> None:
         self.words = words
-        self._write_entry = write_entry
+        self.write = write_entry
         self.journal = journal
-        self._entries: dict[bytes, int] = {}
         self._sizes: dict[Dim, bytes] = {}
 
-    def adopt(self, payload: bytes) -> None:
-        """Take note of an entry that is in the file already."""
-        self._entries.setdefault(payload, len(self._entries))
+    def put_form(self, word: Word, value: Any) -> bytes:
+        """Return the bytes of an entry that is to have a form, and let the value keep it.
 
-    def new_entry(self, word: Word, key: Any, value: Any) -> int:
-        """Return the number of the entry of a value that was not asked for before; ``key`` tells it apart."""
-        form = _FORMS.get(value) if word.has_form else None
-        payload = self._payload(word, value) if form is None else self.filled(form.pieces, form.entries)
-        number = self.entry_of_bytes(payload)
-        self.known[key] = number, value  # the key lasts as long as the value is held here too
-        return number
-
-    def _payload(self, word: Word, value: Any) -> bytes:
-        """Return the bytes of an entry, and keep its form if it is to have one."""
-        around, self.references = self.references, [] if word.has_form else None
+        A form is what an entry is in every file: bytes, between them entries, as ``(word, key, value)``, of which each
+        file has numbers of its own, and which of them stands where. The values are held, so their keys last.
+        """
+        around, self.references = self.references, []
         try:
             out = bytearray()
             self.put_parts(out, word, value)
-            references = self.references
+            references: Any = self.references  # None if something in it may become something else
         finally:
             self.references = around
         if references is not None and len(out) <= _LONGEST_FORM and all(where is out for where, *_ in references):
             ends = [0, *[end for _, _, end, _ in references]]
             starts = [*[start for _, start, _, _ in references], len(out)]
             pieces = tuple([bytes(out[i:j]) for i, j in zip(ends, starts, strict=True)])
-            _FORMS[value] = _Form(pieces, tuple([entry for *_, entry in references]))
+            found: dict[Any, tuple[int, Any]] = {}
+            order = [found.setdefault((e[0].name, e[1]), (len(found), e))[0] for *_, e in references]
+            value.form = pieces, tuple([entry for _, entry in found.values()]), tuple(order)
         return bytes(out)
-
-    def entry_of_bytes(self, payload: bytes) -> int:
-        """Return the number of the entry with these bytes."""
-        number = self._entries.get(payload)
-        if number is None:
-            number = self._entries[payload] = len(self._entries)
-            self._write_entry(payload)
-        return number
 
     def encode(self, value: Any) -> bytes:
         """Return the bytes of a value."""

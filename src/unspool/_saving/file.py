@@ -54,9 +54,8 @@ def save(path: str | os.PathLike[str], tensors: Any) -> None:
     """
     writer = GraphWriter()
     kept = Arrays()
-    for node in writer.add(tensors_in(tensors)):
-        if node.value is not None and type(node) is not Call:
-            writer.put_value(node, kept)
+    written = writer.add(tensors_in(tensors))
+    writer.put_values([node for node in written if node.value is not None and type(node) is not Call], kept)
     writer.put_root(tensors)
     arrays.write(as_path(path), kept, bytes(writer.out), FORMAT)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -20,6 +20,11 @@ Identity = tuple[bytes, int]
 _tokens: dict[int, bytes] = {}
 _leaves: WeakValueDictionary[Identity, Node] = WeakValueDictionary()
 _identities: dict[int, Identity] = {}
+
+# Leaves that were written and are not among `_leaves` yet: they are looked for there when a file is read, which many
+# programs never do.
+_written: list[ref[Node]] = []
+_MOST_WRITTEN = 4096
 
 
 def _token() -> bytes:
@@ -34,19 +39,31 @@ def identity_of(leaf: Node) -> Identity:
     """Return what a variable or placeholder is known by."""
     found = _identities.get(leaf.id)
     if found is None:
-        found = _token(), leaf.id
-        remember(leaf, found)
+        found = _identities[leaf.id] = _token(), leaf.id
+        _written.append(ref(leaf))
+        if len(_written) > _MOST_WRITTEN:
+            _enter_written()
     return found
 
 
+def _enter_written() -> None:
+    """Let leaves that were written be found by their identity."""
+    while _written:
+        leaf = _written.pop()()
+        if leaf is not None:
+            _leaves[_identities[leaf.id]] = leaf
+
+
 def remember(leaf: Node, identity: Identity) -> None:
-    """Let a leaf be known by an identity."""
+    """Let a leaf be known by an identity, and no other one that was."""
+    _enter_written()
     _identities[leaf.id] = identity
     _leaves[identity] = leaf
 
 
 def known_leaf(identity: Identity, op: object, shape: object, dtype: object, value: object) -> Node | None:
     """Return the leaf that is known by an identity, if it is alive and has the same contents."""
+    _enter_written()
     found = _leaves.get(identity)
     if found is None or found.op is not op or found.shape != shape or found.dtype != dtype:
         return None

@@ -1,9 +1,11 @@
 """The log of a run: frames that are only ever appended, and what is left of them when a process was killed.
 
 A frame has its length, a checksum of that, its contents, and a digest of these and of all frames before. It is on the
-disk when `append` returns: that is what *acknowledged* means. A process that dies while it writes leaves a tail that is
-no frame. It is noticed and cut off, and the frames before it are whole. Anything else that does not fit is damage, and
-refused: no frame that was acknowledged is ever skipped.
+disk when `append` returns: that is what *acknowledged* means. Only the frame before the first step may be left to the
+system, which has it then, so that it outlives the process; it is on the disk with the next frame, or when the system
+writes it. A process that dies while it writes leaves a tail that is no frame. It is noticed and cut off, and the frames
+before it are whole. Anything else that does not fit is damage, and refused: no frame that was acknowledged is ever
+skipped.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import zlib
 from pathlib import Path
 
+from unspool._saving.arrays import sync_directory
 from unspool.errors import SaveFileError
 
 if sys.platform != "win32":
@@ -31,6 +34,7 @@ class Log:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self.path = path
+        self._has_name = False  # on the disk; a process that was killed may have left one that is not
         try:
             flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
             self._file = os.fdopen(os.open(path, flags, 0o644), "r+b")
@@ -40,17 +44,11 @@ class Log:
             raise SaveFileError(f"the run in {path.parent} cannot be opened: {error}") from error
         try:
             self._lock()
-            if create:
-                self._file.write(MAGIC)  # synced with the first frame: before it there is nothing to lose
-                self._file.flush()
-                self.frames: list[bytes] = []
-                self._end, self._digest = len(MAGIC), b""
-            else:
-                data = self._file.read()
-                self.frames, self._end, self._digest = read_frames(path, data)
-                if len(data) < len(MAGIC):  # killed before it began
-                    self._file.seek(0)
-                    self._file.write(MAGIC)
+            data = b"" if create else self._file.read()
+            self.frames, self._end, self._digest = read_frames(path, data)
+            if len(data) < len(MAGIC):  # it is new, or was killed before it began; synced with the first frame
+                self._file.seek(0)
+                self._file.write(MAGIC)
         except BaseException:
             self._file.close()
             raise
@@ -61,27 +59,33 @@ class Log:
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SaveFileError(f"the run in {self.path.parent} is in use by another process") from None
+            raise SaveFileError(
+                f"the run in {self.path.parent} is in use, by another process or in another place of this one"
+            ) from None
         except OSError:  # file systems without locks
             return
 
-    def append(self, payload: bytes) -> None:
-        """Add a frame; when this returns it is on the disk, if the name of the log is."""
+    def append(self, payload: bytes, *, waits: bool = True) -> None:
+        """Add a frame; when this returns it is on the disk, with all before it. Else, the system has it."""
         length = len(payload).to_bytes(4, "little")
         digest = _digest(self._digest, payload)
         try:
             self._file.seek(self._end)
             self._file.truncate()
             self._file.write(_HEAD.pack(len(payload), zlib.crc32(length)) + payload + digest)
-            self._sync()
+            self._file.flush()
+            if waits:
+                self._sync()
         except OSError as error:
             raise SaveFileError(f"writing {self.path} failed: {error}") from error
         self._end += _HEAD.size + len(payload) + _DIGEST
         self._digest = digest
 
     def _sync(self) -> None:
-        self._file.flush()
         os.fsync(self._file.fileno())
+        if not self._has_name:  # after the contents, which takes the name of a new file along on many disks
+            sync_directory(self.path.parent)
+            self._has_name = True
 
     @property
     def nbytes(self) -> int:

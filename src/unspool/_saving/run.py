@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
@@ -23,7 +23,7 @@ from typing import Any
 from unspool._engine.default import default_engine
 from unspool._graph import Node, describe, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, TENSOR
-from unspool._saving.arguments import as_seconds, as_states
+from unspool._saving.arguments import as_seconds, as_states, as_total
 from unspool._saving.arrays import Arrays
 from unspool._saving.file import as_path
 from unspool._saving.frames import framed, records_of
@@ -223,13 +223,13 @@ class SpooledRun:
             raise ArgumentError("run.start is called once, before the first step")
         self._is_going_on = True
         given = (state, inputs)
-        leaves = leaves_of(given)
-        if self._is_loaded or (self.path / LOG).exists():
-            if not self._is_loaded:
-                self._open(leaves)
-            if self.step or self.is_finished or self._is_loaded:
+        if self._is_loaded:
+            return self.state
+        is_new = self._make_folder()
+        if not is_new and (self.path / LOG).exists():
+            self._open(leaves_of(given))
+            if self._is_loaded:
                 return self.state
-        self._outer = {leaf.id for leaf in leaves}
         self._create()
         self.inputs, self.state = given, state
         self._acknowledge()
@@ -237,8 +237,8 @@ class SpooledRun:
 
     def steps(self, n: int) -> Iterator[int]:
         """Count the steps from where the run is to a number of them."""
-        self.total, self._is_going_on = n, True
-        return iter(range(self.step, n))
+        self.total, self._is_going_on = as_total(n), True
+        return iter(range(self.step, self.total))
 
     def checkpoint(self, state: Any, values: dict[str, Any] | None = None) -> None:
         """Say that a step is done: its state is computed, and written if it is time.
@@ -252,6 +252,7 @@ class SpooledRun:
         """
         if self._log is None:
             raise ArgumentError("a checkpoint is part of a run: state = run.start(state) comes first")
+        noted = None if values is None else _as_numbers(values)
         # Short steps notice what is done here. Nobody takes the value, so it is computed and not handed out.
         if isinstance(state, Node):
             while state.value is None:  # another thread may evict it at once
@@ -261,8 +262,8 @@ class SpooledRun:
         self.state = state
         self.step += 1
         self.is_finished = False
-        if values is not None:
-            self.history.append(dict(values))
+        if noted is not None:
+            self.history.append(noted)
         if monotonic() >= self._due:
             self._acknowledge()
 
@@ -299,11 +300,17 @@ class SpooledRun:
 
     # -- writing --
 
-    def _create(self) -> None:
+    def _make_folder(self) -> bool:
+        """Make the folder if there is none, and say whether there was none."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True)
         except OSError as error:
+            if isinstance(error, FileExistsError) and self.path.is_dir():
+                return False
             raise SaveFileError(f"the folder {self.path} cannot be made: {error}") from error
+        return True
+
+    def _create(self) -> None:
         if self._log is None:
             self._log = Log(self.path / LOG, create=True)
         self._info["started"] = time.time()
@@ -333,7 +340,7 @@ class SpooledRun:
         self._info["seconds"] = seconds
         assert self._log is not None
         files.sync()
-        self._log.append(framed(self._summary(), bytes(writer.out)))
+        self._log.append(framed(self._summary(), bytes(writer.out)), waits=self.step > 0 or self.is_finished)
         writer.out.clear()
         files.remove(dropped)
         self.acknowledged = self.step
@@ -359,8 +366,11 @@ class SpooledRun:
 
     def _check_leaves(self, fresh: Sequence[Node]) -> None:
         """Refuse variables from before the run that ``start`` was not given: who goes on cannot tell which they are."""
-        for node in fresh:
-            if node.op is TENSOR and node.id < self._began and node.id not in self._outer:
+        leaves = [node for node in fresh if node.op is TENSOR and node.id < self._began]
+        if not self._files.positions:  # these are what start was given
+            self._outer.update([node.id for node in leaves])
+        for node in leaves:
+            if node.id not in self._outer:
                 raise ArgumentError(
                     f"the loop reads {describe(node)}, made at {source_of(node)}, a variable that run.start was not "
                     "given: give it as run.start(state, inputs=...), so that a run that goes on knows which it is"
@@ -371,8 +381,7 @@ class SpooledRun:
         number = self._files.next
         leaves = [node for node in fresh if node.op is TENSOR or node.op is CONSTANT]
         inline = _FEW_BYTES if sum([leaf.value.nbytes for leaf in leaves]) <= _FEW_BYTES else SMALL
-        for leaf in leaves:
-            self._writer.put_value(leaf, kept, number, inline=inline)
+        self._writer.put_values(leaves, kept, number, inline=inline)
         if len(kept):
             name, digest = self._files.write("leaves", kept, kept.nbytes)
             self._writer.put_file(number, name, digest, kept.nbytes)
@@ -387,8 +396,7 @@ class SpooledRun:
         fresh = [node for node in nodes.values() if node.id not in files.first]
         nbytes = sum([node.value.nbytes for node in fresh])
         inline = nbytes if self._takes_few(nbytes) else 0
-        for node in fresh:
-            writer.put_value(node, kept, number, inline=inline)
+        writer.put_values(fresh, kept, number, inline=inline)
         if not files.positions:
             files.first.update(nodes)
         name, digest = files.write("state", kept, nbytes, self.step)
@@ -455,3 +463,16 @@ class SpooledRun:
             raise SaveFileError(f"the run in {self.path} is damaged: it does not say how many pieces waited")
         crowd, length = patience
         default_engine().queue.be_as_patient(crowd, min(length, 1 << 20))
+
+
+def _as_numbers(values: Any) -> dict[str, Any]:
+    """Return what was read in a step, if it is that: a tensor would stand in the file as the node that it is."""
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise ArgumentError(f"run.checkpoint takes a dict of the numbers that were read in a step, got {values!r:.80}")
+    for name, value in values.items():
+        if tensors_in(value):
+            raise ArgumentError(
+                f"run.checkpoint was given a tensor as {name!r}: values are numbers that were read, as float(x) or "
+                "x.eval(); tensors that the next step needs belong in the state"
+            )
+    return dict(values)

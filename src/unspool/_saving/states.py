@@ -43,7 +43,7 @@ class Files:
         self._numbers: list[int] = []
         self._sizes: dict[int, int] = {}
         self._names: dict[int, str] = {}
-        self._has_unsynced = True
+        self._has_unsynced = False
 
     @property
     def newest(self) -> int:
@@ -64,14 +64,14 @@ class Files:
         name = f"{kind}-{number}-{step}.safetensors"
         digest = b""
         if len(kept):
-            digest = arrays.write(self._path / name, kept, syncs_name=False)
+            digest = arrays.write(self._path / name, kept, is_named=True)
             self._has_unsynced = True
         self._names[number], self._sizes[number] = name, nbytes
         self.next += 1
         return name, digest
 
     def sync(self) -> None:
-        """Let the names of files reach the disk that were written, and that of a log that is new."""
+        """Let the names of files reach the disk that were written."""
         if self._has_unsynced:
             arrays.sync_directory(self._path)
             self._has_unsynced = False

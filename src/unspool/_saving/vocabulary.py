@@ -7,6 +7,7 @@ changes; one whose parameter is not here cannot be saved, and says so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from unspool import _trees as trees
@@ -342,3 +343,9 @@ def words() -> list[Word]:
     found += [_named_tuple(kind)._replace(is_entry=True) for kind in (Recipe, CallKind)]
     found += [_data_class(kind) for kind in (Division, Implicit, Members, Tolerances)]
     return [word._replace(**_MORE.get(word.type, {})) for word in found]
+
+
+@cache
+def words_by_type() -> dict[type, Word]:
+    """Return the vocabulary for those who write; they do not look for positions, so one is for all files."""
+    return {word.type: word for word in words()}

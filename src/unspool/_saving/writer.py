@@ -25,7 +25,7 @@ from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
 from unspool._saving.records import IS_SEED, WAS_EVALUATED, NodeRecord
-from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words
+from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words_by_type
 from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
 
@@ -49,7 +49,9 @@ class GraphWriter:
         self.out = self._journal.out
         # Of a file that is gone on with: ids that nodes of it have now and had there.
         self._adopted: tuple[list[int], list[int]] = [], []
-        self._encoder = Encoder({word.type: word for word in words()}, self._journal.put_entry, self._journal)
+        self._encoder = Encoder(words_by_type(), self._journal.put_entry, self._journal)
+        self._encoder.position = Position
+        self._journal.encoder = self._encoder
         self._kinds: dict[int, tuple[int, Any]] = {}
         self._recipes: dict[tuple[Any, ...], int] = {}
         self._last_mark = -1
@@ -145,19 +147,10 @@ class GraphWriter:
         at, put_known = 0, self._journal.put_known
         for mark in (*levels, _NEVER):
             while (at := put_known(nodes, at, mark + 1)) < len(nodes) and nodes[at].id <= mark:
-                self._introduce(nodes[at])
-                if put_known(nodes, at, nodes[at].id + 1) == at:
-                    self._write(nodes[at])
+                self._write(nodes[at])
                 at += 1
             if mark != _NEVER:
                 self._write_level(mark)
-
-    def _introduce(self, node: Node) -> None:
-        """Let the kind of a node be known where most nodes are written."""
-        if type(node) is Call:
-            self._journal.remember_call(node, self._call_kind_of(node))
-        elif type(node) is not Projection and getattr(node, "_name", None) is None:
-            self._journal.remember_node(node, self._recipe_of(node))
 
     def _write(self, node: Node) -> None:
         """Write a node in the general way: it has a name, or no value yet, or was in a file that is gone on with."""
@@ -288,28 +281,16 @@ class GraphWriter:
 
         Returns those that have had a value since.
         """
-        folded: list[Node] = []
-        unfolded, unevaluated = self._journal.unfolded, self._journal.unevaluated
-        for key, reference in tuple(unfolded.items()):
-            node = reference()
-            if node is None or type(node) is Projection:
-                del unfolded[key]
-                if node is not None:
-                    folded.append(node)
+        folded = self._journal.take_folded()
         if folded:
             self._write_all(self._unwritten([call_of(node) for node in folded]))
             for node in folded:
                 self._begin(records.FOLDED, node)
                 put_count(self.out, self._back(call_of(node)))
                 put_count(self.out, node.output)
-        changed: list[Node] = []
-        for key, reference in tuple(unevaluated.items()):
-            node = reference()
-            if node is None or _is_evaluated(node):
-                del unevaluated[key]
-                if node is not None:
-                    self._begin(records.EVALUATED, node)
-                    changed.append(node)
+        changed = self._journal.take_evaluated()
+        for node in changed:
+            self._begin(records.EVALUATED, node)
         return changed
 
     def _write_pieces(self, fresh: Sequence[Node]) -> list[Node]:
@@ -366,8 +347,12 @@ class GraphWriter:
 
     # -- values, roots and files --
 
-    def put_value(self, node: Node, arrays: Arrays, file: int = 0, *, inline: int = SMALL) -> None:
-        """Write the value of a node that is written: here if it has at most so many bytes, else into arrays."""
+    def put_values(self, nodes: list[Node], arrays: Arrays, file: int = 0, *, inline: int = SMALL) -> None:
+        """Write the values of nodes that are written: here if one has at most so many bytes, else into arrays."""
+        for node in self._journal.put_values(nodes, inline):
+            self._put_value(node, arrays, file, inline)
+
+    def _put_value(self, node: Node, arrays: Arrays, file: int, inline: int) -> None:
         value = node.value
         if type(value) is tuple:
             self._begin(records.PARTS, node)
