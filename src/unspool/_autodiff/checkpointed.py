@@ -16,9 +16,9 @@ from unspool._autodiff.checkpointed_run import KeptOnce, Stepper, bodies_of, run
 from unspool._autodiff.iterate import Adjoint, Run, loop_of
 from unspool._autodiff.loop import take_values
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
 from unspool._engine.meanwhile import check_pool
 from unspool._engine.observe import current_observer, shown
+from unspool._engine.quiet import run_quietly
 from unspool._engine.sizes import format_bytes, parse_bytes
 from unspool.checkpoint import binomial
 from unspool.checkpoint._counting import at_least

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
-from unspool._engine.engine import run_quietly
 from unspool._engine.meanwhile import Meanwhile
+from unspool._engine.quiet import run_quietly
 
 Item = TypeVar("Item")
 

@@ -18,7 +18,7 @@ from unspool._autodiff.linear_solve import LINEAR_SOLVE, Equation, Guard, probes
 from unspool._autodiff.operators import Applied, apply_traced, closed, derived, stand_ins_for
 from unspool._dims import product
 from unspool._dtypes import real_dtype
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops import elementwise, layout

@@ -21,8 +21,8 @@ from unspool._autodiff.loop_trace import trace
 from unspool._autodiff.recording import recorded
 from unspool._autodiff.tangent_step import require_variables
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer, shown
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.asking import check_callable
 from unspool.errors import ArgumentError
 

@@ -32,7 +32,7 @@ from unspool._autodiff.reverse import pullback
 from unspool._autodiff.walk import active_nodes
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.fragment import capture
 from unspool._ops.batching import one_by_one
 from unspool._ops.cancellation import noise_of

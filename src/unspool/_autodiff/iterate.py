@@ -24,8 +24,8 @@ from unspool._autodiff.loop_trace import Trace, TracedStep, trace
 from unspool._autodiff.recording import recorded as recording
 from unspool._autodiff.tangent_step import StandsStill, random_direction, require_variables, with_tangent
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
 from unspool._engine.observe import current_observer, shown
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.asking import check_callable
 from unspool._graph import describe, source_of
 from unspool._ops.identity import zeros

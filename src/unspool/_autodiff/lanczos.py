@@ -24,7 +24,7 @@ from unspool._autodiff.operators import Applied, pull_traced, push_traced, trace
 from unspool._autodiff.vectors import Vectors
 from unspool._dims import product
 from unspool._dtypes import real_dtype
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.batching import one_by_one

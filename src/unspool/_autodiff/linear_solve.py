@@ -29,7 +29,7 @@ from unspool import _graph
 from unspool._autodiff.conjugate_gradients import conjugate_gradients
 from unspool._autodiff.operators import Applied, Traced, adjoint_of, pull_traced, push_traced, trace
 from unspool._dtypes import DType
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops import elementwise

@@ -23,7 +23,7 @@ from unspool._batching.member import Outer, Program, view
 from unspool._batching.ragged import Ragged
 from unspool._batching.searching import search_members
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._ops.leaf import constant, tensor
 from unspool.errors import ArgumentError
 

@@ -24,7 +24,7 @@ from unspool._batching.member import Avals, Program
 from unspool._batching.reorder import reorder
 from unspool._dims import Size
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.fragment import Fragment, capture
 from unspool._ops.layout import concat, split
 from unspool._ops.reduction import any as any_

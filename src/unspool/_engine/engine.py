@@ -11,14 +11,11 @@ Values that depend on placeholders are never kept: they belong to one binding.
 
 from __future__ import annotations
 
-import contextvars
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
-
-import numpy as np
 
 from unspool import _core
 from unspool._activity import ACTIVITY
@@ -37,11 +34,11 @@ from unspool._engine.observe import OBSERVER, current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.planning import kernels_of
+from unspool._engine.quiet import IS_QUIET, quiet_context, run_quietly
 from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams
-from unspool._locks import local
 from unspool._ops.leaf import PLACEHOLDER
 from unspool._statistics import STATISTICS
 from unspool._sweeps import is_swept
@@ -89,7 +86,7 @@ class Evaluator:
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
         self.queue = FoldQueue(self._on_fold, self._on_stay, beside)
         self.ledger = self.queue.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
-        self.runner = _core.runner(self.sites.lines, self.ledger, self.queue, OBSERVER, _is_quiet, _quiet_context)
+        self.runner = _core.runner(self.sites.lines, self.ledger, self.queue, OBSERVER, IS_QUIET, quiet_context)
 
     def beside(self) -> Evaluator:
         """Return one that knows the same programs, and counts and evicts what it holds by itself."""
@@ -197,7 +194,7 @@ class Evaluator:
             started = perf_counter()
         try:
             # `run_quietly`, without the call.
-            results = plan.run(*values) if _is_quiet.get() else _quiet.context.run(plan.run, *values)
+            results = plan.run(*values) if IS_QUIET.get() else quiet_context().run(plan.run, *values)
         except Exception:
             return False
         for node, value in zip(outputs, results, strict=False):
@@ -556,34 +553,6 @@ def _read_from_outside(nodes: Sequence[Node]) -> list[int]:
     """Return the ids of what nodes refer to that is not among them, as often as they do."""
     inside = {node.id for node in nodes}
     return [i.id for node in nodes if type(node) is not Projection for i in node.inputs if i.id not in inside]
-
-
-class _QuietContext(local):
-    """A context per thread in which NumPy does not warn: infinities of branches not taken are no news.
-
-    Entering ``numpy.errstate`` costs more than a small kernel; running in a context where it was entered does not.
-    """
-
-    def __init__(self) -> None:
-        self.context = contextvars.Context()
-        self.context.run(np.seterr, all="ignore")
-        self.context.run(_is_quiet.set, True)
-
-
-_is_quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("unspool_is_quiet", default=False)
-_quiet = _QuietContext()
-
-
-def _quiet_context() -> contextvars.Context:
-    """Return the context of this thread in which NumPy does not warn."""
-    return _quiet.context
-
-
-def run_quietly(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where NumPy does not warn."""
-    if _is_quiet.get():  # a kernel of the user's evaluates tensors itself
-        return function(*arguments)
-    return _quiet.context.run(function, *arguments)
 
 
 def _held_values(targets: Sequence[Node]) -> list[Any] | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
 from unspool._engine.interpreter import apply_kernel, sources_of
+from unspool._engine.quiet import run_quietly
 from unspool._engine.step_number import step_of
 from unspool._fragments.call import Call, Projection, call_of, link_of
 from unspool._graph import Bundle, Node, in_order

@@ -19,8 +19,8 @@ from unspool._activity import ACTIVITY
 from unspool._autodiff.cotangents import cotangents
 from unspool._engine.budget import counters
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
 from unspool._engine.planning import nbytes
+from unspool._engine.quiet import run_quietly
 from unspool._engine.report import MemoryReport
 from unspool._engine.room import usable
 from unspool._engine.sizes import parse_bytes

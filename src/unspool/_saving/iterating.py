@@ -20,7 +20,7 @@ from unspool._autodiff.loop_record import joined
 from unspool._autodiff.loop_run import Runner, can_be_evaluated
 from unspool._autodiff.loop_trace import Trace
 from unspool._engine.default import default_engine
-from unspool._engine.engine import run_quietly
+from unspool._engine.quiet import run_quietly
 from unspool._saving.encoder import Encoder
 from unspool._saving.run import SpooledRun, spool
 from unspool._saving.vocabulary import words_by_type
