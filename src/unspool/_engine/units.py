@@ -62,7 +62,6 @@ class Units:
         self._table = UnitTable(BRANCH)
         self._units: dict[int, int] = {}
         self._described: dict[int, int] = {}
-        self._workspaces: dict[int, int] = {}
         self._nodes: dict[int, int] = {}
         self._buffers: dict[tuple[int, int], int] = {}
 
@@ -110,11 +109,6 @@ class Units:
         """Return what units take that run for a frame above, by how often that reads each node; see `Need`."""
         return self._table.need(self.numbers(order), uses)
 
-    def workspace(self, unit: Node) -> int:
-        """Return how many bytes running a unit takes beside its inputs."""
-        found = self._workspaces.get(unit.id)
-        return workspace_of(unit) if found is None else found
-
     # -- describing them --
 
     def _describe(self, unit: Node) -> int:
@@ -122,7 +116,7 @@ class Units:
         key, inputs = unit.id, unit.inputs
         number = self._described[key] = self._unit(key)
         reads = self._numbers_of(inputs)
-        workspace = self._workspaces[key] = workspace_of(unit)
+        workspace = workspace_of(unit)
         begun, fixed, stacked, spare, taken, flags = 0, len(reads), 0, _NONE, _NONE, 0
         if type(unit) is Call:
             self.kernels[key] = unit.plan.kernels
