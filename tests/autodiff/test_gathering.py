@@ -59,8 +59,8 @@ def product_and_whole(w: us.Tensor, table: us.Tensor) -> us.Tensor:
 
 def thin_products(w: us.Tensor, table: us.Tensor) -> us.Tensor:
     """A large matrix is multiplied with two vectors at a time."""
-    big = us.tile(w, (8, 8))
-    x = us.ones((48, 2))
+    big = us.tile(w, (16, 16))
+    x = us.ones((96, 2))
     for _ in range(STEPS // 3):
         x = us.tanh(0.3 * (big @ x) + 0.1 * table[0, :2])
         float(x[0, 0])
@@ -114,9 +114,9 @@ def test_the_gradient_is_that_of_differences(loop: Loop) -> None:
 
 
 def test_a_block_has_as_many_terms_as_its_factors_have_room_for() -> None:
-    # The factors are 2,048 bytes a term: 32 terms are a block, and ten blocks less than twice as many products.
-    w = us.tensor(np.random.default_rng(3).normal(size=(128, 128)) / 128)
-    x = us.ones(128)
+    # The factors are 512 bytes a term: 32 terms are a block.
+    w = us.tensor(np.random.default_rng(3).normal(size=(32, 32)) / 32)
+    x = us.ones(32)
     for _ in range(320):
         x = us.tanh(w @ x)
         float(x[0])
@@ -127,5 +127,5 @@ def test_a_block_has_as_many_terms_as_its_factors_have_room_for() -> None:
             if operand.id not in nodes:
                 nodes[operand.id] = operand
                 waiting.append(operand)
-    blocks = [node for node in nodes.values() if node.op.name == "contract" and node.shape == (128, 128)]
+    blocks = [node for node in nodes.values() if node.op.name == "contract" and node.shape == (32, 32)]
     assert len(blocks) == 10

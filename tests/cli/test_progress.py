@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import time
 
 from rich.console import Console
 
@@ -97,7 +98,11 @@ def test_work_shows_nothing_in_a_pipe() -> None:
 def test_work_shows_itself_on_a_terminal_and_goes() -> None:
     file = io.StringIO()
     with working(Console(file=file, force_terminal=True, width=80), "thinking"):
-        pass
+        # What ends at once is not drawn; a thread draws it some times a second.
+        for _ in range(1000):
+            if "thinking" in file.getvalue():
+                break
+            time.sleep(0.01)
     assert "thinking" in file.getvalue()
     assert file.getvalue().endswith("\x1b[2K")  # erased
 

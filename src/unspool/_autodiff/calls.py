@@ -11,7 +11,7 @@ keep, and leaves as two. What is better gathered than added up leaves as its fac
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import LAZY, Sum, form_of, merge
@@ -20,7 +20,7 @@ from unspool._autodiff.factored import Factored, Rows, as_factored
 from unspool._autodiff.late import late
 from unspool._autodiff.noting import keep_note
 from unspool._autodiff.placing import as_tensor, note_step
-from unspool._core import Pending, Step
+from unspool._core import Pending
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, expand, output
 from unspool._fragments.fragment import capture
@@ -166,7 +166,9 @@ def _apply(call: Call, key: tuple[Any, ...], arriving: Sequence[Any]) -> list[An
     if not derivative.plan.fragment.outputs:
         return [None] * len(derivative.results)
     step = note_step(derivative.plan, inputs)
-    return [_result(step, form) for form in derivative.results]
+    # All of them first: a step that is placed has only those outputs that something stood for by then.
+    outputs = {index: step.output(index) for form in derivative.results for index in _indices(form)}
+    return [_result(outputs, form) for form in derivative.results]
 
 
 def _derive(call: Call, key: tuple[Any, ...]) -> Derivative:
@@ -187,16 +189,27 @@ def _readable(call: Call) -> set[int]:
     return {*fragment.slab, *held}
 
 
-def _result(step: Step, form: tuple[Any, ...] | None) -> Any:
+def _indices(form: tuple[Any, ...] | None) -> Iterator[int]:
+    """Yield the outputs of a plan that a result is made from."""
+    if form is None:
+        return
+    if form[0] == "terms":
+        for term in form[1:]:
+            yield from _indices(term)
+    else:
+        yield from form[2 if form[0] == "factored" else 1 :]
+
+
+def _result(outputs: Mapping[int, Pending], form: tuple[Any, ...] | None) -> Any:
     if form is None:
         return None
     if form[0] == "plain":
-        return step.output(form[1])
+        return outputs[form[1]]
     if form[0] == "masked":
-        return mask(as_tensor(step.output(form[1])), as_tensor(step.output(form[2])))
+        return mask(as_tensor(outputs[form[1]]), as_tensor(outputs[form[2]]))
     if form[0] == "terms":
-        return Sum(*[_result(step, term) for term in form[1:]])
-    return Factored(form[1], tuple([step.output(index) for index in form[2:]]))
+        return Sum(*[_result(outputs, term) for term in form[1:]])
+    return Factored(form[1], tuple([outputs[index] for index in form[2:]]))
 
 
 # --- deriving --------------------------------------------------------------------------------------------------------

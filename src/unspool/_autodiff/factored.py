@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # Factors that are smaller than their product by this factor are kept in its place.
-WORTH_KEEPING = 4
+WORTH_KEEPING = 16
 
 
 class Outer(NamedTuple):

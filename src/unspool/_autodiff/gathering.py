@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unspool._autodiff.factored import Factored, Outer, Rows, as_factored, is_outer
+from unspool._autodiff.factored import Factored, Outer, Rows, as_factored
 from unspool._autodiff.placing import as_tensor, outputs_of
 from unspool._core import Pending, part_terms
 from unspool._engine.planning import nbytes
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 # Fewer terms than this are added one by one.
 FEWEST = 8
 
-# How many terms are one block: as many as have factors of so many bytes, but neither few nor very many. The factors of
-# a product that is not outer may be a quarter of it, so few of them are enough.
-_FEWEST_IN_BLOCK, _FEWEST_THIN, _MOST_IN_BLOCK = 16, 4, 256
-_BYTES_OF_BLOCK = 1 << 16
+# How many terms are one block: as many as have factors of so many bytes, but neither few nor very many.
+_FEWEST_IN_BLOCK, _MOST_IN_BLOCK = 16, 256
+_BYTES_OF_BLOCK = 1 << 14
 
 # What terms have in common that are gathered: what is made of the factors, and the shape and dtype of each.
 _Kind: TypeAlias = "tuple[Any, ...]"
@@ -61,16 +60,11 @@ class Gathered(NamedTuple):
         return summed.total()
 
     def _blocks(self) -> Iterator[list[Tensor]]:
-        form = self.kind[0]
-        is_thin = type(form) is Outer and not is_outer(form.subscripts)
-        length = _length_of_block(self.kind[1:], _FEWEST_THIN if is_thin else _FEWEST_IN_BLOCK)
+        length = _length_of_block(self.kind[1:])
         for i in range(0, len(self.table), length):
-            taken, rows = _layout(*self.table[i : i + length, 1:].T)
-            each = [(self.sources[number].factors, first, count) for number, first, count in taken]
-            yield [
-                _stacked([(factors[at], first, count) for factors, first, count in each], rows)
-                for at in range(len(self.kind) - 1)
-            ]
+            taken, order = _layout(*self.table[i : i + length, 1:].T)
+            each = [(self.sources[number].factors, rows) for number, rows in taken]
+            yield [_stacked([(factors[at], rows) for factors, rows in each], order) for at in range(len(self.kind) - 1)]
 
 
 def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
@@ -84,8 +78,8 @@ def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
     first = dict(zip(reversed(numbers.tolist()), reversed(values), strict=True))
     length = _length_of_block([_aval(values[0])])
     for i in range(0, len(values), length):
-        taken, rows = _layout(numbers[i : i + length], positions[i : i + length])
-        stack = _stacked([(first[number], low, count) for number, low, count in taken], rows)
+        taken, order = _layout(numbers[i : i + length], positions[i : i + length])
+        stack = _stacked([(first[number], rows) for number, rows in taken], order)
         if before is not None:
             stack = concat([reshape(before, (1, *before.shape)), stack], axis=0)
         before = indexing.getitem(reduction.cumsum(stack, axis=0), -1)
@@ -98,48 +92,55 @@ def is_stacked(term: Any) -> bool:
     return placed is not None and placed.length > 0 and term.index in placed.stacks
 
 
-def _length_of_block(avals: Sequence[tuple[Any, Any]], fewest: int = _FEWEST_IN_BLOCK) -> int:
+def _length_of_block(avals: Sequence[tuple[Any, Any]]) -> int:
     size = sum([nbytes(shape, dtype) for shape, dtype in avals])
-    return min(_MOST_IN_BLOCK, max(fewest, _BYTES_OF_BLOCK // max(1, size)))
+    return min(_MOST_IN_BLOCK, max(_FEWEST_IN_BLOCK, _BYTES_OF_BLOCK // max(1, size)))
 
 
-def _layout(numbers: np.ndarray, positions: np.ndarray) -> tuple[list[tuple[int, int, int]], np.ndarray]:
-    """Return what to take of which sources, so many rows from one on, and which rows of that are the terms.
+def _layout(numbers: np.ndarray, positions: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], np.ndarray | None]:
+    """Return which rows to take of which sources, and in which order these are the terms; None if as they are.
 
     Sources come in the order in which they appear, so that most often it is the order of the terms.
     """
     distinct, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    lowest, highest = np.full(len(distinct), np.iinfo(np.int64).max), np.full(len(distinct), -1)
-    np.minimum.at(lowest, which, positions)
-    np.maximum.at(highest, which, positions)
-    order = np.argsort(first)
-    counts = highest - lowest + 1
-    begins = np.empty_like(counts)
-    begins[order] = np.cumsum(counts[order]) - counts[order]
-    taken = [(int(distinct[i]), int(lowest[i]), int(counts[i])) for i in order]
-    return taken, begins[which] + positions - lowest[which]
+    if len(distinct) == 1:
+        return [(int(distinct[0]), positions)], None
+    # By source, and in the order of the terms within each.
+    places = np.argsort(first[which], kind="stable")
+    ends = np.cumsum(np.bincount(which)[np.argsort(first)])
+    taken = [(int(numbers[part[0]]), positions[part]) for part in np.split(places, ends[:-1])]
+    if np.array_equal(places, np.arange(len(places))):
+        return taken, None
+    order = np.empty_like(places)
+    order[places] = np.arange(len(places))
+    return taken, order
 
 
-def _stacked(taken: Sequence[tuple[Tensor | Pending, int, int]], rows: np.ndarray) -> Tensor:
-    """Return rows of what is taken of some factors, as an array of its own: sums depend on how it lies in memory."""
-    shape = _aval(taken[0][0])[0]
-    factor, first, _ = taken[0]
-    if len(taken) == 1 and first >= 0:
+def _stacked(taken: Sequence[tuple[Tensor | Pending, np.ndarray]], order: np.ndarray | None) -> Tensor:
+    """Return rows of some factors one after the other, as an array of its own: sums depend on how it lies in memory."""
+    factor, rows = taken[0]
+    if len(taken) == 1 and rows[0] >= 0:
         stack = outputs_of(factor)
-        rows = rows + first
-    else:
-        parts = [_flat(factor, first, count, shape) for factor, first, count in taken]
-        stack = reshape(concat(parts, axis=0), (sum([count for *_, count in taken]), *shape))
-    is_whole = len(rows) == stack.shape[0] and np.array_equal(rows, np.arange(len(rows)))
-    return stack if is_whole else indexing.getitem(stack, rows)
+        is_whole = len(rows) == stack.shape[0] and _are_in_turn(rows)
+        return stack if is_whole else indexing.getitem(stack, rows)
+    shape = _aval(factor)[0]
+    parts = [_flat(factor, rows, shape) for factor, rows in taken]
+    joined = reshape(concat(parts, axis=0), (sum([len(rows) for _, rows in taken]), *shape))
+    return joined if order is None else indexing.getitem(joined, order)
 
 
-def _flat(factor: Tensor | Pending, first: int, count: int, shape: Any) -> Tensor:
-    """Return a factor of so many terms, one after the other along its first axis, or along one if it has none."""
-    if first < 0:
+def _flat(factor: Tensor | Pending, rows: np.ndarray, shape: Any) -> Tensor:
+    """Return rows of a factor, one after the other along its first axis, or along one if it has none."""
+    if rows[0] < 0:
         return as_tensor(factor) if shape else reshape(as_tensor(factor), (1,))
-    stack = outputs_of(factor)[first : first + count]
-    return reshape(stack, (count * shape[0], *shape[1:])) if shape else stack
+    stack = outputs_of(factor)
+    some = stack[rows[0] : rows[0] + len(rows)] if _are_in_turn(rows) else indexing.getitem(stack, rows)
+    return reshape(some, (len(rows) * shape[0], *shape[1:])) if shape else some
+
+
+def _are_in_turn(rows: np.ndarray) -> bool:
+    """Whether rows follow each other."""
+    return bool(np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))))
 
 
 def gather(terms: list[Any]) -> tuple[list[Any], Iterator[Tensor]]:

@@ -32,7 +32,7 @@ SHORTEST = 4
 # More steps than this are placed as several chains, and so are those that stack up more bytes than this, unless they
 # are few: what a chain holds stays small beside what the loop took.
 LONGEST = 256
-_LARGEST_STACK = 1 << 16
+_LARGEST_STACK = 1 << 14
 _FEW = 16
 
 # So many designs of chains are kept with a plan.
@@ -129,8 +129,9 @@ def _place_run(run: list[Step], which: bytes, kinds: tuple[Wired, ...]) -> None:
     ends = _core.ends(run, which, kinds)
     length = len(run)
     if length > _FEW:
-        largest = max([_nbytes(plan, found) for (plan, *_), found in zip(kinds, ends[2], strict=True)])
-        length = min(LONGEST, max(_FEW, _LARGEST_STACK // max(1, largest)))
+        sizes = [_nbytes(plan, found) for (plan, *_), found in zip(kinds, ends[2], strict=True)]
+        stacked = sum([sizes[i] for i in which])
+        length = min(LONGEST, max(_FEW, _LARGEST_STACK * length // max(1, stacked)))
     if length >= len(run):
         _place_chain(run, which, kinds, *ends)
         return

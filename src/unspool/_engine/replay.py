@@ -247,6 +247,7 @@ class Replay:
                 each = other
             else:
                 self._divide(marks)
+        self.units.kernels.clear()  # nobody asks for them again, and they are as many as there are units
         need, self._busiest, self._order, self._has_one_level_below, self._known = each
         return need
 
@@ -322,7 +323,7 @@ class Replay:
         is_call = type(unit) is Call
         spare = None if is_call else spare_of(unit)
         is_onto = spare is not None and self._is_spare(frame, spare)
-        self._take(0 if is_onto else self.units.workspace(unit))
+        self._take(0 if is_onto else workspace_of(unit))
         try:
             if is_onto:
                 self._keep(frame, unit, apply_kernel(unit, arguments, unit.op.onto))

@@ -60,9 +60,7 @@ class Units:
         self.kernels: dict[int, int] = {}
         self._wanted = wanted
         self._table = UnitTable(BRANCH)
-        self._units: dict[int, int] = {}
-        self._described: dict[int, int] = {}
-        self._workspaces: dict[int, int] = {}
+        self._units: dict[int, int] = {}  # below 0, and counted from the end, if one was only met as what makes a node
         self._nodes: dict[int, int] = {}
         self._buffers: dict[tuple[int, int], int] = {}
 
@@ -70,9 +68,9 @@ class Units:
 
     def numbers(self, units: Sequence[Node]) -> list[int]:
         """Return the numbers of units."""
-        described = self._described
-        found = [described.get(unit.id) for unit in units]
-        return [self._describe(unit) if n is None else n for n, unit in zip(found, units, strict=True)]
+        known = self._units
+        found = [known.get(unit.id, _NONE) for unit in units]
+        return [self._describe(unit) if n < 0 else n for n, unit in zip(found, units, strict=True)]
 
     def arranged(self, units: Sequence[Node], order: Order) -> list[Node]:
         """Return units in an order in which they can run."""
@@ -110,19 +108,15 @@ class Units:
         """Return what units take that run for a frame above, by how often that reads each node; see `Need`."""
         return self._table.need(self.numbers(order), uses)
 
-    def workspace(self, unit: Node) -> int:
-        """Return how many bytes running a unit takes beside its inputs."""
-        found = self._workspaces.get(unit.id)
-        return workspace_of(unit) if found is None else found
-
     # -- describing them --
 
     def _describe(self, unit: Node) -> int:
         """Note what a unit reads and makes."""
         key, inputs = unit.id, unit.inputs
-        number = self._described[key] = self._unit(key)
+        number = self._unit(key)
+        self._units[key] = number
         reads = self._numbers_of(inputs)
-        workspace = self._workspaces[key] = workspace_of(unit)
+        workspace = workspace_of(unit)
         begun, fixed, stacked, spare, taken, flags = 0, len(reads), 0, _NONE, _NONE, 0
         if type(unit) is Call:
             self.kernels[key] = unit.plan.kernels
@@ -165,8 +159,9 @@ class Units:
     def _unit(self, key: int) -> int:
         number = self._units.get(key)
         if number is None:
-            number = self._units[key] = self._table.unit()
-        return number
+            number = self._table.unit()
+            self._units[key] = ~number
+        return number if number >= 0 else ~number
 
     def _buffer(self, key: tuple[int, int], size: int) -> int:
         number = self._buffers.get(key)
