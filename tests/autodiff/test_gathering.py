@@ -114,9 +114,9 @@ def test_the_gradient_is_that_of_differences(loop: Loop) -> None:
 
 
 def test_a_block_has_as_many_terms_as_its_factors_have_room_for() -> None:
-    # The factors are 512 bytes a term: 32 terms are a block.
-    w = us.tensor(np.random.default_rng(3).normal(size=(32, 32)) / 32)
-    x = us.ones(32)
+    # The factors are 1,024 bytes a term: 32 terms are a block.
+    w = us.tensor(np.random.default_rng(3).normal(size=(64, 64)) / 64)
+    x = us.ones(64)
     for _ in range(320):
         x = us.tanh(w @ x)
         float(x[0])
@@ -127,5 +127,5 @@ def test_a_block_has_as_many_terms_as_its_factors_have_room_for() -> None:
             if operand.id not in nodes:
                 nodes[operand.id] = operand
                 waiting.append(operand)
-    blocks = [node for node in nodes.values() if node.op.name == "contract" and node.shape == (32, 32)]
+    blocks = [node for node in nodes.values() if node.op.name == "contract" and node.shape == (64, 64)]
     assert len(blocks) == 10

@@ -9,6 +9,7 @@ is seen in no bit of a sum.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -29,7 +30,10 @@ FEWEST = 8
 
 # How many terms are one block: as many as have factors of so many bytes, but neither few nor very many.
 _FEWEST_IN_BLOCK, _MOST_IN_BLOCK = 16, 256
-_BYTES_OF_BLOCK = 1 << 14
+_BYTES_OF_BLOCK = 1 << 15
+
+# Stacks of a chain are joined if a sum takes at least this part of them, the inverse of it; else it takes rows of each.
+WORTH_JOINING = 4
 
 # What terms have in common that are gathered: what is made of the factors, and the shape and dtype of each.
 _Kind: TypeAlias = "tuple[Any, ...]"
@@ -118,24 +122,51 @@ def _layout(numbers: np.ndarray, positions: np.ndarray) -> tuple[list[tuple[int,
 
 def _stacked(taken: Sequence[tuple[Tensor | Pending, np.ndarray]], order: np.ndarray | None) -> Tensor:
     """Return rows of some factors one after the other, as an array of its own: sums depend on how it lies in memory."""
-    factor, rows = taken[0]
-    if len(taken) == 1 and rows[0] >= 0:
-        stack = outputs_of(factor)
+    pieces = [_joined(list(some)) for _, some in groupby(taken, _chain_of)]
+    if len(pieces) == 1:
+        stack, rows = pieces[0]
+        rows = rows if order is None else rows[order]
         is_whole = len(rows) == stack.shape[0] and _are_in_turn(rows)
         return stack if is_whole else indexing.getitem(stack, rows)
-    shape = _aval(factor)[0]
-    parts = [_flat(factor, rows, shape) for factor, rows in taken]
-    joined = reshape(concat(parts, axis=0), (sum([len(rows) for _, rows in taken]), *shape))
+    parts = [_flat(*piece) for piece in pieces]
+    joined = reshape(concat(parts, axis=0), (sum([len(rows) for _, rows in pieces]), *pieces[0][0].shape[1:]))
     return joined if order is None else indexing.getitem(joined, order)
 
 
-def _flat(factor: Tensor | Pending, rows: np.ndarray, shape: Any) -> Tensor:
-    """Return rows of a factor, one after the other along its first axis, or along one if it has none."""
+def _chain_of(taken: tuple[Any, np.ndarray]) -> Any:
+    """Return what tells apart where factors are: in a chain, or alone."""
+    factor, rows = taken
+    return id(factor.step.placed) if rows[0] >= 0 else object()
+
+
+def _joined(taken: list[tuple[Any, np.ndarray]]) -> tuple[Tensor, np.ndarray]:
+    """Return all outputs of a chain that some factors are, one after the other in one stack, and rows of that."""
+    factor, rows = taken[0]
     if rows[0] < 0:
-        return as_tensor(factor) if shape else reshape(as_tensor(factor), (1,))
-    stack = outputs_of(factor)
-    some = stack[rows[0] : rows[0] + len(rows)] if _are_in_turn(rows) else indexing.getitem(stack, rows)
-    return reshape(some, (len(rows) * shape[0], *shape[1:])) if shape else some
+        single = as_tensor(factor)
+        return reshape(single, (1, *single.shape)), np.zeros(1, np.int64)
+    stacks = [outputs_of(factor) for factor, _ in taken]
+    length, *shape = stacks[0].shape
+    if len(stacks) == 1:
+        return stacks[0], rows
+    each = [rows for _, rows in taken]
+    if WORTH_JOINING * sum(map(len, each)) < len(stacks) * length:
+        few = concat([_flat(stack, rows) for stack, rows in zip(stacks, each, strict=True)], axis=0)
+        count = sum(map(len, each))
+        return reshape(few, (count, *shape)), np.arange(count)
+    # All of them, once for all blocks that take some.
+    whole = concat([_flat(stack) for stack in stacks], axis=0)
+    joined = reshape(whole, (len(stacks) * length, *shape))
+    return joined, np.concatenate([rows + i * length for i, rows in enumerate(each)])
+
+
+def _flat(stack: Tensor, rows: np.ndarray | None = None) -> Tensor:
+    """Return rows of a stack, or all, one after the other along the first axis that they have, or along one."""
+    if rows is not None and not (len(rows) == stack.shape[0] and _are_in_turn(rows)):
+        first = int(rows[0])
+        stack = stack[first : first + len(rows)] if _are_in_turn(rows) else indexing.getitem(stack, rows)
+    count, *shape = stack.shape
+    return reshape(stack, (count * shape[0], *shape[1:])) if shape else stack
 
 
 def _are_in_turn(rows: np.ndarray) -> bool:

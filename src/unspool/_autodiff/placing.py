@@ -32,7 +32,7 @@ SHORTEST = 4
 # More steps than this are placed as several chains, and so are those that stack up more bytes than this, unless they
 # are few: what a chain holds stays small beside what the loop took.
 LONGEST = 256
-_LARGEST_STACK = 1 << 14
+_LARGEST_STACK = 1 << 15
 _FEW = 16
 
 # So many designs of chains are kept with a plan.
