@@ -226,7 +226,9 @@ def test_derivatives_of_power_iteration_converge_as_the_loop_does(power_iteratio
 def test_graph_and_work_of_power_iteration_grow_linearly(power_iteration: Any) -> None:
     steps, counts = power_iteration[:, 1:2], power_iteration[:, 5:9]
     slopes = np.diff(counts, axis=0) / np.diff(steps, axis=0)
-    assert np.all(np.ptp(slopes, axis=0) == 0)
+    # The loop itself exactly; its derivatives have some nodes for each block of terms that they add up.
+    assert np.ptp(slopes[:, 0]) == 0
+    assert np.all(np.ptp(slopes, axis=0) <= 0.05 * np.min(slopes, axis=0))
 
 
 # --- the benchmark ---------------------------------------------------------------------------------------------------
