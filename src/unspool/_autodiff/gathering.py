@@ -32,8 +32,8 @@ FEWEST = 8
 _FEWEST_IN_BLOCK, _MOST_IN_BLOCK = 16, 256
 _BYTES_OF_BLOCK = 1 << 15
 
-# Stacks of a chain are joined if a sum takes at least this part of them, the inverse of it; else it takes rows of each.
-WORTH_JOINING = 4
+# Stacks of a chain are joined for a sum that takes at least one row in so many of them; else it takes rows of each.
+_WORTH_JOINING = 4
 
 # What terms have in common that are gathered: what is made of the factors, and the shape and dtype of each.
 _Kind: TypeAlias = "tuple[Any, ...]"
@@ -150,7 +150,7 @@ def _joined(taken: list[tuple[Any, np.ndarray]]) -> tuple[Tensor, np.ndarray]:
     if len(stacks) == 1:
         return stacks[0], rows
     each = [rows for _, rows in taken]
-    if WORTH_JOINING * sum(map(len, each)) < len(stacks) * length:
+    if _WORTH_JOINING * sum(map(len, each)) < len(stacks) * length:
         few = concat([_flat(stack, rows) for stack, rows in zip(stacks, each, strict=True)], axis=0)
         count = sum(map(len, each))
         return reshape(few, (count, *shape)), np.arange(count)

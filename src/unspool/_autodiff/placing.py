@@ -215,22 +215,9 @@ def _design(
     """Return the design of a chain; the latest are kept, since a gradient that is taken again has the same."""
     designs: dict[Any, _Design] = kinds[0][0].derivatives.setdefault("chains", {})
     known = kinds, leaving, shared, which, entering
-    found = designs.get(known)
-    if found is None:
-        found = _make_design(*known)
-        while len(designs) >= _MOST_DESIGNS:
-            designs.pop(next(iter(designs), None), None)
-        designs[known] = found
-    return found
-
-
-def _make_design(
-    kinds: tuple[Wired, ...],
-    leaving: _Leaving,
-    shared: tuple[tuple[bool, ...], ...],
-    which: bytes,
-    entering: tuple[int, ...],
-) -> _Design:
+    design = designs.get(known)
+    if design is not None:
+        return design
     found: list[StepKind] = []
     for (plan, reads, writes), (last, stacked), same in zip(kinds, leaving, shared, strict=True):
         free = sorted({*range(len(same))} - {position for position, _ in reads})
@@ -242,4 +229,8 @@ def _make_design(
     part = itertools.count()
     ends = [dict(zip(kind.last, part, strict=False)) for kind in found]
     stacks = [dict(zip(kind.stacked, part, strict=False)) for kind in found]
-    return _Design(chain, (("chain", chain),), shapes, dtypes, list(zip(ends, stacks, strict=True)))
+    while len(designs) >= _MOST_DESIGNS:
+        designs.pop(next(iter(designs), None), None)
+    design = _Design(chain, (("chain", chain),), shapes, dtypes, list(zip(ends, stacks, strict=True)))
+    designs[known] = design
+    return design

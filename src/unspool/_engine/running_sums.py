@@ -37,11 +37,6 @@ def nothing(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.full(shape, 0 if dtype.kind in "Obiu" else -0.0, dtype)
 
 
-def waiting_bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    """Return the bytes of factors that a sum of products puts side by side at most."""
-    return int(_gathered(shape) * sum(shape) * dtype.itemsize)
-
-
 def _gathered(shape: tuple[int, ...]) -> int:
     """Return how long the axis is that factors are put side by side for; 0 for what is no matrix."""
     if len(shape) != 2 or not any(shape):
