@@ -252,11 +252,17 @@ def test_gradient_of_the_regularised_cost_of_transport_is_the_plan() -> None:
     np.testing.assert_allclose(us.grad(dual)(COST).eval(), transport(COST).eval(), rtol=1e-9)
 
 
-def test_loss_that_depends_on_the_gauge_is_refused_by_the_solver() -> None:
-    cost = us.tensor(COST)
-    f, _ = potentials(cost)
-    with pytest.raises(ConvergenceError):
-        f[0].grad(cost).eval()
+@pytest.mark.parametrize(("solver", "inputs"), [("gmres", 30), ("bicgstab", 5)])
+def test_loss_that_depends_on_the_gauge_is_refused_however_its_input_is_rounded(solver: str, inputs: int) -> None:
+    # The residual of a system without a solution is of order one or zero, as rounding has it: a refusal that rests on
+    # the residual alone lets one input in ten pass.
+    draw = np.random.default_rng(1).standard_normal
+    for _ in range(inputs):
+        cost = us.tensor(COST * (1.0 + 1e-15 * draw(COST.shape)))
+        f, g = potentials(cost, us.Implicit(tol=1e-13, solver=solver))
+        for loss in (f[0], f[0] + 2.0 * g[1], f[0] * f[1]):
+            with pytest.raises(ConvergenceError):
+                loss.grad(cost).eval()
 
 
 def power_iteration(a: Any, adjoint: us.Implicit) -> Any:

@@ -123,7 +123,7 @@ def test_a_guess_and_a_preconditioner_change_the_effort_and_not_the_solution() -
         return counted.count - before
 
     plain = effort()
-    # The fewest: two applications look for symmetry, one computes the true residual.
+    # The fewest: two applications look for symmetry, one computes the true residual, one what rounding makes of it.
     assert effort(x0=b.eval() / d) < 8
     assert effort(preconditioner=lambda v: v / d) < 8
     assert effort(preconditioner=np.diag(1 / d)) < 8
@@ -321,6 +321,30 @@ def test_a_singular_operator_raises_with_residual_iterations_and_tolerance(metho
     assert not caught.value.residual < 0.1
     assert caught.value.iterations > 0
     assert caught.value.tolerance == 1e-10
+
+
+def test_no_rounding_of_a_singular_operator_makes_an_equation_without_a_solution_pass() -> None:
+    frame = np.linalg.qr(random(6, 6))[0]
+    for seed in range(40):
+        operator = (frame * np.arange(6.0)) @ random(6, 6, seed=seed + 1)  # its range is orthogonal to the first column
+        b = frame[:, 0] + frame[:, 1 + seed % 5]
+        with pytest.raises(ConvergenceError):
+            us.linalg.gmres(operator, b).eval()
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_singular_operator_has_a_solution_where_the_right_hand_side_is_in_its_range(method: str) -> None:
+    frame = np.linalg.qr(random(6, 6))[0]
+    a = (frame * np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])) @ frame.T
+    b = frame @ np.array([0.0, 1.0, 1.0, -1.0, 2.0, 1.0])
+    np.testing.assert_allclose(a @ SOLVERS[method](a, b).eval(), b, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_large_condition_alone_is_not_refused(method: str) -> None:
+    d = np.geomspace(1e-6, 1.0, 7)
+    x = SOLVERS[method](np.diag(d), np.ones(7), tol=1e-8)
+    np.testing.assert_allclose(x.eval(), 1.0 / d, rtol=1e-6)
 
 
 def test_gmres_gives_up_when_a_restart_gets_it_no_further() -> None:

@@ -9,7 +9,9 @@ none of them looks at the iterations that the solver made.
 
 Solvers stop by a residual that they carry along. Here the true residual is computed at the end; a solver whose
 own one had drifted away from it starts again from where it is, and so does GMRES whenever its vectors are used up. One
-that cannot reach its tolerance, or would not at the pace it has, raises.
+that cannot reach its tolerance, or would not at the pace it has, raises. So does a solution whose last bits already
+move A·x by more than half of the digits: a singular operator lets it grow until b is less than its rounding, and then
+the residual is zero or of order one by chance.
 
 A right-hand side may come with the size of the noise in it. If the tolerance is out of reach, the solver stops as soon
 as the residual is no larger than that: to go on would solve for the noise, which an operator that is nearly singular
@@ -258,17 +260,37 @@ def _iterate(
     watch = None if equation.guard is None else _Watch(equation.guard, apply)
     x, residual = _run(equation, solver, apply, b, start, tol, watch)
     if residual <= _SLACK * tol:
-        return x
+        return _confirmed(equation, apply, x, residual, tol)
     if noise >= 1.0:
         return np.zeros_like(b)
     if noise > tol:
         # From the start again: what came of trying for more may consist of amplified noise.
         x, reached = _run(equation, solver, apply, b, start, noise, watch)
         if reached <= _SLACK * noise:
-            return x
+            return _confirmed(equation, apply, x, reached, noise)
     kind = "not positive definite, not linear" if equation.method == "cg" else "not linear"
     reason = f"the operator may be {kind}, singular or nearly so, maxiter too small, or the tolerance below rounding"
     raise _failure(equation, reason, residual, apply.count, tol)
+
+
+def _confirmed(equation: Equation, apply: Applied, x: Any, residual: float, tol: float) -> Any:
+    """Return a solution for a unit vector; raise if its residual is small by chance, as its rounding alone is larger.
+
+    An equation with a guard has said itself which solutions are too large.
+    """
+    if equation.guard is not None:
+        return x
+    epsilon = float(np.finfo(x.dtype).eps)
+    bits = probes(apply.size, apply.dtype)[0] * (epsilon * math.sqrt(apply.size))
+    moved = float(np.linalg.norm(apply(x * bits)))
+    if moved <= max(math.sqrt(epsilon), tol):
+        return x
+    reason = (
+        "the operator is singular or nearly so, and the right-hand side is not in its range: the last bits of the "
+        f"solution, which has the norm {float(np.linalg.norm(x)):.2e}, move what the operator makes of it by "
+        f"{moved:.2e} of the right-hand side"
+    )
+    raise _failure(equation, reason, max(residual, moved), apply.count, tol)
 
 
 def _run(
