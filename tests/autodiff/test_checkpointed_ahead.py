@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._autodiff.checkpointed_ahead import ahead
+from unspool._autodiff.checkpointed_run import ahead
 from unspool.errors import ArgumentError
 
 RNG = np.random.default_rng(2)

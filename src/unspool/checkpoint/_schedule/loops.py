@@ -170,10 +170,10 @@ class OpenLoop:
         self._clock = clock
         self.tape_room = default_tape_room(reach) if tape_room is None else tape_room
         self.steps = self.edge = self.decisions = 0
-        self._positions: list[int] = []
-        self._slots: list[int] = []
+        self._positions, self._slots = [0], [0]
         self._depth, self._depth_from = 1, 0
         self.keep = self.due = 0
+        self._look_ahead()
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -185,14 +185,22 @@ class OpenLoop:
         if steps < self.steps:
             raise ArgumentError(f"the loop has run {self.steps} steps and cannot go back to {steps}")
         actions: list[tuple[int, int, int, int]] = []
-        if not self._positions:
-            actions.append((SAVE, 0, 0, 0))
-            self._positions, self._slots = [0], [0]
-            self._look_ahead()
         while self.steps < steps:
-            self._run(min(steps, self.due), actions)
-            if self.steps == self.due:
-                self._decide(actions)
+            self._go_on(steps, actions)
+        self._decide_if_due(actions)
+        return rows(*actions)
+
+    def go_on(self, most: int | None = None) -> Rows:
+        """Return the rows that run the loop on until there is something to decide, or up to so many steps in all."""
+        actions: list[tuple[int, int, int, int]] = []
+        self._go_on(most, actions)
+        return rows(*actions)
+
+    def end(self, steps: int, edge: int) -> Rows:
+        """Take note that the loop ended within the last rows, and where its tape begins; return what is left to do."""
+        self.steps, self.edge = steps, edge
+        actions: list[tuple[int, int, int, int]] = []
+        self._decide_if_due(actions)
         return rows(*actions)
 
     def finish(self) -> Iterator[Rows]:
@@ -202,6 +210,12 @@ class OpenLoop:
     def evaluations(self) -> int:
         """Return how many runs of a step the loop takes in all if it ends now."""
         return self.steps + _backward_runs(self.reach, self.positions, self.edge)
+
+    def _go_on(self, most: int | None, actions: list[tuple[int, int, int, int]]) -> None:
+        if not self.steps:
+            actions.append((SAVE, 0, 0, 0))
+        self._decide_if_due(actions)
+        self._run(self.due if most is None else min(most, self.due), actions)
 
     def _run(self, stop: int, actions: list[tuple[int, int, int, int]]) -> None:
         """Run up to ``stop``, which is not beyond what is due."""
@@ -232,7 +246,9 @@ class OpenLoop:
                 due = newest + gap
         self.due = due
 
-    def _decide(self, actions: list[tuple[int, int, int, int]]) -> None:
+    def _decide_if_due(self, actions: list[tuple[int, int, int, int]]) -> None:
+        if self.steps != self.due:
+            return
         self.decisions += 1
         count = len(self._positions)
         if count < self._wanted():

@@ -36,6 +36,9 @@ _ENDLESS: Final = 1 << 40
 # With so much room a step is run a few times at most, and the costs of many stretches are a few sums of arrays.
 _FEW_FREE: Final = 16
 
+# How many costs are remembered.
+_MOST_KNOWN: Final = 1 << 12
+
 
 class Reach:
     """What some room can do for a loop.
@@ -47,6 +50,8 @@ class Reach:
         one it makes, its residuals.
     state, residual : int
         The bytes of a state, and of what a step keeps for its reversal beside the state it starts from.
+    taping : bool, optional
+        Whether a step has to run to be taped: whether there are residuals, unless given.
 
     Attributes
     ----------
@@ -59,7 +64,7 @@ class Reach:
         If there is no room for one state.
     """
 
-    def __init__(self, room: int, state: int, residual: int) -> None:
+    def __init__(self, room: int, state: int, residual: int, *, taping: bool | None = None) -> None:
         self.room = at_least(room, 0, "room")
         self.state, self.residual = at_least(state, 0, "state"), at_least(residual, 0, "residual")
         if room < state:
@@ -69,10 +74,11 @@ class Reach:
         self.slots = room // state if state else _ENDLESS
         self.tape = state + residual
         # Runs that a step needs to be reversed where it starts from a saved state.
-        self.taping = 1 if residual else 0
+        self.taping = int(residual > 0 if taping is None else taping)
         self._limit = 0
         self._rows: list[NDArray[np.int64]] = []
         self._columns: dict[int, tuple[list[int], list[int]]] = {}
+        self._known: dict[tuple[int, int], int] = {}
 
     # --- reach, cost, split ------------------------------------------------------------------------------------------
 
@@ -98,6 +104,15 @@ class Reach:
         """Return f(steps, free): about how many runs of a step it takes to reverse a stretch from its saved start."""
         if steps <= 0:
             return 0
+        # Open loops ask for the same gaps in every decision.
+        found = self._known.get((steps, free))
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[steps, free] = self._cost(steps, free)
+        return found
+
+    def _cost(self, steps: int, free: int) -> int:
         if free == 0:
             leaf = min(steps, self.leaf(0))
             return (steps * (steps - 1) - leaf * (leaf - 1)) // 2 + self.taping * (steps - leaf + 1) + leaf - 1
