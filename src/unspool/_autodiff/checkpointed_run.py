@@ -312,7 +312,7 @@ class Machine:
         outputs, stopped = self.outputs, False
         if self._unrecorded is None:
             self._unrecorded = self._runner(self.bodies.bare if outputs is None else self.bodies.loop)
-        self.last = runner = self._unrecorded
+        runner = self._switch(self._unrecorded)
         chunk = stop - first if outputs is None else _CHUNK
         while first < stop and not stopped:
             runner.restart(self.state, first, min(first + chunk, stop))
@@ -321,7 +321,16 @@ class Machine:
             if outputs is not None:
                 outputs.add([stack[: runner.done] for stack in runner.stacked()])
         self.tape.clear(first)
+        if self._is_backward:
+            runner.release()
         return stopped
+
+    def _switch(self, runner: Runner) -> Runner:
+        """Return what runs next; what ran last has nothing of its own any more."""
+        if self.last is not runner:
+            self.last.release()
+            self.last = runner
+        return runner
 
     def _tape(self, first: int, stop: int, keep: int) -> bool:
         """Run steps with their records; tell whether the condition held."""
@@ -334,7 +343,7 @@ class Machine:
                 # So short a tape is not missed.
                 return True
         spared = int(self._is_backward and not self.sizes.taping)
-        self.last = runner = tape.recorder
+        runner = self._switch(tape.recorder)
         while tape.end < stop and not stopped:
             begin = tape.end
             stopped = tape.run(self.state, stop, keep, first=rows, spared=spared)
@@ -498,7 +507,7 @@ def go_back(machine: Machine, kept: Kept, reverse: Callable[[Arrays, int, int], 
     source = _tapes(machine, kept.backward(), strategy)
     with closing(source if pool is None else ahead(pool, source)) as tapes:
         for taped in tapes:
-            if not _reverse(taped, reverse):
+            if not all(reverse(*piece) for piece in taped.tape.pieces(taped.start, taped.stop)):
                 return
 
 
@@ -509,14 +518,6 @@ class Taped(NamedTuple):
     start: int
     stop: int
     leaves_room: bool
-
-
-def _reverse(taped: Taped, reverse: Callable[[Arrays, int, int], bool]) -> bool:
-    """Reverse the steps on a tape; tell whether steps before them matter."""
-    for rows, start, stop in taped.tape.pieces(taped.start, taped.stop):
-        if not reverse(rows, start, stop):
-            return False
-    return True
 
 
 def _tapes(machine: Machine, rows: Iterable[Rows], strategy: Checkpointed) -> Generator[Taped, None, None]:

@@ -196,7 +196,12 @@ class Runner:
         return max(0, stop - start)
 
     def restart(
-        self, state: Sequence[Any], start: int, stop: int, rows: Sequence[Any] = (), at: tuple[Stacks, int] | None = None
+        self,
+        state: Sequence[Any],
+        start: int,
+        stop: int,
+        rows: Sequence[Any] = (),
+        at: tuple[Stacks, int] | None = None,
     ) -> None:
         """Begin a range of steps with another state and other rows; sums go on.
 
