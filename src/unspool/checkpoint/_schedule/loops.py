@@ -34,7 +34,7 @@ __all__ = ["ClosedLoop", "OpenLoop", "costs_without", "ring"]
 # When a state has to go for each that comes, gaps are at least one step for so many steps of the loop: so many for each
 # state, but no more than so many, or than half as many as states. A state that is so much too old costs the backward
 # pass as little, and decisions grow with the logarithm of the steps.
-_GRAIN: Final = 32
+_GRAIN: Final = 64
 _GRAINS: Final = 256
 
 # Above this many states, arrays save more than their calls cost.
