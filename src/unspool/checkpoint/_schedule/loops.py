@@ -239,7 +239,9 @@ class OpenLoop:
         due = max(newest + least, self.steps + 1)
         if len(self._positions) >= self._wanted():
             slots = self.reach.slots
-            grains = max(slots // 2, min(_GRAIN * slots, _GRAINS))
+            # Where no tape fits, every step is a leaf, and there are twice as many.
+            most = _GRAINS if self.reach.leaf(slots - 1) > 1 else 2 * _GRAINS
+            grains = max(slots // 2, min(_GRAIN * slots, most))
             # A state that was turned down now is not worth a look at every step to come.
             due = max(due, self.steps + self.steps // (2 * grains))
             while due < newest + (gap := max(least, due // grains)):
