@@ -166,6 +166,30 @@ def test_gradients_have_the_same_bits_under_any_memory(memory, until):
     same_bits(actual, expected)
 
 
+@pytest.mark.parametrize("memory", [400, 1000, 4000, 30_000, 60_000, 10**6])
+@pytest.mark.parametrize("steps", [300, 711, 1500])
+@pytest.mark.parametrize("until", [None, lambda x: us.sum(x) > 100.0], ids=["known", "unknown"])
+def test_long_loops_with_outputs_have_the_same_bits_under_any_memory(until, steps, memory):
+    same_bits(power(steps, Checkpointed(memory=memory), until)[0], power(steps, us.Unrolled(), until)[0])
+
+
+@pytest.mark.parametrize("stop", [*range(1, 40), 77, 130, 391])
+@pytest.mark.parametrize("memory", [300, 700, 2400])
+def test_a_loop_may_stop_at_any_step_under_any_memory(memory, stop):
+    def counted(adjoint):
+        w = us.tensor(numbers(N, N, seed=4) / 3)
+        state, made = us.iterate(
+            lambda s: (us.tanh(w @ s[0]) + 0.1, s[1] + 1.0),
+            (us.ones(N), 0.0),
+            lambda s: s[1] > stop - 0.5,
+            adjoint=adjoint,
+        )
+        assert made == stop
+        return [state[0], us.sum(state[0] ** 2).grad(w)]
+
+    same_bits(counted(Checkpointed(memory=memory)), counted(us.Unrolled()))
+
+
 def test_a_long_loop_that_gathers_outer_products_in_blocks_has_the_same_bits():
     size, steps = 24, 700
 

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from unspool._autodiff.checkpointed import Checkpointed
-from unspool._autodiff.checkpointed_run import Outputs
+from unspool._autodiff.checkpointed_tape import Outputs
 from unspool._autodiff.iterate import Adjoint, Run, Unrolled, loop_of
 from unspool._autodiff.loop_record import joined
 from unspool._autodiff.loop_run import Runner, can_be_evaluated

@@ -1,8 +1,8 @@
 """Memory against recomputation: what to keep of a loop, what to run again, and when.
 
 The names here are for segments that are chosen by hand. The schedules are in modules of their own and know nothing of
-tensors. `_schedule` is that of `unspool.Checkpointed`, in which states and residuals share one room. `binomial`, `online`
-and `planner` are behind `unspool.memory`: numbers for a known number of steps, for an unknown one, and how to divide a
+tensors. `_schedule` is that of `unspool.Checkpointed`, in which states and residuals share one room. Behind
+`unspool.memory` are `binomial` for a known number of steps, `online` for an unknown one, and `planner` to divide a
 budget. `spill` keeps arrays in files.
 """
 

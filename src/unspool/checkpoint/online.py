@@ -7,8 +7,8 @@ ended now. Removing a state joins two gaps and gives every later gap one more sl
 removals are scored in one pass.
 
 No bound is proved for this rule. Measured against the optimum for a length known beforehand it takes at most 1.07 times
-the evaluations with 5 slots, 1.04 with 10 and 1.03 from 20 on. A loop whose states and tapes share a room is kept by the
-same rule (`_schedule.loops`).
+the evaluations with 5 slots, 1.04 with 10 and 1.03 from 20 on. Where states and tapes share room, the rule is the same
+(`_schedule.loops`).
 
 Steps and states are counted as in `binomial`. This module knows nothing of tensors.
 """
