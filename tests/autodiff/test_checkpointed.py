@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -511,6 +512,16 @@ def test_memory_is_that_of_the_saved_states_and_does_not_grow_with_the_steps(unt
     for states in (3, 10, 25):
         # The state that is being run, as in any loop.
         assert peak_states(Checkpointed(memory=states * STATE), 60, until) < on_top + states + 1.5
+
+
+@pytest.mark.parametrize("until", [None, never], ids=["known", "unknown"])
+def test_with_a_pool_the_memory_has_room_for_both_tapes(until):
+    on_top = peak_states(us.Unrolled(), 60, until) - 61
+    with ThreadPoolExecutor(1) as pool:
+        for states in (4, 10, 25):
+            # A thread that is ahead has a state to run from, and one that comes out.
+            found = peak_states(Checkpointed(memory=states * STATE, pool=pool), 60, until)
+            assert found < on_top + states + 3.5
 
 
 def test_saved_states_are_gone_after_the_gradient():

@@ -345,12 +345,18 @@ def _tapes(machine: Machine, rows: Iterable[Rows], strategy: Checkpointed) -> Ge
         actions, start, stop = segment
         machine.carry_out(actions)
         tape, segment = machine.tape, next(segments, None)
-        states, steps = (0, 0) if segment is None else _most_held(len(machine.saved), segment[0])
-        both = strategy.has_room(states, steps + stop - start, machine.sizes)
         if other is not None:
             machine.tape, other = other, tape
-        yield Taped(tape, start, stop, both)
-        if not strategy.has_room(states, stop - start, machine.sizes):
+        if strategy.memory is None or segment is None:
+            yield Taped(tape, start, stop, True)
+            continue
+        states, steps = _most_held(len(machine.saved), segment[0])
+        leaves_room = strategy.has_room(states, steps + stop - start, machine.sizes)
+        yield Taped(tape, start, stop, leaves_room)
+        if other is not None:
+            # With two tapes, the one that is to be made again has been read.
+            machine.tape.drop()
+        if not (leaves_room if other is not None else strategy.has_room(states, stop - start, machine.sizes)):
             tape.drop()
 
 
