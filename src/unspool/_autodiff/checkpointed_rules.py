@@ -22,8 +22,7 @@ from unspool._autodiff.checkpointed_adjoint import AdjointLoop, Reverser, run_fr
 from unspool._autodiff.checkpointed_run import Bodies, KeptOnce, Machine, bodies_of, go_back, run
 from unspool._autodiff.checkpointed_second import pull_reversal, push_reversal
 from unspool._autodiff.loop import LOOP, Loop, loop_output
-from unspool._autodiff.loop_assembly import joined
-from unspool._autodiff.loop_forms import KEEP, PARTS, form_of, split
+from unspool._autodiff.loop_forms import KEEP, PARTS, form_of, joined, split
 from unspool._autodiff.loop_rules import Derivative, adjoint_of, primal_of
 from unspool._autodiff.loop_run import run_loop
 from unspool._autodiff.loop_steps import TANGENT, Groups, grouped

@@ -22,8 +22,7 @@ from unspool._autodiff.loop import (
     signature_of,
     take_values,
 )
-from unspool._autodiff.loop_assembly import joined
-from unspool._autodiff.loop_forms import PARTS, STATE, Like, form_of, split
+from unspool._autodiff.loop_forms import PARTS, STATE, Like, form_of, joined, split
 from unspool._autodiff.loop_gather import gather
 from unspool._autodiff.loop_record import recorded
 from unspool._autodiff.loop_steps import ADJOINT, TANGENT, Groups, active_registers, grouped

@@ -34,7 +34,7 @@ __all__ = ["ClosedLoop", "OpenLoop", "costs_without", "ring"]
 # When a state has to go for each that comes, gaps are at least one step for so many steps of the loop: so many for each
 # state, but no more than so many, or than half as many as states. A state that is so much too old costs the backward
 # pass as little, and decisions grow with the logarithm of the steps.
-_GRAIN: Final = 64
+_GRAIN: Final = 40
 _GRAINS: Final = 256
 
 # Above this many states, arrays save more than their calls cost.
@@ -239,11 +239,11 @@ class OpenLoop:
         due = max(newest + least, self.steps + 1)
         if len(self._positions) >= self._wanted():
             slots = self.reach.slots
-            # Where no tape fits, every step is a leaf, and there are twice as many.
-            most = _GRAINS if self.reach.leaf(slots - 1) > 1 else 2 * _GRAINS
-            grains = max(slots // 2, min(_GRAIN * slots, most))
+            # Where no tape fits, every step is a leaf, and where a state is matters more.
+            finer = 1 if self.reach.leaf(slots - 1) > 1 else 2
+            grains = max(slots // 2, finer * min(_GRAIN * slots, _GRAINS))
             # A state that was turned down now is not worth a look at every step to come.
-            due = max(due, self.steps + self.steps // (2 * grains))
+            due = max(due, self.steps + self.steps // (2 * finer * grains))
             while due < newest + (gap := max(least, due // grains)):
                 due = newest + gap
         self.due = due
@@ -318,6 +318,6 @@ def costs_without(
 def _costs(reach: Reach, gaps: Sequence[int], free: int) -> Sequence[float]:
     """Return the cost of each gap, if the first has room for ``free`` states and each other for one less."""
     if len(gaps) <= _MANY:
-        return [reach.cost(gap, free - i) for i, gap in enumerate(gaps)]
+        return reach.costs_in_turn(gaps, free)
     found: list[float] = reach.costs(np.array(gaps, np.int64), free - np.arange(len(gaps))).tolist()
     return found

@@ -19,6 +19,7 @@ the cost is exact. Elsewhere it is a little too small, because leaves shrink wit
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -120,6 +121,11 @@ class Reach:
         column, sums = self._column(free)
         passed = bisect_left(column, steps)
         return passed * steps - sums[passed]
+
+    def costs_in_turn(self, steps: Sequence[int], free: int) -> list[int]:
+        """Return the `cost` of stretches, the first with room for ``free`` states, each other for one less."""
+        known, cost, room = self._known, self.cost, range(free, free - len(steps), -1)
+        return [known[part] if part in known else cost(*part) for part in zip(steps, room, strict=True)]
 
     def costs(self, steps: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the `cost` of many stretches; ``free`` falls from entry to entry."""
