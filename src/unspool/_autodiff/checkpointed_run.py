@@ -253,8 +253,7 @@ def run(
         machine.carry_out(opened.end(tape.end, tape.begin).tolist())
         backward = opened.finish
     final, previous = machine.last.leaving(), machine.last.previous
-    # It holds the arrays that the loop runs on.
-    tape.runner = None
+    tape.leave()
     return SavingRun(tape.end, final, previous, outputs.stacks(), Kept(backward, machine.saved, tape))
 
 

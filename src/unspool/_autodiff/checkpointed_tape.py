@@ -57,6 +57,10 @@ class Tape:
         self.recorder.release_stacks()
         self._stacks = None
 
+    def leave(self) -> None:
+        """Hold nothing but the stacks: what runs the loop has the arrays that it runs on."""
+        self.runner = self._spare = None
+
     def run(self, state: State, stop: int, keep: int, *, first: int | None = None, spared: int = 0) -> bool:
         """Run as many of the steps up to ``stop`` as have rows one after another; tell whether the condition held.
 
