@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._autodiff.checkpointed_ahead import ahead
+from unspool._autodiff.checkpointed_run import Taped, ahead
+from unspool.checkpoint._schedule.budget import Sizes
 from unspool.errors import ArgumentError
 
 RNG = np.random.default_rng(2)
@@ -56,8 +57,25 @@ def test_the_pool_makes_records() -> None:
 def test_two_records_are_within_the_memory() -> None:
     with ThreadPoolExecutor(1) as pool:
         alone, beside = us.Checkpointed(memory=10_000), us.Checkpointed(memory=10_000, pool=pool)
-    assert beside.plan(100, 100, 200).block <= alone.plan(100, 100, 200).block // 2 + 1
+    sizes = Sizes(100, 100)
+    leaves = [adjoint.plan(sizes).reach.leaf(10) for adjoint in (alone, beside)]
+    assert leaves[1] <= leaves[0] // 2 + 1
+    assert beside.has_room(20, 40, sizes) and not beside.has_room(20, 41, sizes)
     assert beside != alone
+
+
+def test_a_tape_that_has_no_room_beside_another_is_made_when_that_is_gone() -> None:
+    made = []
+
+    def source() -> Any:
+        for k in range(3):
+            made.append(k)
+            yield Taped(Any, k, k + 1, False)
+
+    with Noting(1) as pool:
+        for taped in ahead(pool, source()):
+            assert made[-1] == taped.start
+        assert pool.given == 0
 
 
 def test_a_pool_that_is_busy_or_closed_costs_nothing_but_time() -> None:
@@ -101,11 +119,11 @@ def test_a_consumer_that_stops_leaves_the_generator_to_nobody() -> None:
     def source() -> Any:
         for k in range(5):
             made.append(k)
-            yield k
+            yield Taped(Any, k, k + 1, True)
 
     with ThreadPoolExecutor(1) as pool:
         running = ahead(pool, source())
-        assert [next(running), next(running)] == [0, 1]
+        assert [next(running).start, next(running).start] == [0, 1]
         running.close()
         pool.submit(int).result()
     assert made in ([0, 1], [0, 1, 2])
@@ -113,7 +131,7 @@ def test_a_consumer_that_stops_leaves_the_generator_to_nobody() -> None:
 
 def test_what_a_thread_raises_arrives() -> None:
     def source() -> Any:
-        yield 1
+        yield Taped(Any, 0, 1, True)
         raise ValueError("broken")
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="broken"):

@@ -56,15 +56,6 @@ def test_loops_run_on_the_backend_of_the_engine(monkeypatch: pytest.MonkeyPatch)
     us.clear_caches()
 
 
-def test_what_is_frozen_cannot_be_written_to() -> None:
-    one, several = np.zeros(3), (np.zeros(2), np.zeros(1))
-    NUMPY.freeze(one)
-    NUMPY.freeze(several)
-    for array in (one, *several):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1.0
-
-
 def test_a_value_of_several_arrays_takes_the_bytes_of_all() -> None:
     assert NUMPY.nbytes(np.zeros((2, 3))) == 48
     assert NUMPY.nbytes((np.zeros(2), np.zeros(3, np.float32))) == 28

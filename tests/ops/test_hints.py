@@ -17,7 +17,7 @@ from unspool._engine.plan import make_plan
 from unspool._fragments.call import Projection, link_of
 from unspool._fragments.fragment import capture
 from unspool._fragments.residuals import kept_outputs
-from unspool._ops.hints import is_cheap, is_kept
+from unspool._ops.hints import is_kept
 
 Pair = namedtuple("Pair", "first second")
 HINTS = pytest.mark.parametrize("hint", [us.keep, us.cheap])
@@ -231,34 +231,21 @@ def test_hints_work_in_the_body_of_a_loop(hint: Any) -> None:
 # --- what others are told --------------------------------------------------------------------------------------------
 
 
-def test_a_node_knows_whether_it_is_marked() -> None:
+def test_a_node_knows_whether_it_is_to_be_kept() -> None:
     x = us.tensor([1.0]) * 2.0
     assert not is_kept(x)
-    assert not is_cheap(x)
     marked = us.keep(x)
     assert is_kept(x)
     assert is_kept(marked)
-    assert not is_cheap(x)
-    other = us.cheap(x * 3.0)
-    assert is_cheap(other)
-    assert is_cheap(other.inputs[0])
-    assert not is_kept(other)
+    assert not is_kept(us.cheap(x * 3.0))
 
 
 def test_a_mark_ends_with_the_tensor_that_bears_it() -> None:
     x = us.tensor([1.0]) * 2.0
-    marked = us.cheap(x)
-    assert is_cheap(x)
-    del marked
-    assert not is_cheap(x)
-
-
-def test_a_node_that_is_both_is_kept() -> None:
-    x = us.tensor([1.0]) * 2.0
-    marks = us.cheap(x), us.keep(x)
+    marked = us.keep(x)
     assert is_kept(x)
-    assert not is_cheap(x)
-    del marks
+    del marked
+    assert not is_kept(x)
 
 
 def test_a_fragment_tells_which_outputs_are_to_be_kept() -> None:

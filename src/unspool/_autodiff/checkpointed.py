@@ -9,35 +9,27 @@ gradient the bits that `Unrolled` gives it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
-from unspool._autodiff.checkpointed_run import KeptOnce, Stepper, bodies_of, run_known, run_unknown
+from unspool._autodiff.checkpointed_run import KeptOnce, bodies_of, run
 from unspool._autodiff.iterate import Adjoint, Run, loop_of
 from unspool._autodiff.loop import take_values
 from unspool._engine.default import default_engine
 from unspool._engine.meanwhile import check_pool
 from unspool._engine.observe import current_observer, shown
 from unspool._engine.quiet import run_quietly
-from unspool._engine.sizes import format_bytes, parse_bytes
-from unspool.checkpoint import binomial
+from unspool._engine.sizes import parse_bytes
 from unspool.checkpoint._counting import at_least
-from unspool.checkpoint.planner import BlockPlan, block_plan
-from unspool.errors import ArgumentError, BudgetError
+from unspool.checkpoint._schedule.budget import Plan, Sizes, plan_for, plan_for_slots
+from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:
     from unspool._autodiff.loop_trace import Trace, TracedStep
     from unspool._tensor import Tensor
 
 __all__ = ["Checkpointed"]
-
-
-class OpenPlan(NamedTuple):
-    """How a loop of unknown length is run: steps per block, saved states, and how many blocks are recorded at once."""
-
-    block: int
-    slots: int
-    whole: int
 
 
 class Checkpointed(Adjoint):
@@ -104,41 +96,19 @@ class Checkpointed(Adjoint):
 
     # -- plans --
 
-    def plan(self, steps: int, state: int, record: int) -> BlockPlan:
-        """Return how to reverse a loop of known length, given the bytes of a state and of the record of a step."""
+    def plan(self, sizes: Sizes) -> Plan:
+        """Return how to run and reverse loops whose steps have some sizes."""
         if self.slots is not None:
-            return BlockPlan(1, self.slots, binomial.factor(steps, self.slots))
-        record *= self._records()
-        return block_plan(steps, self._room(state, record), max(1, state), record)
+            return plan_for_slots(self.slots)
+        if self.pool is not None:
+            # Two tapes at once while going back.
+            sizes = sizes._replace(residual=sizes.residual + sizes.tape)
+        assert self.memory is not None
+        return plan_for(self.memory, sizes)
 
-    def open_plan(self, state: int, record: int) -> OpenPlan:
-        """Return how to run a loop of unknown length.
-
-        Half of the room is for the record of a block. As long as two blocks are the whole loop, both are kept.
-        """
-        if self.slots is not None:
-            return OpenPlan(1, self.slots, 1)
-        record *= self._records()
-        room = self._room(state, record)
-        block = max(1, (room + record - state) // 2 // max(1, record))
-        slots = (room - (block - 1) * record) // max(1, state)
-        return OpenPlan(block, slots, 2 if block > 1 else 1)
-
-    def _records(self) -> int:
-        """Return of how many blocks there are records at once while going back."""
-        return 1 if self.pool is None else 2
-
-    def _room(self, state: int, record: int) -> int:
-        """Return the bytes for states and all records but one."""
-        memory, least = self.memory or 0, max(1, state) + record
-        if memory < least:
-            error = BudgetError(
-                f"a memory of {format_bytes(memory)} cannot work: the loop has a state of {format_bytes(state)} and "
-                f"records {format_bytes(record)} in a step, so the least that works is {least} bytes"
-            )
-            error.least = least
-            raise error
-        return memory - record
+    def has_room(self, states: int, steps: int, sizes: Sizes) -> bool:
+        """Tell whether so many saved states and taped steps may be there at once."""
+        return self.memory is None or states * sizes.state + steps * sizes.tape <= self.memory
 
     # -- strategy --
 
@@ -148,12 +118,8 @@ class Checkpointed(Adjoint):
         inputs = [*traced.constants, *traced.initial]
         bodies = bodies_of(loop_of(step, most or 0, inputs, keep=False), inputs)
         values = default_engine().evaluate(inputs)
-        stepper = Stepper(bodies, values)
         observer = current_observer()
-        if step.condition is None:
-            found = run_quietly(shown, observer, run_known, stepper, self, True)
-        else:
-            found = run_quietly(shown, observer, run_unknown, stepper, self, step.condition, most)
+        found = run_quietly(shown, observer, partial(run, condition=step.condition, most=most), bodies, values, self)
         checkpoints = Checkpoints(bodies.of_length(found.steps), self, KeptOnce(found.kept, values))
         if observer is not None:
             observer.after(place_checkpointed(checkpoints, inputs), values, (*found.final, *found.outputs))

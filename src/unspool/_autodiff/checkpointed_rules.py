@@ -19,17 +19,14 @@ import numpy as np
 
 from unspool import _graph
 from unspool._autodiff.checkpointed_adjoint import AdjointLoop, Reverser, run_fragment
-from unspool._autodiff.checkpointed_run import Bodies, KeptOnce, Stepper, bodies_of, go_back, run_known
+from unspool._autodiff.checkpointed_run import Bodies, KeptOnce, Machine, bodies_of, go_back, run
 from unspool._autodiff.checkpointed_second import pull_reversal, push_reversal
 from unspool._autodiff.loop import LOOP, Loop, loop_output
-from unspool._autodiff.loop_assembly import joined
-from unspool._autodiff.loop_derivative import Derivative, primal_of
-from unspool._autodiff.loop_forms import KEEP, PARTS, form_of, split
-from unspool._autodiff.loop_rules import adjoint_of
+from unspool._autodiff.loop_forms import KEEP, PARTS, form_of, joined, split
+from unspool._autodiff.loop_rules import Derivative, adjoint_of, primal_of
 from unspool._autodiff.loop_run import run_loop
 from unspool._autodiff.loop_steps import TANGENT, Groups, grouped
 from unspool._dtypes import BOOL
-from unspool._engine.observe import current_watchers
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
 from unspool._ops.batching import one_by_one, rule_above
@@ -264,19 +261,16 @@ def _infer_reversed(*inputs: Node, reversal: Reversal) -> list[tuple[Any, Any]]:
 def _kernel_reversed(*arrays: Any, reversal: Reversal) -> tuple[Any, ...]:
     checkpoints, loop = reversal.checkpoints, reversal.adjoint.loop
     given, arriving, rest = reversal.grouped(arrays)
-    stepper = Stepper(checkpoints.bodies, given)
     kept = None if checkpoints.saved is None else checkpoints.saved.take(given)
     if kept is None:
-        kept = run_known(stepper, checkpoints.strategy, False).kept
+        kept = run(checkpoints.bodies, given, checkpoints.strategy, show=False).kept
     constants, rest = rest[: loop.constants], rest[loop.constants :]
     sources = {"arriving": arriving, "others": rest}
     carry = [sources[kind][at] for kind, at in reversal.entering]
     final = len(checkpoints.loop.leaving)
     rows = [x for x, (at, _) in zip(arriving, reversal.arriving, strict=True) if at >= final]
     reverser = Reverser(reversal.adjoint, constants, carry, rows)
-    # Watchers see the steps that their own thread makes.
-    pool = None if current_watchers() else checkpoints.strategy.pool
-    go_back(stepper, kept, reverser.take, pool)
+    go_back(Machine(checkpoints.bodies, given), kept, reverser.take, checkpoints.strategy)
     others = sum(kind == "others" for kind, _ in reversal.entering)
     found = run_fragment(reversal.finish, [*reverser.outputs(), *rest[others:]])
     return tuple(map(np.asarray, found))

@@ -1,41 +1,50 @@
-"""Running a loop with few saved states, and the backward pass through it.
+"""Carrying out schedules: running a loop with few saved states, and the backward pass through it.
 
-The one idea: the backward pass works on *blocks* of steps. A block is reversed from the rows of its record, and its
-record is made by running its steps again from the state that it starts from. Which states are saved on the way and
-which are recomputed when is decided elsewhere (`unspool.checkpoint`); this module does what they say. It runs
-the plans of the traced step, never a function of the user's.
+A schedule is rows of integers (`unspool.checkpoint._schedule`), and decides all: which states are saved, which steps
+stay taped, what runs again. A `Machine` does what rows say with the plans of the traced step, never with a function of
+the user's. It is the same for loops of known and of unknown length, for slots and for bytes, for the run and for the
+backward pass, which a thread of a pool may be ahead of.
 
-The saved states are those of one run, and the backward pass uses them up: their places are free for recomputed states.
-A second backward pass runs the loop once more from its initial state, and finds the same values.
+The *tape* of a step is the rows of its record. What a run has saved and taped is used up by its first backward pass. A
+second one runs the loop once more from its initial state, and finds the same values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.checkpointed_ahead import ahead
+from unspool._autodiff.checkpointed_tape import Arrays, Outputs, State, Tape
 from unspool._autodiff.loop import Body, Loop, apply_fragment, signature_of, stand_ins
 from unspool._autodiff.loop_record import joined, recorded
-from unspool._autodiff.loop_run import Runner, advance_until
+from unspool._autodiff.loop_run import Runner
 from unspool._autodiff.operators import derived
+from unspool._engine.meanwhile import Meanwhile
+from unspool._engine.observe import current_watchers
+from unspool._engine.quiet import run_quietly
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
-from unspool.checkpoint import binomial
-from unspool.checkpoint.online import OnlineSchedule
+from unspool.checkpoint._schedule.actions import ADVANCE, FREE, LOAD, REVERSE, SAVE, TAPE, Rows
+from unspool.checkpoint._schedule.budget import Sizes
 
 if TYPE_CHECKING:
     from unspool._autodiff.checkpointed import Checkpointed
 
-# Rows of outputs that are made at once before they are moved to where they belong.
+# Steps whose outputs are moved to where they belong at once.
 _CHUNK = 256
 
-State = list[Any]
-Rows = list[Any]
+# How many rows the tape of a loop of unknown length starts with, and of how many bytes; when it is full, it is doubled.
+_FIRST_ROWS = 64
+_FIRST_BYTES = 1 << 26
+
+# A tape that is so many times shorter than the loop is not made as long as the condition may hold in any step: it saves
+# less than one run in so many, and steps run faster in one go.
+_SHORT = 64
 
 
 class Bodies(NamedTuple):
@@ -71,28 +80,192 @@ def _without_outputs(body: Body, shapes: tuple[Any, ...]) -> Body:
     return body._replace(fragment=bare, stacked=())
 
 
+# --- carrying out ----------------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """Carries out rows of a schedule on a loop.
+
+    Parameters
+    ----------
+    bodies : Bodies
+    arrays : sequence of ndarray
+        The constants and the initial state.
+
+    Attributes
+    ----------
+    state : state
+        The current one: all registers; ``None`` for those that are absent.
+    saved : dict of int to (int, state)
+        By slot, the number of the state and the state.
+    tape : Tape
+    outputs : Outputs or None
+        Where the outputs of the loop go while it runs.
+    last : Runner
+        What ran last.
+    """
+
+    def __init__(self, bodies: Bodies, arrays: Sequence[Any], condition: Fragment | None = None) -> None:
+        self.bodies = bodies
+        self._arrays, self._condition = arrays, condition
+        self._unrecorded: Runner | None = None
+        self.state: State = []
+        self.saved: dict[int, tuple[int, State]] = {}
+        self.outputs: Outputs | None = None
+        self.last = runner = self._runner(bodies.recorded)
+        self.tape, self.sizes = Tape(runner), sizes_of(runner)
+        self._is_backward = False
+
+    def _runner(self, loop: Loop) -> Runner:
+        """Return what runs a loop from its initial state, and asks the condition if there is one."""
+        watched = None
+        if self._condition is not None:
+            shapes = tuple([np.shape(x) for x in self._arrays])
+            watched = joined(loop.bodies[0].fragment, self._condition, shapes)
+        return Runner(loop, self._arrays, watched)
+
+    def start(self, outputs: Outputs | None) -> None:
+        """Make the initial state the current one of a loop that is to run."""
+        self.state, self.outputs = self.last.state, outputs
+
+    def go_on(self, kept: Kept) -> None:
+        """Take over what a run has left, for the backward pass."""
+        self._is_backward, self.saved = True, kept.saved
+        kept.tape.runner = self.tape.runner
+        self.tape = kept.tape
+
+    def new_tape(self) -> Tape:
+        """Return another tape for the same steps."""
+        return Tape(self._runner(self.bodies.recorded))
+
+    def carry_out(self, actions: Iterable[Sequence[int]]) -> bool:
+        """Do what rows say, none of which reverses; tell whether the condition held, which ends it early."""
+        for kind, first, stop, slot in actions:
+            if kind == ADVANCE:
+                if self._advance(first, stop):
+                    return True
+            elif kind == TAPE:
+                if self._tape(first, stop, slot):
+                    return True
+            elif kind == SAVE:
+                is_taped = not self._is_backward and first < self.tape.end
+                self.saved[slot] = first, self.tape.state(first) if is_taped else self.state
+            elif kind == LOAD:
+                self.state = self.saved[slot][1]
+            else:
+                assert kind == FREE
+                del self.saved[slot]
+        return False
+
+    def _advance(self, first: int, stop: int) -> bool:
+        """Run steps without their records; those that are taped are evicted. Tell whether the condition held."""
+        outputs, stopped = self.outputs, False
+        if self._unrecorded is None:
+            self._unrecorded = self._runner(self.bodies.bare if outputs is None else self.bodies.loop)
+        runner = self._switch(self._unrecorded)
+        chunk = stop - first if outputs is None else _CHUNK
+        while first < stop and not stopped:
+            runner.restart(self.state, first, min(first + chunk, stop))
+            stopped = runner.advance(min(chunk, stop - first))
+            self.state, first = runner.state, first + runner.done
+            if outputs is not None:
+                outputs.add([stack[: runner.done] for stack in runner.stacked()])
+        self.tape.clear(first)
+        if self._is_backward:
+            runner.release()
+        return stopped
+
+    def _switch(self, runner: Runner) -> Runner:
+        """Return what runs next; what ran last has nothing of its own any more."""
+        if self.last is not runner:
+            self.last.release()
+            self.last = runner
+        return runner
+
+    def _tape(self, first: int, stop: int, keep: int) -> bool:
+        """Run steps with their records; tell whether the condition held."""
+        tape, stopped, rows = self.tape, False, None
+        if self._is_backward or tape.end != first:
+            tape.clear(first)
+        if self._condition is not None:
+            rows = max(1, min(_FIRST_ROWS, _FIRST_BYTES // self.sizes.tape))
+            if stop - first > keep and first >= _SHORT * keep and self._advance(first, stop - keep):
+                # So short a tape is not missed.
+                return True
+        spared = int(self._is_backward and not self.sizes.taping)
+        runner = self._switch(tape.recorder)
+        while tape.end < stop and not stopped:
+            begin = tape.end
+            stopped = tape.run(self.state, stop, keep, first=rows, spared=spared)
+            self.state = runner.state
+            if self.outputs is not None:
+                self.outputs.add(tape.rows(begin, tape.end))
+        if self._is_backward:
+            # The state is in the first row.
+            self.state = []
+            runner.release()
+        return stopped
+
+
+def sizes_of(runner: Runner) -> Sizes:
+    """Return the bytes of a state and of the residuals of a step, and whether it runs to be taped."""
+    state = max(1, runner.state_bytes())
+    return Sizes(state, max(0, runner.row_bytes() - state), taping=not runner.stacks_states)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+class SavingRun(NamedTuple):
+    """A run with saved states: the state after and before its last step, stacked outputs, and what it keeps."""
+
+    steps: int
+    final: State
+    previous: State
+    outputs: Arrays
+    kept: Kept
+
+
+def run(
+    bodies: Bodies,
+    arrays: Sequence[Any],
+    strategy: Checkpointed,
+    *,
+    condition: Fragment | None = None,
+    most: int | None = None,
+    show: bool = True,
+) -> SavingRun:
+    """Run a loop to its end: all its steps, or until a condition holds; ``show`` its outputs or not."""
+    machine = Machine(bodies, arrays, condition)
+    outputs = Outputs(len(bodies.loop.stacked) if show else 0)
+    machine.start(outputs if outputs.count else None)
+    plan = strategy.plan(machine.sizes)
+    tape = machine.tape
+    if condition is None:
+        closed = plan.closed(bodies.loop.steps)
+        for chunk in closed.forward():
+            machine.carry_out(chunk.tolist())
+        backward = closed.backward
+    else:
+        opened, stopped = plan.open(), False
+        while not stopped and tape.end != most:
+            stopped = machine.carry_out(opened.go_on(most).tolist())
+        machine.carry_out(opened.end(tape.end, tape.begin).tolist())
+        backward = opened.finish
+    final, previous = machine.last.leaving(), machine.last.previous
+    tape.leave()
+    return SavingRun(tape.end, final, previous, outputs.stacks(), Kept(backward, machine.saved, tape))
+
+
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
 class Kept(NamedTuple):
-    """What a run leaves for the backward pass.
+    """What a run leaves for the backward pass: how to make it, the saved states, and the tape."""
 
-    Attributes
-    ----------
-    bounds : sequence of int
-        The steps that blocks begin with, and the end.
-    slots : int
-        How many states may be saved at a time, the initial one included.
-    states : dict of int to state
-        The saved states that blocks start from, by number of the block.
-    records : dict of int to rows
-        The records of the last blocks, as far as they are still there.
-    """
-
-    bounds: Sequence[int]
-    slots: int
-    states: dict[int, State]
-    records: dict[int, Rows]
+    backward: Callable[[], Iterator[Rows]]
+    saved: dict[int, tuple[int, State]]
+    tape: Tape
 
 
 class KeptOnce:
@@ -121,242 +294,106 @@ class KeptOnce:
         """Return the last saved state before which all are clean, with its step; what is kept stays."""
         if not self._kept or any(mine() is not given for mine, given in zip(self._arrays, arrays, strict=True)):
             return None
-        kept, found = self._kept[0], None
-        for number in sorted(kept.states):
-            if not is_clean(kept.states[number]):
+        found = None
+        for step, state in sorted(self._kept[0].saved.values(), key=lambda saved: saved[0]):
+            if not is_clean(state):
                 break
-            found = kept.bounds[number], kept.states[number]
+            found = step, state
         return found
 
     @property
     def states(self) -> int:
         """How many states are kept at the moment, the initial one included."""
-        return sum(len(kept.states) for kept in self._kept)
-
-
-# --- running ---------------------------------------------------------------------------------------------------------
-
-
-class Stepper:
-    """Makes steps of a loop from any of its states.
-
-    Parameters
-    ----------
-    bodies : Bodies
-    arrays : sequence of ndarray
-        The constants and the initial state.
-    """
-
-    def __init__(self, bodies: Bodies, arrays: Sequence[Any]) -> None:
-        self.bodies = bodies
-        self.constants, self.initial = arrays[: bodies.loop.constants], list(arrays[bodies.loop.constants :])
-        self._bare: Runner | None = None
-        self._recorded: list[Runner] = []
-
-    def sizes(self) -> tuple[int, int]:
-        """Return the bytes of a state and of what a step writes into its record."""
-        runner = self.runner(self.bodies.recorded)
-        return runner.state_bytes(), runner.row_bytes()
-
-    def runner(self, loop: Loop, watched: Fragment | None = None) -> Runner:
-        """Return a new runner of a loop, or of a body that does the same and more, at its initial state."""
-        return Runner(loop, [*self.constants, *self.initial], watched)
-
-    def first_state(self) -> State:
-        """Return all registers before the first step; ``None`` for those that are absent."""
-        return self.runner(self.bodies.bare).state
-
-    def advance(self, state: State, start: int, stop: int) -> State:
-        """Return the state after some steps."""
-        runner = self._bare = self._bare or self.runner(self.bodies.bare)
-        runner.restart(state, start, stop)
-        runner.advance(stop - start)
-        state = runner.state
-        runner.release()
-        return state
-
-    def record(self, state: State, start: int, stop: int, buffers: int = 1) -> Rows:
-        """Return the stacked outputs of some steps, record included; as many calls later they are overwritten."""
-        if len(self._recorded) < buffers:
-            self._recorded.append(self.runner(self.bodies.recorded))
-        else:
-            self._recorded.append(self._recorded.pop(0))
-        runner = self._recorded[-1]
-        runner.restart(state, start, stop)
-        runner.advance(stop - start)
-        # The state is in the first row.
-        runner.release()
-        return runner.stacked()
-
-
-class SavingRun(NamedTuple):
-    """A run with saved states: the state after and before its last step, stacked outputs, and what it keeps."""
-
-    steps: int
-    final: State
-    previous: State
-    outputs: Rows
-    kept: Kept
-
-
-def run_known(stepper: Stepper, strategy: Checkpointed, show: bool) -> SavingRun:
-    """Run a loop to its known end, saving states where the binomial schedule wants them; ``show`` its outputs or not.
-
-    The last block runs with its record: it is the first to be reversed.
-    """
-    loop = stepper.bodies.loop
-    plan = strategy.plan(loop.steps, *stepper.sizes())
-    bounds = range(loop.steps + 1) if plan.block == 1 else plan.bounds(loop.steps)
-    last = len(bounds) - 2
-    outputs = _Outputs(len(loop.stacked) if show else 0)
-    state = stepper.first_state()
-    states: dict[int, State] = {0: state} if last else {}
-    shown = stepper.runner(loop) if outputs.count else None
-    done = 0
-    for position in (*binomial.checkpoints(last + 1, plan.slots), last):
-        if position > done:
-            steps = bounds[done], bounds[position]
-            state = stepper.advance(state, *steps) if shown is None else _shown(shown, state, *steps, outputs)
-            done = position
-            if position < last:
-                states[position] = state
-    runner = stepper.runner(stepper.bodies.recorded)
-    runner.restart(state, bounds[last], bounds[-1])
-    runner.advance(bounds[-1] - bounds[last])
-    rows = runner.stacked()
-    outputs.add(rows)
-    kept = Kept(bounds, plan.slots, states, {last: rows})
-    return SavingRun(loop.steps, runner.leaving(), runner.previous, outputs.stacks(), kept)
-
-
-def _shown(runner: Runner, state: State, start: int, stop: int, outputs: _Outputs) -> State:
-    """Make steps that have outputs, a few at a time, and return the state after them."""
-    for first in range(start, stop, _CHUNK):
-        last = min(first + _CHUNK, stop)
-        runner.restart(state, first, last)
-        runner.advance(last - first)
-        outputs.add(runner.stacked())
-        state = runner.state
-    return state
-
-
-def run_unknown(stepper: Stepper, strategy: Checkpointed, condition: Fragment, most: int | None) -> SavingRun:
-    """Run a loop until its condition holds, dropping the saved state that will be missed least when there is no room.
-
-    Every block runs with its record, since it may be the last. Records of more than one block are kept as long as the
-    loop may still fit as a whole.
-    """
-    loop = stepper.bodies.recorded
-    shapes = tuple([np.shape(x) for x in (*stepper.constants, *stepper.initial)])
-    watched = joined(loop.bodies[0].fragment, condition, shapes)
-    block, slots, whole = strategy.open_plan(*stepper.sizes())
-    schedule = OnlineSchedule(slots)
-    outputs = _Outputs(len(stepper.bodies.loop.stacked))
-    state = stepper.first_state()
-    states: dict[int, State] = {}
-    records: dict[int, Rows] = {}
-    done = number = 0
-    while True:
-        states[number] = state
-        dropped = schedule.advance()
-        if dropped is not None:
-            del states[dropped]
-        count = block if most is None else min(block, most - done)
-        if number < whole:
-            # The loop may end soon: room grows as it is needed.
-            runner = stepper.runner(loop, watched)
-            runner.state = list(state)
-            stopped = advance_until(runner, count)
-        else:
-            records.clear()
-            runner.restart(state, done, done + count)
-            stopped = runner.advance(count)
-        done += runner.done
-        rows = records[number] = [stack[: runner.done] for stack in runner.stacked()]
-        outputs.add(rows)
-        if stopped or done == most:
-            break
-        state = runner.state
-        number += 1
-    for taped in records:
-        states.pop(taped, None)
-    kept = Kept(range(done + 1) if block == 1 else [*range(0, done, block), done], slots, states, records)
-    return SavingRun(done, runner.state, runner.previous, outputs.stacks(), kept)
-
-
-class _Outputs:
-    """The stacked outputs of a loop, as they come; room for them is doubled when there is none."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._stacks: Rows = []
-        self._rows = 0
-
-    def add(self, rows: Rows) -> None:
-        """Append rows of the outputs, which are the first of all that a step stacks."""
-        if not self.count:
-            return
-        rows = rows[: self.count]
-        after = self._rows + len(rows[0])
-        if not self._stacks:
-            self._stacks = [np.empty(stack.shape, stack.dtype) for stack in rows]
-        for stack, new in zip(self._stacks, rows, strict=True):
-            if len(stack) < after:
-                # In place: nobody has seen these arrays yet, and no view of them is alive.
-                stack.resize((max(after, 2 * len(stack)), *stack.shape[1:]), refcheck=False)
-            stack[self._rows : after] = new
-        self._rows = after
-
-    def stacks(self) -> Rows:
-        """Return all outputs."""
-        for stack in self._stacks:
-            stack.resize((self._rows, *stack.shape[1:]), refcheck=False)
-        return self._stacks
+        return sum(len(kept.saved) for kept in self._kept)
 
 
 # --- the backward pass -----------------------------------------------------------------------------------------------
 
 
-def go_back(stepper: Stepper, kept: Kept, reverse: Callable[[Rows, int, int], bool], pool: Any = None) -> None:
-    """Hand the records of all blocks to a function, the last one first, and forget them.
+def go_back(machine: Machine, kept: Kept, reverse: Callable[[Arrays, int, int], bool], strategy: Checkpointed) -> None:
+    """Hand the records of all steps to a function, the last ones first, and forget them.
 
-    ``reverse(rows, start, stop)`` says whether it needs the block before. Its rows are overwritten afterwards. With a
-    pool of threads the record of the block before is made meanwhile, in arrays of its own.
+    ``reverse(rows, start, stop)`` says whether it needs the steps before. Its rows are overwritten afterwards. With a
+    pool of threads the tape before is made meanwhile, if there is room for both.
     """
-    source = _blocks(stepper, kept, 1 if pool is None else 2)
-    with closing(source if pool is None else ahead(pool, source)) as blocks:
-        for rows, start, stop in blocks:
-            is_needed = reverse(rows, start, stop)
-            del rows  # the record of a run is freed before the next one is made
-            if not is_needed:
+    machine.go_on(kept)
+    # Watchers see the steps that their own thread makes.
+    pool = None if current_watchers() else strategy.pool
+    source = _tapes(machine, kept.backward(), strategy)
+    with closing(source if pool is None else ahead(pool, source)) as tapes:
+        for taped in tapes:
+            if not all(reverse(*piece) for piece in taped.tape.pieces(taped.start, taped.stop)):
                 return
 
 
-def _blocks(stepper: Stepper, kept: Kept, buffers: int) -> Generator[tuple[Rows, int, int], None, None]:
-    """Yield the records of all blocks, the last one first, each with its first step and its end."""
-    bounds, states, records = kept.bounds, kept.states, kept.records
-    state: State = []
-    first = min(records)
-    for number in sorted(records, reverse=True):
-        yield records.pop(number), bounds[number], bounds[number + 1]
-    for action in _actions(sorted(states), first, kept.slots):
-        match action:
-            case binomial.Advance(start, stop):
-                state = stepper.advance(state, bounds[start], bounds[stop])
-            case binomial.Save(number):
-                states[number] = state
-            case binomial.Restore(number):
-                state = states[number]
-            case binomial.Free(number):
-                del states[number]
-            case binomial.Reverse(number):
-                block = bounds[number], bounds[number + 1]
-                rows, state = stepper.record(state, *block, buffers), []
-                yield rows, *block
+class Taped(NamedTuple):
+    """A tape, the steps on it that are to be reversed, and whether there is room to make the next tape meanwhile."""
+
+    tape: Tape
+    start: int
+    stop: int
+    leaves_room: bool
 
 
-def _actions(positions: Sequence[int], end: int, slots: int) -> Iterator[binomial.Action]:
-    """Yield how to reverse the blocks before ``end`` from saved states: gap by gap, with the slots that are free."""
-    for index in range(len(positions) - 1, -1, -1):
-        yield from binomial.reverse_gap(positions[index], end, slots - index)
-        end = positions[index]
+def _tapes(machine: Machine, rows: Iterable[Rows], strategy: Checkpointed) -> Generator[Taped, None, None]:
+    """Yield the tapes that rows make and reverse."""
+    segments = _segments(rows)
+    segment = next(segments, None)
+    other = None if strategy.pool is None else machine.new_tape()
+    while segment is not None:
+        actions, start, stop = segment
+        machine.carry_out(actions)
+        tape, segment = machine.tape, next(segments, None)
+        if other is not None:
+            machine.tape, other = other, tape
+        if strategy.memory is None or segment is None:
+            yield Taped(tape, start, stop, True)
+            continue
+        states, steps = _most_held(len(machine.saved), segment[0])
+        leaves_room = strategy.has_room(states, steps + stop - start, machine.sizes)
+        yield Taped(tape, start, stop, leaves_room)
+        if other is not None:
+            # With two tapes, the one that is to be made again has been read.
+            machine.tape.drop()
+        if not (leaves_room if other is not None else strategy.has_room(states, stop - start, machine.sizes)):
+            tape.drop()
+
+
+def _segments(chunks: Iterable[Rows]) -> Iterator[tuple[list[list[int]], int, int]]:
+    """Yield the rows before each that reverses, and what that one reverses."""
+    actions: list[list[int]] = []
+    for chunk in chunks:
+        for row in chunk.tolist():
+            if row[0] == REVERSE:
+                yield actions, row[1], row[2]
+                actions = []
+            else:
+                actions.append(row)
+
+
+def _most_held(states: int, actions: Iterable[Sequence[int]]) -> tuple[int, int]:
+    """Return how many states are saved at most while rows are carried out, and how many steps they tape."""
+    most, steps = states, 0
+    for kind, first, stop, _ in actions:
+        states += (kind == SAVE) - (kind == FREE)
+        most = max(most, states)
+        steps += stop - first if kind == TAPE else 0
+    return most, steps
+
+
+_END: Any = object()
+
+
+def ahead(pool: Any, source: Generator[Taped, None, None]) -> Generator[Taped, None, None]:
+    """Yield what a generator yields; where there is room for the next tape, a pool of threads makes it meanwhile."""
+    make: Callable[[], Taped] = partial(run_quietly, next, source, _END)
+    taped = make()
+    while taped is not _END:
+        following = Meanwhile(pool, make) if taped.leaves_room else None
+        try:
+            yield taped
+        except BaseException:
+            if following is not None:
+                following.leave()  # nobody else may have the generator when this one ends
+            raise
+        taped = make() if following is None else following.result()

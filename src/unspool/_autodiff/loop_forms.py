@@ -1,11 +1,12 @@
-"""In which forms a cotangent or tangent goes from step to step: not at all, as numbers, or masked."""
+"""In which forms a cotangent or tangent goes from step to step: not at all, as numbers, or masked; and row by row."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool._graph import Node
-from unspool._ops.elementwise import MASK, mask
+from unspool._ops.elementwise import MASK, logical_or, mask
 from unspool._ops.identity import zeros
 from unspool._ops.layout import broadcast_to
 from unspool._ops.leaf import constant
@@ -44,3 +45,28 @@ def split(tensor: Tensor | None, form: str | None, like: Node | Like) -> list[Te
         return [tensor]
     number, keep = tensor.inputs if tensor.op is MASK else (tensor, constant(True))
     return [number, broadcast_to(keep, like.shape)]  # type: ignore[list-item]
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Return the cotangent that has some parts: ``None`` for none, masked for two."""
+    return None if not parts else parts[0] if len(parts) == 1 else mask(*parts)
+
+
+class JoinedRows(NamedTuple):
+    """A cotangent or tangent that comes row by row.
+
+    ``number`` and ``keep``, if there is one, are stacks; ``whole`` tells which rows are not masked, if not all are.
+    """
+
+    number: int
+    keep: int | None
+    whole: Any
+
+    def of(self, stacks: Sequence[Any]) -> Any:
+        """Return it, given all stacks."""
+        number = stacks[self.number]
+        if self.whole is None:
+            return number
+        rows = constant(self.whole.reshape((-1,) + (1,) * (len(number.shape) - 1)))
+        keep = rows if self.keep is None else logical_or(rows, stacks[self.keep])
+        return mask(number, broadcast_to(keep, number.shape))

@@ -7,7 +7,7 @@ The plans of the bodies are found once. Then the steps of a run of one body foll
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,6 +89,14 @@ def advance_until(runner: Runner, most: int | None) -> bool:
         rows *= 2
 
 
+class Stacks(NamedTuple):
+    """Arrays with a row for each of some steps: states of registers, with a row more, and what is written."""
+
+    rows: int
+    histories: dict[int, Any]
+    written: dict[int, Any]
+
+
 class Runner:
     """A loop that is being run: its state, and the arrays that it fills.
 
@@ -118,9 +126,10 @@ class Runner:
         # By position of a register and of a stack.
         self._histories: dict[int, Any] = {}
         self._written: dict[int, Any] = {}
-        self._whole: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self._arrays: dict[Stepper, Any] = {}
-        self._first = self._reserved = self._room = 0
+        self._first = self._reserved = self._row = 0
+        self._stacks: Stacks | None = None
+        self._own: Stacks | None = None
         self._sums = [self._backend.new_sum(shape, self._dtype(dtype)) for shape, dtype in ready.signature.sums]
         self.done = 0
 
@@ -137,6 +146,11 @@ class Runner:
         """Return how many bytes the registers take that steps read or assign."""
         kinds = self._ready.signature.registers
         return sum(nbytes(*kinds[r]) for r in {r for body in self.loop.bodies for r in body.touched})
+
+    @property
+    def stacks_states(self) -> bool:
+        """Whether all that a step writes is what it starts from."""
+        return all(place is not None and not place[1] for place in self._ready.kept.places)
 
     def reserve(self, steps: int) -> None:
         """Make room for a number of steps; what was written stays."""
@@ -163,7 +177,7 @@ class Runner:
         carried = self._backend.carried
         return [None if array is None else carried(array) for array in arrays]
 
-    def _copied(self, arrays: Sequence[Any]) -> list[Any]:
+    def copied(self, arrays: Sequence[Any]) -> list[Any]:
         """Return arrays of their own: copies of rows, and of numbers."""
         return [
             array if array is None or (type(array) is np.ndarray and array.base is None) else self._backend.copy(array)
@@ -181,38 +195,60 @@ class Runner:
         start, stop = self._extent(self.loop.stacked[stack])
         return max(0, stop - start)
 
-    def restart(self, state: Sequence[Any], start: int, stop: int, rows: Sequence[Any] = ()) -> None:
-        """Begin a range of steps with another state and other rows, in the arrays that are there; sums go on.
+    def restart(
+        self,
+        state: Sequence[Any],
+        start: int,
+        stop: int,
+        rows: Sequence[Any] = (),
+        at: tuple[Stacks, int] | None = None,
+    ) -> None:
+        """Begin a range of steps with another state and other rows; sums go on.
 
-        Rows are those of the range.
+        Rows are those of the range. What it makes goes into arrays that are there already, or into stacks that are
+        given, from a row on.
         """
         self.state = self._entering(state)
         self._rows = rows
-        self.done, self._first = 0, start
-        steps = stop - start
-        if steps > self._room:
-            self.reserve(steps)
-            self._room, self._whole = steps, (self._histories, self._written)
-            return
-        self._arrays = {}
-        if steps != self._reserved or not self._ready.kept.is_even:
-            self._reserved = steps
-            self._cut()
+        self.done = 0
+        if at is None:
+            steps = stop - start
+            if self._own is None or steps > self._own.rows:
+                self._own = self.new_stacks(steps)
+            at = self._own, 0
+        self.place(start, stop, *at)
         self._begin()
 
-    def _cut(self) -> None:
-        """Take as much of the arrays as the range needs."""
-        histories, written = self._whole
-        self._histories = {r: history[: self._reserved + 1] for r, history in histories.items()}
-        for i, stack in written.items():
-            if len(stack) < self._count(i):
-                written[i] = self._empty(self._ready.signature.stacked[i], self._count(i))
-        self._written = {i: stack[: self._count(i)] for i, stack in written.items()}
+    def new_stacks(self, rows: int) -> Stacks:
+        """Return arrays with room for so many steps."""
+        kept, types = self._ready.kept, self._ready.signature
+        return Stacks(
+            rows,
+            {r: self._empty(types.registers[r], rows + 1) for r in kept.histories},
+            {i: self._empty(types.stacked[i], rows) for i in kept.written},
+        )
+
+    def place(self, start: int, stop: int, stacks: Stacks, row: int) -> None:
+        """Let steps of a range have rows of stacks, from one row on."""
+        self._arrays, self._first = {}, start
+        if (stop - start, row) == (self._reserved, self._row) and stacks is self._stacks and self._ready.kept.is_even:
+            return
+        self._reserved, self._row, self._stacks = stop - start, row, stacks
+        self._histories = {r: history[row : row + self._reserved + 1] for r, history in stacks.histories.items()}
+        self._written = {}
+        for i, stack in stacks.written.items():
+            first, last = self._extent(self.loop.stacked[i])
+            self._written[i] = stack[row + first - start : row + max(first, last) - start]
 
     def release(self) -> None:
         """Release the state and the rows, for a runner that waits to be started again."""
         self.state = self._before = self._rows = []
         self._arrays = {}
+
+    def release_stacks(self) -> None:
+        """Release the state and stacks that were given."""
+        self.release()
+        self._stacks, self._histories, self._written = None, {}, {}
 
     def _begin(self) -> None:
         """Put the state into the histories, and zeros where no step will write."""
@@ -238,7 +274,7 @@ class Runner:
         else:
             stopped = self._run(self._ready.steppers[0], start, stop)
         # The state may be rows of the stacks, which are about to be resized or written again.
-        self.state = self._copied(self.state)
+        self.state = self.copied(self.state)
         return stopped
 
     def _run(self, stepper: Stepper, start: int, stop: int) -> bool:
@@ -313,7 +349,7 @@ class Runner:
     @property
     def previous(self) -> list[Any]:
         """The registers before the last step."""
-        return self._copied(self._before)
+        return self.copied(self._before)
 
     def leaving(self) -> list[Any]:
         """Return the registers that are outputs."""

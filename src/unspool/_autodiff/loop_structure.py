@@ -16,8 +16,7 @@ import numpy as np
 
 from unspool._autodiff.derived import depends_on_rules
 from unspool._autodiff.loop import Extent, Loop, Signature, body_plan
-from unspool._autodiff.loop_assembly import JoinedRows, Key, Numbering, Variant
-from unspool._autodiff.loop_forms import MASKED, PARTS, PLAIN, STATE, Forms
+from unspool._autodiff.loop_forms import MASKED, PARTS, PLAIN, STATE, Forms, JoinedRows
 from unspool._autodiff.loop_steps import (
     ADJOINT,
     DerivedStep,
@@ -27,7 +26,7 @@ from unspool._autodiff.loop_steps import (
     derived_step,
     wiring_of,
 )
-from unspool._autodiff.loop_variants import variants_of
+from unspool._autodiff.loop_variants import Key, Numbering, Variant, variants_of
 
 
 class Outer(NamedTuple):

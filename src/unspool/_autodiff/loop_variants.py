@@ -11,12 +11,17 @@ all steps, which can say everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from unspool._autodiff.loop import MOST_BODIES, Body, Loop
 from unspool._autodiff.loop_forms import MASKED, Forms
-from unspool._autodiff.loop_steps import DerivedStep
+from unspool._autodiff.loop_steps import ADJOINT, DerivedStep
+from unspool._fragments.fragment import Fragment, fragment_of
+
+# A register of a derivative: the register of the loop that it belongs to, and which part it is.
+Key = tuple[int, str]
 
 # derive(body, forms, leaving): the derivative of a body, by number, for forms of the registers that it touches, which
 # leave in given forms, or as they come out.
@@ -121,3 +126,94 @@ def _widened(loop: Loop, derive: Derive, forms: Forms, backwards: bool) -> Varia
         leaving = tuple([forms[r] for r in body.touched])
         steps.append((number, derive(number, _arriving(body, forms, backwards), leaving)))
     return Variants(steps, loop.which, forms, forms)
+
+
+# --- variants as bodies ----------------------------------------------------------------------------------------------
+
+
+class Numbering:
+    """Things in the order in which they were met first, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, value: Any, key: Hashable) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return self._numbers[key]
+
+
+class Variant:
+    """A derived step in terms of the primal loop, and what becomes of its outputs.
+
+    Attributes
+    ----------
+    reads, assigns : list of Key
+    rows : list of (kind, position)
+        Where its rows come from.
+    leaving_rows : dict
+        The rows that leave it, by place.
+    """
+
+    def __init__(self, primal: Body, step: DerivedStep, kind: str) -> None:
+        self.primal, self.step = primal, step
+        is_adjoint = kind == ADJOINT
+        arriving, leaving = (primal.stacked, primal.rows) if is_adjoint else (primal.rows, primal.stacked)
+        self._shared = primal.constants if is_adjoint else primal.sums
+        places = {"row": primal.rows, "stacked": primal.stacked}
+        self.reads = [(primal.touched[i], name) for i, name in step.reads]
+        self.assigns = [(primal.touched[i], name) for i, name in step.assigns]
+        self.rows = [(kind, places.get(kind, arriving)[at]) for kind, at in step.rows]
+        self.leaving_rows = dict(zip(leaving, step.leaving_rows, strict=True))
+        self._written: dict[int, int] = {}
+        self._added: dict[int, int] = {}
+
+    def numbered_terms(self, place: int) -> list[tuple[Hashable, tuple[Any, ...]]]:
+        """Return its terms of a sum, each with a key under which other variants have terms of the same kind."""
+        if place not in self._shared:
+            return []
+        found: list[tuple[Hashable, tuple[Any, ...]]] = []
+        met: Counter[Hashable] = Counter()
+        for term in self.step.terms[self._shared.index(place)]:
+            kind = (term[1], term[4]) if term[0] == "outer" else None
+            found.append(((kind, met[kind]), term))
+            met[kind] += 1
+        return found
+
+    def write(self, stack: int | None, position: int, *, as_read: bool = False) -> None:
+        """Write a row that leaves the step, or one that it reads, to a stack."""
+        step = self.step
+        if as_read:
+            slot = len(step.constants) + len(step.reads) + position
+        else:
+            slot = step.fragment.outputs[len(step.assigns) + position]
+        self._written[stack] = slot  # type: ignore[index]
+
+    def add(self, place: int, position: int) -> None:
+        """Add a term that leaves the step to a sum."""
+        self._added[place] = self.step.fragment.outputs[len(self.step.assigns) + self.step.stacked + position]
+
+    def body(self, constants: Sequence[int], rows: Sequence[int], registers: dict[Key, int]) -> Body:
+        """Return the step as a body of the new loop."""
+        fragment = self.step.fragment
+        outputs = (*fragment.outputs[: len(self.assigns)], *self._written.values(), *self._added.values())
+        return Body(
+            _with_outputs(fragment, outputs),
+            tuple(constants),
+            tuple([registers[key] for key in self.reads]),
+            tuple(rows),
+            tuple([registers[key] for key in self.assigns]),
+            tuple(self._written),
+            tuple(self._added),
+        )
+
+
+def _with_outputs(fragment: Fragment, outputs: tuple[int, ...]) -> Fragment:
+    """Return a fragment with other outputs."""
+    if outputs == fragment.outputs:
+        return fragment
+    made = fragment_of(fragment.dtypes, fragment.shapes, fragment.body, outputs, len(outputs), fragment.origins)
+    made.swept = made.swept or fragment.swept
+    return made

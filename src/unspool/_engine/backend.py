@@ -124,10 +124,6 @@ class Backend(ABC):
         """Return a value, an array or a tuple of them, fit to be kept: not a small view that holds a large array."""
 
     @abstractmethod
-    def freeze(self, value: Any) -> None:
-        """See to it that nobody writes to a value."""
-
-    @abstractmethod
     def nbytes(self, value: Any) -> int:
         """Return how many bytes a value takes."""
 

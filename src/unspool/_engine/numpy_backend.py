@@ -15,7 +15,7 @@ import numpy as np
 from unspool._activity import ACTIVITY
 from unspool._engine.backend import Backend, Drive, Layout, Lowered, Run
 from unspool._engine.buffers import aligned, clear_pools, copied, dense, new_array
-from unspool._engine.numpy_values import call_kernel, frozen, held_values, owned
+from unspool._engine.numpy_values import call_kernel, held_values, owned
 from unspool._engine.planning import Bound
 from unspool._engine.running_sums import RunningSum, is_worth, nothing, settled
 from unspool._fragments.fragment import Fragment
@@ -91,10 +91,6 @@ class NumpyBackend(Backend):
     def owned(self, value: Any) -> Any:
         """Return a value fit to be kept."""
         return owned(value)
-
-    def freeze(self, value: Any) -> None:
-        """Make arrays read-only."""
-        frozen(value)
 
     def nbytes(self, value: Any) -> int:
         """Return how many bytes a value takes."""

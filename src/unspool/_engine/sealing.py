@@ -241,12 +241,6 @@ def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([value if i in kept else None for i, value in enumerate(values)]) if kept else ()
 
 
-def depth_of(node: Node) -> int:
-    """Return how many pieces in a row end with the one that a node is an output of."""
-    piece = getattr(node, "piece", None)
-    return 0 if piece is None else piece.depth
-
-
 def make_site(
     order: list[Node],
     kept: Sequence[Node],

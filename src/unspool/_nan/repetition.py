@@ -13,7 +13,7 @@ import numpy as np
 
 from unspool._autodiff.chain import Chain
 from unspool._autodiff.loop import Loop, signature_of
-from unspool._autodiff.loop_kept import kept_of
+from unspool._autodiff.loop_prepared import kept_of
 from unspool._engine.default import default_engine
 
 if TYPE_CHECKING:

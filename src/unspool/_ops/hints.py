@@ -166,14 +166,5 @@ def mark_rebuilt(x: Tensor, sources: Sequence[Node]) -> Tensor:
 
 def is_kept(node: Node) -> bool:
     """Whether the value of a node shall not be dropped: it is the result of `keep`, or what `keep` was applied to."""
-    return _is_marked(node, KEEP)
-
-
-def is_cheap(node: Node) -> bool:
-    """Whether the value of a node shall be dropped first: it is the result of `cheap`, or what it was applied to."""
-    return _is_marked(node, CHEAP) and not _is_marked(node, KEEP)
-
-
-def _is_marked(node: Node, op: Op) -> bool:
     # A node does not know its consumers; the intern table does.
-    return node.op is op or _graph.find(op, (node,), ()) is not None
+    return node.op is KEEP or _graph.find(KEEP, (node,), ()) is not None

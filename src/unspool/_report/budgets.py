@@ -11,8 +11,7 @@ from unspool._engine.need import Need
 from unspool._engine.replay import survey
 from unspool._engine.room import budget_for, usable
 from unspool._graph import Node
-from unspool._report.iterated import Iterated
-from unspool.checkpoint.planner import block_plan
+from unspool.checkpoint._schedule.budget import Sizes, plan_for
 
 # Budgets in a table.
 _COUNT = 41
@@ -51,28 +50,28 @@ def table_of(need: Need) -> dict[str, Any]:
     }
 
 
-def table_of_iterated(found: Iterated, state: int, record: int) -> dict[str, Any]:
+def table_of_iterated(sizes: Sizes, steps: int) -> dict[str, Any]:
     """Return the table of a loop that is one node: what `unspool.Checkpointed` would make of each memory."""
-    steps, state, record = found.loop.steps, max(1, state), max(1, record)
-    least, everything = state + record, state + steps * record
+    least, everything = sizes.state + sizes.tape, steps * sizes.tape
 
     def row(budget: int) -> dict[str, Any]:
-        plan = block_plan(steps, max(budget - record, state), state, record)
+        plan = plan_for(max(budget, least), sizes)
+        loop = plan.closed(steps)
         return {
             "budget": budget,
-            "factor": plan.factor,
-            "peak": plan.slots * state + plan.block * record,
-            "slots": plan.slots,
-            "block": plan.block,
+            "factor": loop.evaluations() / steps,
+            "peak": min(max(budget, least), everything),
+            "slots": len(loop.positions),
+            "block": steps - loop.edge,
         }
 
     return {
         "least": least,
-        "everything": everything,
+        "everything": max(least, everything),
         "steps": steps,
-        "state": state,
-        "tape": record,
-        "rows": _rows(least, everything, row),
+        "state": sizes.state,
+        "tape": sizes.tape,
+        "rows": _rows(least, max(least, everything), row),
     }
 
 

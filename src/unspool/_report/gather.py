@@ -19,7 +19,6 @@ from unspool._activity import ACTIVITY
 from unspool._autodiff.cotangents import cotangents
 from unspool._engine.budget import counters
 from unspool._engine.default import default_engine
-from unspool._engine.planning import nbytes
 from unspool._engine.quiet import run_quietly
 from unspool._engine.report import MemoryReport
 from unspool._engine.room import usable
@@ -348,8 +347,7 @@ class _Run:
     def _budgets(self, gradient: list[Tensor]) -> dict[str, Any]:
         if self.iterated is None:
             return table_of(need_of(gradient))
-        record = sum(nbytes(shape, dtype) for shape, dtype in self.iterated.record())
-        return table_of_iterated(self.iterated, self.iterated.state_bytes(), record)
+        return table_of_iterated(self.iterated.sizes(), self.iterated.loop.steps)
 
     def _used(self) -> dict[str, Any] | None:
         """Return the budget that was in force, and what it took, as far as that is known."""
@@ -365,11 +363,13 @@ class _Run:
         return {"budget": parse_bytes(given), "factor": None, "peak": None}
 
     def _used_by_strategy(self, found: Iterated) -> dict[str, Any]:
-        record = sum(nbytes(shape, dtype) for shape, dtype in found.record())
-        state = max(1, found.state_bytes())
-        plan = found.node.attributes["checkpoints"].strategy.plan(found.loop.steps, state, record)
-        budget = plan.slots * state + plan.block * record
-        return {"budget": budget, "factor": plan.factor, "peak": budget}
+        strategy, sizes, steps = found.node.attributes["checkpoints"].strategy, found.sizes(), found.loop.steps
+        loop = strategy.plan(sizes).closed(steps)
+        budget = strategy.memory
+        if budget is None:
+            # The newest step is taped beside the states.
+            budget = len(loop.positions) * sizes.state + sizes.tape
+        return {"budget": budget, "factor": loop.evaluations() / steps, "peak": budget}
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from unspool._ops.elementwise import conj, multiply, real
 from unspool._ops.op import PART
 from unspool._ops.reduction import sum as total
 from unspool._report.units import OnOp, Program, run_plan
+from unspool.checkpoint._schedule.budget import Sizes
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -59,10 +60,12 @@ class Iterated:
         """Where the program has it."""
         return self.node.code, self.node.lasti
 
-    def state_bytes(self) -> int:
-        """Return the bytes of the state between two steps."""
+    def sizes(self) -> Sizes:
+        """Return the bytes of the state between two steps, and of what else derivatives need of a step."""
         found = signature_of(self.loop, [node.shape for node in self.node.inputs])
-        return sum(nbytes(shape, dtype) for shape, dtype in found.registers if dtype is not None)
+        state = sum(nbytes(shape, dtype) for shape, dtype in found.registers if dtype is not None)
+        tape = sum(nbytes(shape, dtype) for shape, dtype in self.record())
+        return Sizes(max(1, state), max(0, tape - max(1, state)))
 
     def record(self) -> list[tuple[Any, Any]]:
         """Return shape and dtype of each value that derivatives need of a step."""

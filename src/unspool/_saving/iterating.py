@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from unspool._autodiff.checkpointed import Checkpointed
-from unspool._autodiff.checkpointed_run import _Outputs
+from unspool._autodiff.checkpointed_tape import Outputs
 from unspool._autodiff.iterate import Adjoint, Run, Unrolled, loop_of
 from unspool._autodiff.loop_record import joined
 from unspool._autodiff.loop_run import Runner, can_be_evaluated
@@ -87,7 +87,7 @@ class _Iteration:
             watched = joined(loop.bodies[0].fragment, step.condition, tuple([x.shape for x in inputs]))
         engine = default_engine()
         runner = Runner(loop, engine.evaluate(inputs), watched)
-        outputs = _Outputs(step.outputs)
+        outputs = Outputs(step.outputs)
         if rows:
             outputs.add([x.value for x in rows])
         state, count, stopped = engine.evaluate(carry), 16, False
@@ -100,7 +100,7 @@ class _Iteration:
             state = list(runner.state)
             outputs.add([stack[: runner.done] for stack in runner.stacked()])
             run.step = done - 1
-            run.checkpoint(self._noted(done, state, [stack[:done] for stack in outputs._stacks], stopped))
+            run.checkpoint(self._noted(done, state, outputs.so_far(), stopped))
             if time.perf_counter() - began < _STRETCH:
                 count *= 2
         _, final, shown, _ = run.state

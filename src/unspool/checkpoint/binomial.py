@@ -4,11 +4,11 @@ The backward pass needs the states of a loop from the last to the first, and the
 included. What is missing is computed again from the nearest saved state. The one idea: a loop that is reversed with
 ``slots`` states and no step advanced more than ``repeats`` times has at most C(slots + repeats, repeats) steps. From
 this number follow the least work and where to save the next state. Neighbouring binomials differ by one multiplication
-and one division, so the whole schedule is a stream without tables.
+and one division. The rows that carry it out are those of `_schedule`, where tapes share the room with states.
 
 Steps are counted from 0. *State k* is what step k starts from. An *advance* runs a step only for its result; what is
-needed to reverse it is not kept. `Reverse` runs its step once more, keeps that, and reverses it. So a loop of K steps
-takes K + advances evaluations of a step in all.
+needed to reverse it is not kept. To be reversed a step runs once more. So a loop of K steps takes K + advances
+evaluations of a step in all.
 
 The schedule is that of Griewank (1992) and Griewank and Walther (2000). This module knows nothing of tensors.
 """
@@ -19,22 +19,13 @@ import math
 from collections.abc import Iterator
 
 from unspool.checkpoint._counting import at_least, least_advances, least_repeats
-from unspool.checkpoint.actions import Action, Advance, Free, Restore, Reverse, Save
 
 __all__ = [
-    "Action",
-    "Advance",
-    "Free",
-    "Restore",
-    "Reverse",
-    "Save",
     "advances",
     "checkpoints",
     "factor",
     "reach",
     "repeats",
-    "reverse_gap",
-    "schedule",
     "split",
 ]
 
@@ -172,7 +163,7 @@ def _cut(steps: int, slots: int, r: int, low: int) -> tuple[int, int]:
     return min(low, max(low - right, steps - right - rest, 1)), right
 
 
-# --- schedules -------------------------------------------------------------------------------------------------------
+# --- states -------------------------------------------------------------------------------------------------------
 
 
 def checkpoints(steps: int, slots: int) -> Iterator[int]:
@@ -210,114 +201,3 @@ def _checkpoints(steps: int, slots: int) -> Iterator[int]:
         position, slots = position + distance, slots - 1
         if steps - position > 1:
             yield position
-
-
-def schedule(steps: int, slots: int) -> Iterator[Action]:
-    """Yield what to do, in order, to run a loop of known length and to reverse it with the least work.
-
-    State 0 is current at the start and is saved first. At the end every step was reversed once, the last step first,
-    and all slots are free.
-
-    Parameters
-    ----------
-    steps : int
-        The length of the loop; at least 1.
-    slots : int
-        How many states there is room for, the start included; at least 1.
-
-    Yields
-    ------
-    Action
-        An `Advance`, `Save`, `Restore`, `Reverse` or `Free`.
-
-    Notes
-    -----
-    The stream holds at most ``slots`` entries of five numbers, and an action takes a few operations on integers.
-
-    Examples
-    --------
-    >>> for action in schedule(3, 1):
-    ...     print(action)
-    Save(step=0)
-    Advance(start=0, stop=2)
-    Reverse(step=2)
-    Restore(step=0)
-    Advance(start=0, stop=1)
-    Reverse(step=1)
-    Restore(step=0)
-    Free(step=0)
-    Reverse(step=0)
-    """
-    steps, slots = at_least(steps, 1, "steps"), at_least(slots, 1, "slots")
-    return _schedule(steps, slots)
-
-
-def _schedule(steps: int, slots: int) -> Iterator[Action]:
-    yield Save(0)
-    yield from _reverse(0, steps, slots)
-
-
-def reverse_gap(start: int, stop: int, slots: int) -> Iterator[Action]:
-    """Yield what to do to reverse the steps from a saved state up to, not including, ``stop``.
-
-    The state is restored first; its slot is free at the end.
-
-    Parameters
-    ----------
-    start, stop : int
-        The saved state, and the end of what is reversed; ``stop`` is larger.
-    slots : int
-        How many slots there are, that of the saved state included; at least 1.
-
-    Yields
-    ------
-    Action
-        An `Advance`, `Save`, `Restore`, `Reverse` or `Free`.
-
-    Examples
-    --------
-    >>> list(reverse_gap(7, 8, 1))
-    [Restore(step=7), Free(step=7), Reverse(step=7)]
-    """
-    start = at_least(start, 0, "start")
-    stop, slots = at_least(stop, start + 1, "stop"), at_least(slots, 1, "slots")
-    return _reverse_gap(start, stop, slots)
-
-
-def _reverse_gap(start: int, stop: int, slots: int) -> Iterator[Action]:
-    yield Restore(start)
-    yield from _reverse(start, stop, slots)
-
-
-def _reverse(start: int, stop: int, slots: int) -> Iterator[Action]:
-    """Reverse [start, stop) from state ``start``, which is saved and current.
-
-    Parts that wait are those to the left of a cut: (start, stop, slots, r, low) as `_cut` has them.
-    """
-    slots = max(1, min(slots, stop - start - 1))
-    r, reached = least_repeats(stop - start, slots)
-    low = reached * r // (slots + r)
-    waiting = []
-    while True:
-        while stop - start > 1 and slots > 1:
-            distance, right = _cut(stop - start, slots, r, low)
-            middle = start + distance
-            yield Advance(start, middle)
-            waiting.append((start, middle, slots, r - 1, low - right))
-            if stop - middle == 1:
-                yield Reverse(middle)
-                start = stop
-            else:
-                yield Save(middle)
-                start, slots, low = middle, slots - 1, right
-        if start < stop:
-            for last in range(stop - 1, start, -1):
-                yield Advance(start, last)
-                yield Reverse(last)
-                yield Restore(start)
-            yield Free(start)
-            yield Reverse(start)
-        if not waiting:
-            return
-        start, stop, slots, r, low = waiting.pop()
-        yield Restore(start)

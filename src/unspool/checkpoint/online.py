@@ -7,75 +7,31 @@ ended now. Removing a state joins two gaps and gives every later gap one more sl
 removals are scored in one pass.
 
 No bound is proved for this rule. Measured against the optimum for a length known beforehand it takes at most 1.07 times
-the evaluations with 5 slots, 1.04 with 10 and 1.03 from 20 on. The rule of Wang, Moin and Iaccarino (2009) bounds how
-often any step is repeated, which is proved, and takes up to 1.3 times the evaluations; it is here for comparison.
+the evaluations with 5 slots, 1.04 with 10 and 1.03 from 20 on. Where states and tapes share room, the rule is the same
+(`_schedule.loops`).
 
 Steps and states are counted as in `binomial`. This module knows nothing of tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.checkpoint._counting import at_least, least_advances, least_advances_of_many, paced
-from unspool.checkpoint.actions import Action, Free, Reverse
-from unspool.checkpoint.binomial import reverse_gap
+from unspool.checkpoint._counting import least_advances, least_advances_of_many, paced
 from unspool.errors import ArgumentError
 
-__all__ = ["OnlineSchedule", "Rule", "choose_removal", "removal_costs", "sweep_cost"]
-
-Rule: TypeAlias = Literal["cost", "wang-moin"]
+__all__ = ["choose_removal", "removal_costs"]
 
 # Above this many positions, NumPy saves more than its calls cost.
 _MANY = 64
 
 
 # --- the cost of a backward pass, and the best removal ---------------------------------------------------------------
-
-
-def sweep_cost(
-    positions: Sequence[int], end: int, *, slots: int | None = None, times: Sequence[float] | None = None
-) -> float:
-    """Return what a backward pass from saved states advances, if the loop ends now.
-
-    What it takes to reverse the last step is there already, because that step has just run. So the last gap is one step
-    shorter than it looks.
-
-    Parameters
-    ----------
-    positions : sequence of int
-        The saved states, rising; the first is the start.
-    end : int
-        How many steps have run; at least the last position.
-    slots : int, optional
-        How many states there is room for; as many as there are positions unless given.
-    times : sequence of float, optional
-        The time that the steps before a position took in all, by position. A gap then counts by the mean of its steps.
-
-    Returns
-    -------
-    float
-        How many steps are advanced or, with ``times``, how long that takes. The first sweep is not counted, nor is the
-        run of each step just before it is reversed.
-
-    Examples
-    --------
-    >>> sweep_cost([0, 4, 7], 9)
-    5.0
-    """
-    slots = len(positions) if slots is None else slots
-    if slots < len(positions):
-        raise ArgumentError(f"{len(positions)} saved states do not fit into {slots} slots")
-    sizes, clock = _gaps(positions, end, times)
-    work: list[float] = [least_advances(size, slots - i) for i, size in enumerate(sizes)]
-    if clock is not None:
-        work = paced(work, sizes, clock, 1)
-    return float(sum(work))
 
 
 def removal_costs(positions: Sequence[int], end: int, *, times: Sequence[float] | None = None) -> list[float]:
@@ -95,7 +51,7 @@ def removal_costs(positions: Sequence[int], end: int, *, times: Sequence[float] 
     Returns
     -------
     list of float
-        The `sweep_cost` without each state. The start is never removed: its cost is infinite.
+        The cost without each state. The start is never removed: its cost is infinite.
 
     Examples
     --------
@@ -236,99 +192,3 @@ def _clock(bounds: NDArray[np.float64], times: Sequence[float]) -> NDArray[np.fl
     if isinstance(times, np.ndarray):
         return np.asarray(times[places], np.float64)
     return np.array([times[place] for place in places.tolist()], np.float64)
-
-
-# --- the model of a loop ---------------------------------------------------------------------------------------------
-
-
-class OnlineSchedule:
-    """The states that a loop of unknown length keeps while it runs, and how it is reversed from them.
-
-    Parameters
-    ----------
-    slots : int
-        How many states there is room for, the start included; at least 1.
-    rule : {"cost", "wang-moin"}
-        Which state is dropped when there is no room: the one that the backward pass misses least, or the one that the
-        rule of Wang, Moin and Iaccarino names.
-
-    Examples
-    --------
-    >>> loop = OnlineSchedule(slots=3)
-    >>> for _ in range(9):
-    ...     dropped = loop.advance()
-    >>> loop.steps, loop.positions
-    (9, (0, 2, 5))
-    >>> [action.step for action in loop.finish() if isinstance(action, Reverse)]
-    [8, 7, 6, 5, 4, 3, 2, 1, 0]
-    """
-
-    def __init__(self, slots: int, rule: Rule = "cost") -> None:
-        if rule not in get_args(Rule):
-            raise ArgumentError(f"rule is one of {', '.join(map(repr, get_args(Rule)))}, got {rule!r}")
-        self.slots = at_least(slots, 1, "slots")
-        self.rule = rule
-        self.steps = 0
-        self._positions: list[int] = []
-        self._levels: list[float] = []
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """The saved states, in order."""
-        return tuple(self._positions)
-
-    def advance(self) -> int | None:
-        """Save the current state, drop one if there is no room for it, and run a step.
-
-        Returns
-        -------
-        int or None
-            The state that was dropped, which may be the current one.
-        """
-        positions = self._positions
-        positions.append(self.steps)
-        self._levels.append(0.0 if self.steps else float("inf"))
-        self.steps += 1
-        if len(positions) <= self.slots:
-            return None
-        index = choose_removal(positions, self.steps) if self.rule == "cost" else self._dispensable()
-        del self._levels[index]
-        return positions.pop(index)
-
-    def _dispensable(self) -> int:
-        """Return the last state with a later one of a higher level; if there is none, lift the new state over the last.
-
-        Then the new state takes the place of the last one, one level higher.
-        """
-        levels = self._levels
-        highest = levels[-1]
-        for index in range(len(levels) - 2, 0, -1):
-            if levels[index] < highest:
-                return index
-            highest = levels[index]
-        if len(levels) == 2:
-            return 1
-        levels[-1] = levels[-2] + 1
-        return len(levels) - 2
-
-    def finish(self) -> Iterator[Action]:
-        """Yield what to do, in order, to reverse the loop as if it ended now; the model itself stays as it is.
-
-        The first action reverses the last step, which has just run. Then each gap is split binomially over the slots
-        that are free by then.
-
-        Yields
-        ------
-        Action
-            As in `binomial.schedule`. At the end every step was reversed once, and all slots are free.
-        """
-        stop = self.steps - 1
-        if stop >= 0:
-            yield Reverse(stop)
-        for index in range(len(self._positions) - 1, -1, -1):
-            start = self._positions[index]
-            if start < stop:
-                yield from reverse_gap(start, stop, self.slots - index)
-            else:
-                yield Free(start)
-            stop = start

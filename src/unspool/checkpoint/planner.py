@@ -1,4 +1,4 @@
-"""How to spend a budget of memory on a loop: blocks of steps, a period for the disk, and the least that works.
+"""How to spend a budget of memory on a plain loop: blocks of steps, and a period for the disk.
 
 The one idea: everything that recomputing can cost has a closed form, so the best plan is found by trying the few that
 differ. Room that is left when all states fit is best spent on what reversing needs (the *tape* of a step), because
@@ -15,25 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unspool.checkpoint._counting import at_least, least_advances, least_advances_of_many
-from unspool.checkpoint._schedule.disk import best_tail, check_times
+from unspool.checkpoint._counting import at_least, least_advances_of_many
 from unspool.checkpoint.binomial import reach, repeats, split
 from unspool.errors import ArgumentError, BudgetError
 
 __all__ = [
     "BlockPlan",
     "block_plan",
-    "disk_cost",
     "disk_period",
-    "disk_tail",
-    "least_budget",
-    "mixed_evaluations",
     "online_block",
 ]
-
-# The exact table takes time in steps² and memory in steps.
-_MOST_MIXED = 400
-
 
 # --- blocks of steps -------------------------------------------------------------------------------------------------
 
@@ -104,7 +95,7 @@ def block_plan(steps: int, room: int, state: int, tape: int) -> BlockPlan:
 
     Notes
     -----
-    Blocks of one size are simple to carry out but not the optimum, which is `mixed_evaluations`: where room for a dozen
+    Blocks of one size are simple to carry out but not the optimum, which `_schedule` is near: where room for a dozen
     tapes has to serve hundreds of steps, that takes up to a fifth fewer evaluations.
 
     Examples
@@ -174,122 +165,7 @@ def online_block(steps: int, room: int, state: int, tape: int) -> int:
     return block_plan(steps, max(room, state), state, tape).block
 
 
-def mixed_evaluations(steps: int, units: int, tape_units: int) -> int:
-    """Return the least evaluations of a step that reverse a loop if saved states and tapes share the room.
-
-    This is the exact optimum that `block_plan` approximates: at any time any set of states and tapes may be kept. The
-    last step of what is being reversed is taped in place and takes no room, as in `block_plan`.
-
-    Parameters
-    ----------
-    steps : int
-        The length of the loop; from 1 to 400, because time grows with its square.
-    units : int
-        The room, counted in states; at least 1.
-    tape_units : int
-        What the tape of a step takes, counted in states; at least 1.
-
-    Returns
-    -------
-    int
-        All evaluations of a step, the first sweep included.
-
-    Notes
-    -----
-    With f(l, c) for l steps and c free units: a tape of the first step leaves f(l − 1, c − tape_units), and one more
-    evaluation; saving the start and advancing i steps leaves f(l − i, c − 1) and then f(i, c), and i evaluations. For
-    ``tape_units=1`` this is the mixed schedule of Maddison (2024).
-
-    Examples
-    --------
-    >>> mixed_evaluations(100, 10, 1)
-    237
-    """
-    steps, units = at_least(steps, 1, "steps"), at_least(units, 1, "units")
-    tape_units = at_least(tape_units, 1, "tape_units")
-    if steps > _MOST_MIXED:
-        raise ArgumentError(f"the exact table is for at most {_MOST_MIXED} steps, got {steps}")
-    units = min(units, max(1, (steps - 1) * tape_units))
-    # Every real cost is below this, and two of them can be added.
-    impossible = 2**29
-    table = np.full((steps + 1, units + 1), impossible, np.int32)
-    table[1] = 1
-    lengths = np.arange(steps + 1, dtype=np.int32)[:, np.newaxis]
-    for length in range(2, steps + 1):
-        # Row i of the first factor has i + f(i, c); row i of the second has f(length − i, c − 1).
-        sums = (table[1:length] + lengths[1:length])[:, 1:] + table[length - 1 : 0 : -1, :-1]
-        table[length, 1:] = sums.min(axis=0)
-        if tape_units <= units:
-            taped = table[length - 1, : units + 1 - tape_units] + 1
-            np.minimum(table[length, tape_units:], taped, out=table[length, tape_units:])
-    return int(table[steps, units])
-
-
 # --- the disk --------------------------------------------------------------------------------------------------------
-
-
-def disk_cost(steps: int, slots: int, period: int, write: float, read: float) -> float:
-    """Return what it costs to run and reverse a loop if every ``period``-th state goes to disk.
-
-    The tail of the loop, see `disk_tail`, is reversed straight from memory. Each period before it is read once and
-    reversed binomially; its first state takes one of the slots then.
-
-    Parameters
-    ----------
-    steps : int
-        The length of the loop; at least 1.
-    slots : int
-        How many states there is room for in memory; at least 1.
-    period : int
-        How many steps lie between states on disk; at least 1.
-    write, read : float
-        The time to write and to read a state, in units of a step.
-
-    Returns
-    -------
-    float
-        The time of all evaluations, writes and reads, in units of a step.
-
-    Examples
-    --------
-    >>> disk_cost(1000, slots=5, period=6, write=2, read=2)
-    3483.0
-    """
-    tail = disk_tail(steps, slots, period, write, read)
-    through_disk = 2 * period + least_advances(period, slots) + write + read
-    return float((steps - tail) // period * through_disk + tail + least_advances(tail, slots))
-
-
-def disk_tail(steps: int, slots: int, period: int, write: float, read: float) -> int:
-    """Return how many steps at the end of a loop are best reversed from memory, with no state on disk.
-
-    It is the remainder after whole periods, and as many periods more as cost less to recompute than to write and read.
-
-    Parameters
-    ----------
-    steps : int
-        The length of the loop; at least 1.
-    slots : int
-        How many states there is room for in memory; at least 1.
-    period : int
-        How many steps lie between states on disk; at least 1.
-    write, read : float
-        The time to write and to read a state, in units of a step.
-
-    Returns
-    -------
-    int
-        At least 1 and at most ``steps``.
-
-    Examples
-    --------
-    >>> disk_tail(1000, slots=5, period=6, write=2, read=2)
-    22
-    """
-    steps, slots, period = at_least(steps, 1, "steps"), at_least(slots, 1, "slots"), at_least(period, 1, "period")
-    check_times(write, read)
-    through_disk = period + least_advances(period, slots) + write + read
-    return best_tail(steps, period, through_disk, lambda count: least_advances(count, slots))
 
 
 def disk_period(slots: int, write: float, read: float, *, limit: int | None = None) -> int:
@@ -318,7 +194,8 @@ def disk_period(slots: int, write: float, read: float, *, limit: int | None = No
     6
     """
     slots = at_least(slots, 1, "slots")
-    check_times(write, read)
+    if not (0 <= write < math.inf and 0 <= read < math.inf):
+        raise ArgumentError(f"the times to write and to read are finite and not negative, got {write!r} and {read!r}")
     if limit is not None:
         limit = at_least(limit, 1, "limit")
     r, period = 0, 1
@@ -326,36 +203,3 @@ def disk_period(slots: int, write: float, read: float, *, limit: int | None = No
         r += 1
         period = math.comb(slots + r, r)
     return period if limit is None else min(period, limit)
-
-
-# --- the least that works --------------------------------------------------------------------------------------------
-
-
-def least_budget(state: int, tape: int, workspace: int, fixed: int) -> int:
-    """Return the smallest budget with which a loop can be reversed.
-
-    Parameters
-    ----------
-    state : int
-        The bytes of a state: the start is always kept.
-    tape : int
-        The bytes of the tape of a step: that of the step being reversed is alive.
-    workspace : int
-        The bytes that the widest single operation needs beside its operands and results.
-    fixed : int
-        The bytes that are there in any case: leaves, sums of cotangents, values that are pinned.
-
-    Returns
-    -------
-    int
-        The sum, in bytes.
-
-    Examples
-    --------
-    >>> least_budget(state=100, tape=2000, workspace=50, fixed=300)
-    2450
-    """
-    return sum(
-        at_least(size, 0, name)
-        for size, name in ((state, "state"), (tape, "tape"), (workspace, "workspace"), (fixed, "fixed"))
-    )

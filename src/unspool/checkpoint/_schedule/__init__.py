@@ -9,7 +9,7 @@ residuals, all that its backward pass reads. Sizes are exact bytes. Nothing here
 | `actions` | the rows of integers that a schedule is made of, in chunks |
 | `gaps` | the backward pass: the rows that reverse the steps between saved states |
 | `loops` | the forward pass: a loop of known length, and one that is open |
-| `budget` | bytes: the peak of a plan, the least budget, and the plan for a budget |
-| `sharing` | several loops in one room: one after another, unread chains, loop in loop, second order |
-| `disk` | states on disk, period by period |
+| `budget` | a memory or a number of states as room; the least that works |
+
+`unspool.Checkpointed` runs loops by these rows.
 """

@@ -34,7 +34,7 @@ __all__ = ["ClosedLoop", "OpenLoop", "costs_without", "ring"]
 # When a state has to go for each that comes, gaps are at least one step for so many steps of the loop: so many for each
 # state, but no more than so many, or than half as many as states. A state that is so much too old costs the backward
 # pass as little, and decisions grow with the logarithm of the steps.
-_GRAIN: Final = 32
+_GRAIN: Final = 40
 _GRAINS: Final = 256
 
 # Above this many states, arrays save more than their calls cost.
@@ -170,10 +170,10 @@ class OpenLoop:
         self._clock = clock
         self.tape_room = default_tape_room(reach) if tape_room is None else tape_room
         self.steps = self.edge = self.decisions = 0
-        self._positions: list[int] = []
-        self._slots: list[int] = []
+        self._positions, self._slots = [0], [0]
         self._depth, self._depth_from = 1, 0
         self.keep = self.due = 0
+        self._look_ahead()
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -185,14 +185,22 @@ class OpenLoop:
         if steps < self.steps:
             raise ArgumentError(f"the loop has run {self.steps} steps and cannot go back to {steps}")
         actions: list[tuple[int, int, int, int]] = []
-        if not self._positions:
-            actions.append((SAVE, 0, 0, 0))
-            self._positions, self._slots = [0], [0]
-            self._look_ahead()
         while self.steps < steps:
-            self._run(min(steps, self.due), actions)
-            if self.steps == self.due:
-                self._decide(actions)
+            self._go_on(steps, actions)
+        self._decide_if_due(actions)
+        return rows(*actions)
+
+    def go_on(self, most: int | None = None) -> Rows:
+        """Return the rows that run the loop on until there is something to decide, or up to so many steps in all."""
+        actions: list[tuple[int, int, int, int]] = []
+        self._go_on(most, actions)
+        return rows(*actions)
+
+    def end(self, steps: int, edge: int) -> Rows:
+        """Take note that the loop ended within the last rows, and where its tape begins; return what is left to do."""
+        self.steps, self.edge = steps, edge
+        actions: list[tuple[int, int, int, int]] = []
+        self._decide_if_due(actions)
         return rows(*actions)
 
     def finish(self) -> Iterator[Rows]:
@@ -202,6 +210,12 @@ class OpenLoop:
     def evaluations(self) -> int:
         """Return how many runs of a step the loop takes in all if it ends now."""
         return self.steps + _backward_runs(self.reach, self.positions, self.edge)
+
+    def _go_on(self, most: int | None, actions: list[tuple[int, int, int, int]]) -> None:
+        if not self.steps:
+            actions.append((SAVE, 0, 0, 0))
+        self._decide_if_due(actions)
+        self._run(self.due if most is None else min(most, self.due), actions)
 
     def _run(self, stop: int, actions: list[tuple[int, int, int, int]]) -> None:
         """Run up to ``stop``, which is not beyond what is due."""
@@ -225,14 +239,18 @@ class OpenLoop:
         due = max(newest + least, self.steps + 1)
         if len(self._positions) >= self._wanted():
             slots = self.reach.slots
-            grains = max(slots // 2, min(_GRAIN * slots, _GRAINS))
+            # Where no tape fits, every step is a leaf, and where a state is matters more.
+            finer = 1 if self.reach.leaf(slots - 1) > 1 else 2
+            grains = max(slots // 2, finer * min(_GRAIN * slots, _GRAINS))
             # A state that was turned down now is not worth a look at every step to come.
-            due = max(due, self.steps + self.steps // (2 * grains))
+            due = max(due, self.steps + self.steps // (2 * finer * grains))
             while due < newest + (gap := max(least, due // grains)):
                 due = newest + gap
         self.due = due
 
-    def _decide(self, actions: list[tuple[int, int, int, int]]) -> None:
+    def _decide_if_due(self, actions: list[tuple[int, int, int, int]]) -> None:
+        if self.steps != self.due:
+            return
         self.decisions += 1
         count = len(self._positions)
         if count < self._wanted():
@@ -300,6 +318,6 @@ def costs_without(
 def _costs(reach: Reach, gaps: Sequence[int], free: int) -> Sequence[float]:
     """Return the cost of each gap, if the first has room for ``free`` states and each other for one less."""
     if len(gaps) <= _MANY:
-        return [reach.cost(gap, free - i) for i, gap in enumerate(gaps)]
+        return reach.costs_in_turn(gaps, free)
     found: list[float] = reach.costs(np.array(gaps, np.int64), free - np.arange(len(gaps))).tolist()
     return found

@@ -19,6 +19,7 @@ the cost is exact. Elsewhere it is a little too small, because leaves shrink wit
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -36,6 +37,9 @@ _ENDLESS: Final = 1 << 40
 # With so much room a step is run a few times at most, and the costs of many stretches are a few sums of arrays.
 _FEW_FREE: Final = 16
 
+# How many costs are remembered.
+_MOST_KNOWN: Final = 1 << 12
+
 
 class Reach:
     """What some room can do for a loop.
@@ -47,6 +51,8 @@ class Reach:
         one it makes, its residuals.
     state, residual : int
         The bytes of a state, and of what a step keeps for its reversal beside the state it starts from.
+    taping : bool, optional
+        Whether a step has to run to be taped: whether there are residuals, unless given.
 
     Attributes
     ----------
@@ -59,7 +65,7 @@ class Reach:
         If there is no room for one state.
     """
 
-    def __init__(self, room: int, state: int, residual: int) -> None:
+    def __init__(self, room: int, state: int, residual: int, *, taping: bool | None = None) -> None:
         self.room = at_least(room, 0, "room")
         self.state, self.residual = at_least(state, 0, "state"), at_least(residual, 0, "residual")
         if room < state:
@@ -69,10 +75,11 @@ class Reach:
         self.slots = room // state if state else _ENDLESS
         self.tape = state + residual
         # Runs that a step needs to be reversed where it starts from a saved state.
-        self.taping = 1 if residual else 0
+        self.taping = int(residual > 0 if taping is None else taping)
         self._limit = 0
         self._rows: list[NDArray[np.int64]] = []
         self._columns: dict[int, tuple[list[int], list[int]]] = {}
+        self._known: dict[tuple[int, int], int] = {}
 
     # --- reach, cost, split ------------------------------------------------------------------------------------------
 
@@ -98,6 +105,15 @@ class Reach:
         """Return f(steps, free): about how many runs of a step it takes to reverse a stretch from its saved start."""
         if steps <= 0:
             return 0
+        # Open loops ask for the same gaps in every decision.
+        found = self._known.get((steps, free))
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[steps, free] = self._cost(steps, free)
+        return found
+
+    def _cost(self, steps: int, free: int) -> int:
         if free == 0:
             leaf = min(steps, self.leaf(0))
             return (steps * (steps - 1) - leaf * (leaf - 1)) // 2 + self.taping * (steps - leaf + 1) + leaf - 1
@@ -105,6 +121,11 @@ class Reach:
         column, sums = self._column(free)
         passed = bisect_left(column, steps)
         return passed * steps - sums[passed]
+
+    def costs_in_turn(self, steps: Sequence[int], free: int) -> list[int]:
+        """Return the `cost` of stretches, the first with room for ``free`` states, each other for one less."""
+        known, cost, room = self._known, self.cost, range(free, free - len(steps), -1)
+        return [known[part] if part in known else cost(*part) for part in zip(steps, room, strict=True)]
 
     def costs(self, steps: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the `cost` of many stretches; ``free`` falls from entry to entry."""
