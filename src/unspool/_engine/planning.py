@@ -20,7 +20,6 @@ from unspool._fragments.call import Call
 from unspool._fragments.fragment import Fragment, Instruction, Origin
 from unspool._graph import NO_PARAMS, Bundle, Node, Params, source_at
 from unspool._ops.broadcasting import ENSURE_SHAPE, broadcast_shapes
-from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
 from unspool._ops.op import PART, Op
@@ -254,7 +253,7 @@ def _with_last_uses(steps: list[Step], outputs: tuple[int, ...], first: int) -> 
 
 def _folded(step: Step, made: dict[int, Step], bound: Bound) -> Step:
     """Return the step reading the sources of views where that gives the same product, or the same elements."""
-    if step.op is CONTRACT:
+    if step.op.contracts:
         return _fold_transposes(step, made)
     if bound.dtypes[step.slot] in step.op.exact:
         return _fold_broadcasts(step, made, bound)
