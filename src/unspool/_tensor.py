@@ -20,7 +20,6 @@ from unspool._core import TensorBase
 from unspool._devices import CPU, DLPACK_CPU, check_device
 from unspool._dims import Size, product
 from unspool._graph import Node, source_of
-from unspool._html import table_as_html, text_as_html
 from unspool._leaving import (
     computes_with_values,
     refuse_masked_operand,
@@ -32,7 +31,6 @@ from unspool._leaving import (
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
 from unspool._ops.identity import stop_gradient
 from unspool._ops.op import Op
-from unspool._travelling import by_value
 from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
@@ -160,6 +158,8 @@ class Tensor(TensorBase):
         return f"{text[:-1]}, name={self.name!r})" if self.name else text
 
     def _repr_html_(self) -> str:
+        from unspool._html import table_as_html, text_as_html
+
         rows = [("op", self.op.name), ("shape", self.shape), ("dtype", self.dtype), ("made at", source_of(self))]
         value = self.value
         shown = "" if value is None else text_as_html(np.array2string(value, separator=", "))
@@ -177,6 +177,8 @@ class Tensor(TensorBase):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from unspool._travelling import by_value
+
         # Of a class of its own is what came out of a call: it was computed, or can be.
         return by_value(self, was_computed=self.piece is not None or type(self) is not Tensor)
 

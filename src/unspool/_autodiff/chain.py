@@ -19,8 +19,8 @@ import numpy as np
 from unspool import _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
+from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
-from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, intern_bundle, origin_scope
 from unspool._ops import layout

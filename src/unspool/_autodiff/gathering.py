@@ -18,7 +18,7 @@ from unspool._autodiff.factored import FEWEST, Factored, Rows, as_factored
 from unspool._autodiff.placing import as_tensor, outputs_of
 from unspool._autodiff.products import Products
 from unspool._core import Pending, part_terms
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._ops import indexing, layout, reduction
 from unspool._records import NamedTuple
 

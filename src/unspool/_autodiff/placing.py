@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
 from unspool._core import Pending, Step
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._ops import indexing
 from unspool._ops.op import PART

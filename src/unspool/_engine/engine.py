@@ -22,6 +22,7 @@ from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
 from unspool._engine.by_line import ByLine
+from unspool._engine.costs import kernels_of
 from unspool._engine.given import run_with_given
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -33,7 +34,6 @@ from unspool._engine.numpy_values import owned
 from unspool._engine.observe import OBSERVER, current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
-from unspool._engine.planning import kernels_of
 from unspool._engine.quiet import IS_QUIET, quiet_context, run_quietly
 from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
