@@ -63,11 +63,29 @@ def test_a_first_gradient_loads_no_other_way_to_differentiate() -> None:
 
 def test_a_first_gradient_loads_no_plans_no_generated_code_and_no_budgets() -> None:
     program = "import unspool as us; x = us.tensor([1.0, 2.0]); us.sum(x * x).grad(x).eval()"
-    engine = ("buffers", "generated", "native_backend", "numpy_backend", "plan", "repeated", "replay", "sizes", "work")
-    sweeps = ("arguments", "calls", "forward", "functional", "noting", "substitution", "transpose")
+    engine = ("binding", "buffers", "clock", "failure", "generated", "given", "line", "native_backend", "numpy_backend")
+    engine += ("plan", "planning", "repeated", "replay", "sizes", "work")
+    sweeps = ("arguments", "calls", "chain", "forward", "functional", "gathering", "noting", "products")
+    sweeps += ("substitution", "transpose")
     others = {f"unspool._engine.{name}" for name in engine} | {f"unspool._autodiff.{name}" for name in sweeps}
     others |= {"dataclasses", "numpy.typing", "heapq"} - loaded_by("import numpy")
     assert not others & loaded_by(program)
+
+
+def test_a_first_gradient_loads_the_families_of_operations_that_it_records() -> None:
+    program = "import unspool as us; x = us.tensor([1.0, 2.0]); us.sum(us.sin(x) ** 2).grad(x).eval()"
+    families = ("contraction.products", "contraction.contract", "creation", "data", "elementwise.angles")
+    families += ("elementwise.bitwise", "elementwise.choosing", "elementwise.exponential", "indexing.selection")
+    families += ("layout.axes", "layout.cropping", "layout.joining", "linalg", "reduction.extrema", "special")
+    loaded = loaded_by(program)
+    assert "unspool._ops.elementwise.trigonometric" in loaded
+    assert not {f"unspool._ops.{name}" for name in families} & loaded
+
+
+def test_an_operator_of_tensors_loads_the_family_it_belongs_to() -> None:
+    products = "unspool._ops.contraction.products"
+    program = "import unspool as us; x = us.ones((2, 2)); y, z = x @ x, us.tensor(6) & 3; assert y is x @ x"
+    assert {products, "unspool._ops.elementwise.bitwise"} <= loaded_by(program)
 
 
 def test_what_is_loaded_later_is_there_from_the_start() -> None:

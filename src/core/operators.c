@@ -5,7 +5,7 @@
 
 enum { ADD, SUBTRACT, MULTIPLY, DIVIDE, MATMUL, OPERATORS };
 
-/* The op of each operator, and the function that takes any operands and may return NotImplemented. */
+/* The op of each operator, if it is loaded, and the function that takes any operands and may return NotImplemented. */
 static struct {
     PyObject *op;
     PyObject *general;
@@ -15,20 +15,28 @@ static const char *const operator_names[] = {"add", "subtract", "multiply", "div
 
 PyDoc_STRVAR(bind_operator_doc,
 "bind_operator(name, op, general, /)\n--\n\n"
-"Tell which op an operator of tensors records; ``general(left, right)`` is for other operands than tensors, numbers and arrays.");
+"Tell which op an operator of tensors records; ``general(left, right)`` is for other operands than tensors, numbers and arrays.\n"
+"None leaves what was told before: whose module is not loaded yet has no op.");
 
 static PyObject *
 bind_operator(PyObject *module, PyObject *args)
 {
     const char *name;
     PyObject *op, *general;
-    if (!PyArg_ParseTuple(args, "sO!O", &name, &OpType, &op, &general)) {
+    if (!PyArg_ParseTuple(args, "sOO", &name, &op, &general)) {
         return NULL;
+    }
+    if (op != Py_None && !PyObject_TypeCheck(op, &OpType)) {
+        return PyErr_Format(PyExc_TypeError, "expected an op, got %R", op);
     }
     for (int i = 0; i < OPERATORS; i++) {
         if (strcmp(name, operator_names[i]) == 0) {
-            Py_XSETREF(operators[i].op, Py_NewRef(op));
-            Py_XSETREF(operators[i].general, Py_NewRef(general));
+            if (op != Py_None) {
+                Py_XSETREF(operators[i].op, Py_NewRef(op));
+            }
+            if (general != Py_None) {
+                Py_XSETREF(operators[i].general, Py_NewRef(general));
+            }
             Py_RETURN_NONE;
         }
     }
@@ -56,6 +64,9 @@ record_operands(OpObject *op, RecordTwo record, PyObject *left, PyObject *right)
 static PyObject *
 try_operator(int which, PyObject *left, PyObject *right)
 {
+    if (operators[which].op == NULL) {
+        return NULL;
+    }
     RecordTwo record = which == MATMUL ? record_product : record_two;
     return record_operands((OpObject *)operators[which].op, record, left, right);
 }

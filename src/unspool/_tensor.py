@@ -20,7 +20,6 @@ from unspool._core import TensorBase
 from unspool._devices import CPU, DLPACK_CPU, check_device
 from unspool._dims import Size, product
 from unspool._graph import Node, source_of
-from unspool._html import table_as_html, text_as_html
 from unspool._leaving import (
     computes_with_values,
     refuse_masked_operand,
@@ -30,10 +29,8 @@ from unspool._leaving import (
     with_values,
 )
 from unspool._ops import contraction, elementwise, indexing, layout, reduction
-from unspool._ops.data import export_dlpack
 from unspool._ops.identity import stop_gradient
-from unspool._ops.op import Op, lookup
-from unspool._travelling import by_value
+from unspool._ops.op import Op
 from unspool.errors import ArgumentError, DTypeError, MutationError, NoAxesError, ShapeError, UnspoolError
 
 if TYPE_CHECKING:
@@ -56,6 +53,16 @@ def _operator(function: Callable[[Any, Any], Tensor], reflected: bool = False) -
         return function(other, self) if isinstance(other, _OPERANDS) else NotImplemented
 
     return backward if reflected else forward
+
+
+def _later(name: str) -> Callable[[Any, Any], Tensor]:
+    """Return an elementwise operation of two operands whose module is loaded when it is first called."""
+
+    def operation(x1: Any, x2: Any) -> Tensor:
+        found: Tensor = getattr(elementwise, name)(x1, x2)
+        return found
+
+    return operation
 
 
 def _any_operands(op: Op, left: Any, right: Any) -> Tensor:
@@ -151,6 +158,8 @@ class Tensor(TensorBase):
         return f"{text[:-1]}, name={self.name!r})" if self.name else text
 
     def _repr_html_(self) -> str:
+        from unspool._html import table_as_html, text_as_html
+
         rows = [("op", self.op.name), ("shape", self.shape), ("dtype", self.dtype), ("made at", source_of(self))]
         value = self.value
         shown = "" if value is None else text_as_html(np.array2string(value, separator=", "))
@@ -168,6 +177,8 @@ class Tensor(TensorBase):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from unspool._travelling import by_value
+
         # Of a class of its own is what came out of a call: it was computed, or can be.
         return by_value(self, was_computed=self.piece is not None or type(self) is not Tensor)
 
@@ -303,6 +314,8 @@ class Tensor(TensorBase):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
+        from unspool._ops.data import export_dlpack
+
         return export_dlpack(self.eval(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -388,16 +401,16 @@ class Tensor(TensorBase):
     __rmod__ = _operator(elementwise.remainder, reflected=True)
     __pow__ = _operator(elementwise.power)
     __rpow__ = _operator(elementwise.power, reflected=True)
-    __and__ = _operator(elementwise.bitwise_and)
-    __rand__ = _operator(elementwise.bitwise_and, reflected=True)
-    __or__ = _operator(elementwise.bitwise_or)
-    __ror__ = _operator(elementwise.bitwise_or, reflected=True)
-    __xor__ = _operator(elementwise.bitwise_xor)
-    __rxor__ = _operator(elementwise.bitwise_xor, reflected=True)
-    __lshift__ = _operator(elementwise.bitwise_left_shift)
-    __rlshift__ = _operator(elementwise.bitwise_left_shift, reflected=True)
-    __rshift__ = _operator(elementwise.bitwise_right_shift)
-    __rrshift__ = _operator(elementwise.bitwise_right_shift, reflected=True)
+    __and__ = _operator(_later("bitwise_and"))
+    __rand__ = _operator(_later("bitwise_and"), reflected=True)
+    __or__ = _operator(_later("bitwise_or"))
+    __ror__ = _operator(_later("bitwise_or"), reflected=True)
+    __xor__ = _operator(_later("bitwise_xor"))
+    __rxor__ = _operator(_later("bitwise_xor"), reflected=True)
+    __lshift__ = _operator(_later("bitwise_left_shift"))
+    __rlshift__ = _operator(_later("bitwise_left_shift"), reflected=True)
+    __rshift__ = _operator(_later("bitwise_right_shift"))
+    __rrshift__ = _operator(_later("bitwise_right_shift"), reflected=True)
     __lt__ = _operator(elementwise.less)
     __le__ = _operator(elementwise.less_equal)
     __gt__ = _operator(elementwise.greater)
@@ -708,7 +721,7 @@ _core.bind(
 trees.LEAVES.add(Tensor)
 for _op in (elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.DIVIDE):
     _core.bind_operator(_op.name, _op, partial(_any_operands, _op))
-_core.bind_operator("matmul", lookup("contract"), _any_product)
+_core.bind_operator("matmul", None, _any_product)  # its op is told by the module that has it
 _core.bind_ufuncs(
     {np.add: "add", np.subtract: "subtract", np.multiply: "multiply", np.divide: "divide", np.matmul: "matmul"}
 )

@@ -5,7 +5,7 @@ import pytest
 
 import unspool as us
 from tests.closeness import close
-from unspool._autodiff import accumulation
+from unspool._autodiff import accumulation, gathering
 
 
 def _descend(table, weights, indices):
@@ -137,13 +137,13 @@ def test_what_unread_steps_read_again_and_again_is_added_up_as_if_it_were_added_
         return us.sum(x).grad(leaf).eval()
 
     picked: list[int] = []
-    original = accumulation.add_up
+    original = gathering.add_up
 
     def add_up(before, values):
         picked.append(len({value.index for value in values}))
         return original(before, values)
 
-    monkeypatch.setattr(accumulation, "add_up", add_up)
+    monkeypatch.setattr(gathering, "add_up", add_up)
     found = gradient()
     assert max(picked) > 1
     monkeypatch.setattr(accumulation, "longest_pick", lambda terms: 0)

@@ -6,6 +6,7 @@ import io
 import math
 import re
 import time
+from typing import Any
 
 from rich.console import Console
 
@@ -81,6 +82,8 @@ def test_the_living_line_is_removed_when_a_loop_fails() -> None:
     try:
         with Progress(console, "sweep", COLUMNS, lambda: 0) as progress:
             progress.show(1, {"energy": 1.0})
+            line: Any = progress._line
+            line.draw()
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,29 @@ import pytest
 
 import unspool as us
 from tests.samples import Sample, all_samples
-from unspool._engine import native
+from unspool._engine import native, native_indexing, native_linalg, native_random, native_spaces
 from unspool._engine.backend import Lowered
 from unspool._engine.native import compile_program
 from unspool._engine.native_backend import NATIVE, _OtherLayouts
 from unspool._engine.numpy_backend import NUMPY, NumpyBackend
 from unspool._engine.planning import bind, lower
 from unspool._fragments.fragment import Fragment, capture
+from unspool._ops.op import lookup
 from unspool.errors import UnspoolError
 
 pytestmark = pytest.mark.skipif(native.WHY_NOT is not None, reason=f"the native backend does not run: {native.WHY_NOT}")
+
+
+FAMILIES = [native_indexing, native_linalg, native_random, native_spaces]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_the_rules_of_a_family_are_found_by_the_first_op_of_it(
+    family: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, rule in family.RULES.items():
+        monkeypatch.setattr(native, "_RULES", {})
+        assert native.rule_of(lookup(name)) is rule
 
 
 class Calls:

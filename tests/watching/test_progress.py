@@ -237,12 +237,35 @@ def test_a_line_is_not_drawn_again_when_it_ends(monkeypatch: pytest.MonkeyPatch)
     with us.progress(total=3) as line:
         line.show(2)
         live: Any = line._line
-        live._live.refresh()
+        live.draw()
         assert len(re.findall(marks, file.getvalue())) == 1
         before = len(file.getvalue())
     assert not re.search(marks, file.getvalue()[before:])
     # What was drawn is taken away: up by one line, which is emptied.
     assert "\x1b[1A\x1b[2K2 of 3 steps" in file.getvalue()[before:]
+
+
+def test_a_line_that_ends_before_it_is_drawn_leaves_its_last_state_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, shown = on_terminal(monkeypatch), sys.stdout
+    with us.progress(total=3) as line:
+        line.show(2)
+        assert sys.stdout is shown  # nothing leads past it what is printed
+        live: Any = line._line
+    live.draw()  # too late
+    assert file.getvalue().startswith("2 of 3 steps, ") and file.getvalue().count("\n") == 1
+
+
+def test_what_is_printed_goes_above_a_line_that_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, shown = on_terminal(monkeypatch), sys.stdout
+    with us.progress(total=3) as line:
+        line.show(1)
+        live: Any = line._line
+        live.draw()
+        print("a word")
+        assert sys.stdout is not shown
+    assert sys.stdout is shown
+    words, last = re.sub(r"\x1b\[[?\d]*[a-zA-Z]|\r", "", file.getvalue()).split("a word", 1)
+    assert "1 of 3 steps" in words and last.rstrip().splitlines()[-1].startswith("1 of 3 steps, ")
 
 
 def test_a_last_line_that_is_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +284,9 @@ def test_a_loop_in_a_block_is_shown_in_the_line_of_the_block(monkeypatch: pytest
             if k == 3:
                 assert outer._text().startswith("3 of 5 steps")
         assert "evaluations" in outer._text()
+        line: Any = outer._line
+        line.draw()
+        line.draw()
     assert file.getvalue().count("\x1b[?25l") == 1  # the cursor is hidden once: one line
 
 

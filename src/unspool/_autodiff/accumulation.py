@@ -11,11 +11,9 @@ from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unspool._autodiff.factored import Factored, as_factored, written
-from unspool._autodiff.gathering import FEWEST, add_up, gather, is_stacked
+from unspool._autodiff.factored import FEWEST, Factored, as_factored, written
 from unspool._autodiff.placing import as_tensor, youngest
 from unspool._core import Pending, longest_pick
-from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import MASK, add_cotangents
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ def form_of(value: Any) -> Any:
         return None
     if value.op is MASK:
         return (value.inputs[1].shape,)
-    factored = as_factored(value) if value.op is CONTRACT else None
+    factored = as_factored(value) if value.op.contracts else None
     return True if factored is None else value.attributes["subscripts"]
 
 
@@ -75,6 +73,8 @@ def total(contribution: Any) -> Tensor:
         return as_tensor(contribution)
     if type(contribution) is not Sum:
         return written(contribution)
+    from unspool._autodiff.gathering import gather
+
     terms = contribution.terms
     # Contributions come in the order of steps. Placing the latest one first lets all before it form a chain.
     latest: Any = next((term for term in reversed(terms) if type(term) in (Factored, Pending)), None)
@@ -89,6 +89,8 @@ def _in_order(terms: list[Any]) -> Tensor:
     """Return the sum of terms, added one after the other; outputs of steps of chains are taken from their stacks."""
     if longest_pick(terms) < FEWEST:
         return reduce(add_cotangents, map(written, terms))
+    from unspool._autodiff.gathering import add_up, is_stacked
+
     summed: Any = None
     for are_stacked, some in groupby(terms, is_stacked):
         values = list(some)

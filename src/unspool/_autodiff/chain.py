@@ -19,13 +19,13 @@ import numpy as np
 from unspool import _graph
 from unspool._activity import ACTIVITY, INNER, CountedRange, Work
 from unspool._autodiff.late import late
+from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
-from unspool._engine.planning import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, intern_bundle, origin_scope
+from unspool._ops import layout
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
-from unspool._ops.layout import concat, reshape
 from unspool._ops.op import STRUCTURE, JointRule, Op
 from unspool._records import NamedTuple
 from unspool._statistics import STATISTICS
@@ -325,9 +325,8 @@ def expand_chain(chain: Chain, inputs: Sequence[Tensor]) -> list[Tensor]:
 def stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors of one shape along a new first axis."""
     shape = tensors[0].shape
-    return reshape(
-        concat([reshape(t, (1, *shape)) if not shape else t for t in tensors], axis=0), (len(tensors), *shape)
-    )
+    with_axes = [layout.reshape(t, (1, *shape)) if not shape else t for t in tensors]
+    return layout.reshape(layout.concat(with_axes, axis=0), (len(tensors), *shape))
 
 
 def _pull(needed: Sequence[bool], ct: Any, out: Any, *inputs: Tensor, chain: Chain) -> list[Any]:

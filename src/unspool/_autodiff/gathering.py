@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unspool._autodiff.factored import Factored, Outer, Rows, as_factored
+from unspool._autodiff.factored import FEWEST, Factored, Rows, as_factored
 from unspool._autodiff.placing import as_tensor, outputs_of
+from unspool._autodiff.products import Products
 from unspool._core import Pending, part_terms
-from unspool._engine.planning import nbytes
-from unspool._ops import indexing, reduction
-from unspool._ops.layout import concat, reshape
+from unspool._engine.costs import nbytes
+from unspool._ops import indexing, layout, reduction
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-# Fewer terms than this are added one by one.
-FEWEST = 8
 
 # How many terms are one block: as many as have factors of so many bytes, but neither few nor very many.
 _FEWEST_IN_BLOCK, _MOST_IN_BLOCK = 16, 256
@@ -85,7 +82,7 @@ def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
         taken, order = _layout(numbers[i : i + length], positions[i : i + length])
         stack = _stacked([(first[number], rows) for number, rows in taken], order)
         if before is not None:
-            stack = concat([reshape(before, (1, *before.shape)), stack], axis=0)
+            stack = layout.concat([layout.reshape(before, (1, *before.shape)), stack], axis=0)
         before = indexing.getitem(reduction.cumsum(stack, axis=0), -1)
     return before  # type: ignore[return-value]
 
@@ -129,7 +126,9 @@ def _stacked(taken: Sequence[tuple[Tensor | Pending, np.ndarray]], order: np.nda
         is_whole = len(rows) == stack.shape[0] and _are_in_turn(rows)
         return stack if is_whole else indexing.getitem(stack, rows)
     parts = [_flat(*piece) for piece in pieces]
-    joined = reshape(concat(parts, axis=0), (sum([len(rows) for _, rows in pieces]), *pieces[0][0].shape[1:]))
+    joined = layout.reshape(
+        layout.concat(parts, axis=0), (sum([len(rows) for _, rows in pieces]), *pieces[0][0].shape[1:])
+    )
     return joined if order is None else indexing.getitem(joined, order)
 
 
@@ -144,19 +143,19 @@ def _joined(taken: list[tuple[Any, np.ndarray]]) -> tuple[Tensor, np.ndarray]:
     factor, rows = taken[0]
     if rows[0] < 0:
         single = as_tensor(factor)
-        return reshape(single, (1, *single.shape)), np.zeros(1, np.int64)
+        return layout.reshape(single, (1, *single.shape)), np.zeros(1, np.int64)
     stacks = [outputs_of(factor) for factor, _ in taken]
     length, *shape = stacks[0].shape
     if len(stacks) == 1:
         return stacks[0], rows
     each = [rows for _, rows in taken]
     if _WORTH_JOINING * sum(map(len, each)) < len(stacks) * length:
-        few = concat([_flat(stack, rows) for stack, rows in zip(stacks, each, strict=True)], axis=0)
+        few = layout.concat([_flat(stack, rows) for stack, rows in zip(stacks, each, strict=True)], axis=0)
         count = sum(map(len, each))
-        return reshape(few, (count, *shape)), np.arange(count)
+        return layout.reshape(few, (count, *shape)), np.arange(count)
     # All of them, once for all blocks that take some.
-    whole = concat([_flat(stack) for stack in stacks], axis=0)
-    joined = reshape(whole, (len(stacks) * length, *shape))
+    whole = layout.concat([_flat(stack) for stack in stacks], axis=0)
+    joined = layout.reshape(whole, (len(stacks) * length, *shape))
     return joined, np.concatenate([rows + i * length for i, rows in enumerate(each)])
 
 
@@ -166,7 +165,7 @@ def _flat(stack: Tensor, rows: np.ndarray | None = None) -> Tensor:
         first = int(rows[0])
         stack = stack[first : first + len(rows)] if _are_in_turn(rows) else indexing.getitem(stack, rows)
     count, *shape = stack.shape
-    return reshape(stack, (count * shape[0], *shape[1:])) if shape else stack
+    return layout.reshape(stack, (count * shape[0], *shape[1:])) if shape else stack
 
 
 def _are_in_turn(rows: np.ndarray) -> bool:
@@ -183,7 +182,7 @@ def gather(terms: list[Any]) -> tuple[list[Any], Iterator[Tensor]]:
     groups = [Gathered(kind, sources, np.frombuffer(table, np.int64).reshape(-1, 3)) for kind, sources, table in found]
     rows = [group for group in groups if type(group.kind[0]) is Rows]
     # Rows of several forms are parts of one tensor, which few of them touch.
-    least = {Rows: 1 if sum([len(group.table) for group in rows]) >= FEWEST else FEWEST, Outer: FEWEST}
+    least = {Rows: 1 if sum([len(group.table) for group in rows]) >= FEWEST else FEWEST, Products: FEWEST}
     gathered = [group for group in groups if len(group.table) >= least[type(group.kind[0])]]
     apart = [group.table[:, 0] for group in groups if len(group.table) < least[type(group.kind[0])]]
     single = np.sort(np.concatenate([np.frombuffer(plain, np.int64), *apart]))

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unspool._autodiff.factored import Factored
     from unspool._engine.plan import Plan
     from unspool._graph import Node
     from unspool._tensor import Tensor
@@ -22,6 +23,7 @@ class Late:
     """The functions by name, each with the signature it has where it is defined."""
 
     active_nodes: Callable[..., list[Node]]
+    as_products: Callable[[Any], Factored | None]
     jvp_of: Callable[[Node, tuple[Any, ...]], Any]
     passing_inputs: Callable[[Plan], tuple[int, ...]]
     pull_call: Callable[..., None]
@@ -51,6 +53,7 @@ class Late:
 
 _HOMES = {
     "active_nodes": "walk",
+    "as_products": "products",
     "jvp_of": "forward",
     "passing_inputs": "calls",
     "pull_call": "calls",

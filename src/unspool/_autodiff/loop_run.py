@@ -18,10 +18,10 @@ from unspool._autodiff.loop_drive import show_steps, simple_drive
 from unspool._autodiff.loop_prepared import Stepper, prepared
 from unspool._autodiff.loop_whole import run_whole
 from unspool._engine.backend import Backend
+from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
 from unspool._engine.observe import current_watchers
-from unspool._engine.planning import nbytes
 from unspool._fragments.fragment import Fragment
 from unspool._graph import Node
 from unspool._ops.leaf import PLACEHOLDER

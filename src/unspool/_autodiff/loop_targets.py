@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.factored import is_outer
 from unspool._autodiff.loop_forms import MASKED, form_of, split
+from unspool._autodiff.products import is_outer
 from unspool._dims import is_concrete
 from unspool._graph import Node
-from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import ADD
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _terms(tensor: Tensor) -> list[Tensor]:
 
 def _is_gathered(term: Tensor) -> bool:
     """Whether a term is an outer product whose factors take less memory than their product."""
-    if term.op is not CONTRACT or not is_outer(term.attributes["subscripts"]):
+    if not term.op.contracts or not is_outer(term.attributes["subscripts"]):
         return False
     shapes = [factor.shape for factor in term.inputs]
     if not all(map(is_concrete, shapes)):

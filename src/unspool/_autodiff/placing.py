@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _core, _graph
-from unspool._autodiff.chain import Chain, StepKind, make_chain
 from unspool._core import Pending, Step
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._fragments.call import make_call, output
 from unspool._ops import indexing
 from unspool._ops.op import PART
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
+    from unspool._autodiff.chain import Chain, StepKind
     from unspool._engine.plan import Plan
     from unspool._graph import Node
     from unspool._tensor import Tensor
@@ -162,6 +162,8 @@ def _place_chain(
     last: Sequence[set[int]],
     stacked: Sequence[set[int]],
 ) -> None:
+    from unspool._autodiff.chain import make_chain
+
     if len(kinds) == 1:
         each = [run]
     else:
@@ -213,6 +215,8 @@ def _design(
     entering: tuple[int, ...],
 ) -> _Design:
     """Return the design of a chain; the latest are kept, since a gradient that is taken again has the same."""
+    from unspool._autodiff.chain import Chain, StepKind
+
     designs: dict[Any, _Design] = kinds[0][0].derivatives.setdefault("chains", {})
     known = kinds, leaving, shared, which, entering
     design = designs.get(known)

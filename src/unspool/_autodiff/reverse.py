@@ -13,8 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from unspool._autodiff.accumulation import Sum, accumulate, form_of, total
-from unspool._autodiff.factored import Factored
-from unspool._autodiff.gathering import FEWEST
+from unspool._autodiff.factored import FEWEST, Factored
 from unspool._autodiff.late import late
 from unspool._autodiff.placing import as_tensor, youngest
 from unspool._autodiff.walk import Walk, met_outputs, passing_inputs, walking

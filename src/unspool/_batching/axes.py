@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,48 +31,60 @@ def axes_of(spec: Any, tree: Any, what: str) -> list[int | None]:
 
 
 def mapped_leaves(
-    leaves: Sequence[Any], axes: Sequence[int | None], names: Sequence[str], axis_size: Size | None
+    leaves: Sequence[Any], axes: Sequence[int | None], names: Callable[[], Sequence[str]], axis_size: Size | None
 ) -> tuple[list[Any], list[bool], Size]:
-    """Return the leaves with the members first, which of them have members, and how many members there are."""
+    """Return the leaves with the members first, which of them have members, and how many members there are.
+
+    ``names`` tells what to call each leaf in messages.
+    """
     moved: list[Any] = []
-    sizes: list[tuple[str, Size]] = [] if axis_size is None else [("axis_size", axis_size)]
-    for leaf, axis, name in zip(leaves, axes, names, strict=True):
+    sizes: list[tuple[int, Size]] = [] if axis_size is None else [(-1, axis_size)]
+    for i, (leaf, axis) in enumerate(zip(leaves, axes, strict=True)):
         if axis is None or isinstance(leaf, Key):
             moved.append(leaf)
             continue
-        x = _as_tensor(leaf, name)
+        x = _as_tensor(leaf, names, i)
         if not x.shape:
-            raise ShapeError(f"{name} is a scalar and has no axis {axis} along which members could lie; see in_axes")
+            raise ShapeError(
+                f"{names()[i]} is a scalar and has no axis {axis} along which members could lie; see in_axes"
+            )
         place = normalize_axis(axis, x.ndim)
-        sizes.append((f"{name}, of shape {x.shape}, along axis {axis}", x.shape[place]))
+        sizes.append((i, x.shape[place]))
         moved.append(moveaxis(x, place, 0) if place else x)
     if not sizes:
         raise ArgumentError("us.vmap needs an argument with an axis of members, or axis_size; in_axes is None for all")
-    for what, size in sizes[1:]:
+    for which, size in sizes[1:]:
         if equal(size, sizes[0][1]) is False:
-            raise ShapeError(f"members differ in number: {sizes[0][1]} in {sizes[0][0]}, {size} in {what}")
+            first, other = [
+                "axis_size" if i < 0 else f"{names()[i]}, of shape {leaves[i].shape}, along axis {axes[i]}"
+                for i in (sizes[0][0], which)
+            ]
+            raise ShapeError(f"members differ in number: {sizes[0][1]} in {first}, {size} in {other}")
     return moved, [axis is not None for axis in axes], sizes[0][1]
 
 
-def _as_tensor(leaf: Any, name: str) -> Any:
+def _as_tensor(leaf: Any, names: Callable[[], Sequence[str]], number: int) -> Any:
     if isinstance(leaf, Node):
         return leaf
     try:
         return as_tensor(leaf)
     except DTypeError as error:
+        name = names()[number]
         raise DTypeError(f"{name} has no axis of members: {error}; in_axes=None passes it on as it is") from None
 
 
-def placed(images: Sequence[Image], axes: Sequence[int | None], names: Sequence[str], count: Size) -> list[Any]:
+def placed(
+    images: Sequence[Image], axes: Sequence[int | None], names: Callable[[], Sequence[str]], count: Size
+) -> list[Any]:
     """Return results with the members along the axes that were asked for."""
     found = []
-    for image, axis, name in zip(images, axes, names, strict=True):
+    for i, (image, axis) in enumerate(zip(images, axes, strict=True)):
         if axis is not None:
             whole = spread_image(image, count)
             place = normalize_axis(axis, whole.ndim)
             found.append(moveaxis(whole, 0, place) if place else whole)
         elif image.batched:
-            raise ArgumentError(f"{name} differs from member to member, but out_axes is None for it")
+            raise ArgumentError(f"{names()[i]} differs from member to member, but out_axes is None for it")
         else:
             found.append(image.node)
     return found

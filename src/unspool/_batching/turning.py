@@ -19,7 +19,7 @@ from unspool._autodiff.loop import Body, apply_fragment, stand_ins
 from unspool._autodiff.substitution import substitute
 from unspool._fragments.fragment import capture
 from unspool._ops import batching
-from unspool._ops.contraction.contract import CONTRACT, contract, split_subscripts
+from unspool._ops.contraction.contract import contract, split_subscripts
 from unspool._ops.layout import permute_dims
 from unspool._ops.layout.reshaping import rearrange
 from unspool._ops.leaf import placeholder
@@ -65,12 +65,12 @@ def with_turned(bodies: Sequence[Body], shapes: Sequence[Any], first: int) -> tu
 
 def _rewritten(body: Body, shapes: Sequence[Any], copies: list[int], first: int) -> Body:
     fragment, constants = body.fragment, len(body.constants)
-    if not any(op is CONTRACT and min(slots) < constants for op, slots, _ in fragment.body):
+    if not any(op.contracts and min(slots) < constants for op, slots, _ in fragment.body):
         return body
     inputs = stand_ins(fragment, shapes)
     outputs = apply_fragment(fragment, inputs)
     places = {x.id: i for i, x in enumerate(inputs[:constants])}
-    products = [node for node in _graph.ancestors(outputs) if node.op is CONTRACT]
+    products = [node for node in _graph.ancestors(outputs) if node.op.contracts]
     read = [(node, side) for node in products if (side := _read_across(node, places)) is not None]
     if not read:
         return body

@@ -8,7 +8,7 @@ batches of batches need nothing of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from unspool import _trees as trees
@@ -72,14 +72,14 @@ def vmap(
         leaves, structure = trees.flatten((args, kwargs))
         spec = tuple(in_axes) if isinstance(in_axes, list) else in_axes
         axes = axes_of(spec, args, "in_axes") + [0] * len(trees.flatten(kwargs)[0])
-        batch = Batch(*mapped_leaves(leaves, axes, trees.names(structure, "arguments"), axis_size))
+        batch = Batch(*mapped_leaves(leaves, axes, partial(trees.names, structure, "arguments"), axis_size))
         given, named = trees.unflatten(structure, batch.members)
         with batch:
             returned = _call(f, given, named)
             results, nesting = trees.flatten(returned)
             targets = axes_of(out_axes, returned, "out_axes")
             images = batch_graph([as_tensor(leaf) for leaf in results], batch.images, batch.count)
-        names = trees.names(nesting, "the result")
+        names = partial(trees.names, nesting, "the result")
         return trees.unflatten(nesting, placed(images, targets, names, batch.count))
 
     return batched

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unspool import _trees as trees
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._fragments.call import Call
 from unspool._graph import Bundle, Node, ancestors
 

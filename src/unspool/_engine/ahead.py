@@ -14,10 +14,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from unspool._core import unit_of
+from unspool._engine.costs import kernels_of
 from unspool._engine.frames import Frame, outputs_of, workspace_of
 from unspool._engine.interpreter import apply_kernel, results_of
 from unspool._engine.meanwhile import Meanwhile
-from unspool._engine.planning import kernels_of
 from unspool._engine.quiet import run_quietly
 from unspool._engine.replayed import Buffer, Memory, buffers_of
 from unspool._fragments.call import Call

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _native
-from unspool._engine.planning import Step, nbytes
+from unspool._engine.costs import nbytes
+from unspool._engine.planning import Step
 from unspool._engine.references import AS_AN_ARGUMENT, AS_ONE_OF_SEVERAL, count_references
 from unspool._locks import RLock
 from unspool._records import NamedTuple

@@ -6,13 +6,13 @@ from functools import cache
 
 from unspool import _core
 from unspool._engine.engine import Evaluator
-from unspool._engine.step_number import number_by
+from unspool._engine.levels import Numbering
 
 
 @cache
 def default_engine() -> Evaluator:
     """Return the engine that ``eval()`` uses."""
     engine = Evaluator()
-    number_by(engine.levels)
+    Numbering.levels = engine.levels
     _core.bind(runner=engine.runner)
     return engine

@@ -12,7 +12,7 @@ Values that depend on placeholders are never kept: they belong to one binding.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -22,7 +22,7 @@ from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
 from unspool._engine.by_line import ByLine
-from unspool._engine.given import run_with_given
+from unspool._engine.costs import kernels_of
 from unspool._engine.held import TINY, Loose
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
 from unspool._engine.ledger import Ledger
@@ -33,7 +33,6 @@ from unspool._engine.numpy_values import owned
 from unspool._engine.observe import OBSERVER, current_observer
 from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
-from unspool._engine.planning import kernels_of
 from unspool._engine.quiet import IS_QUIET, quiet_context, run_quietly
 from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, structure_of
@@ -227,9 +226,10 @@ class Evaluator:
         plan, ledger = call.plan, self.ledger
         if ledger.is_strict and not self._has_room(plan):
             return False
+        function, given = (_run_with_given(), (call, arguments)) if call.value else (plan.run, arguments)
         started = perf_counter()
         try:
-            results = run_quietly(run_with_given, call, arguments) if call.value else run_quietly(plan.run, *arguments)
+            results = run_quietly(function, *given)
         except Exception:
             return False
         plan.note_time(perf_counter() - started)
@@ -547,6 +547,12 @@ def _why_not(work: Pass) -> Why:
     if len(order) > LARGEST_PIECE:
         return Why.TOO_LARGE
     return Why.MANY_INPUTS if any(map(gathers, order)) else Why.STAND_INS
+
+
+def _run_with_given() -> Callable[..., tuple[Any, ...]]:
+    from unspool._engine.given import run_with_given
+
+    return run_with_given
 
 
 def _read_from_outside(nodes: Sequence[Node]) -> list[int]:

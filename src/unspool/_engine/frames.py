@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unspool._core import unit_of
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._engine.replayed import is_view
 from unspool._fragments.call import Call
 from unspool._graph import Node

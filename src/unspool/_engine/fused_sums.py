@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._engine.planning import Bound, Step
 from unspool._engine.running_sums import BLAS_TYPES
-from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.elementwise import ADD
 from unspool._ops.op import STRUCTURE, Op
 
@@ -82,7 +81,7 @@ def _adds_two(step: Step, bound: Bound) -> bool:
 
 def _is_thin(step: Step, bound: Bound, total: int) -> bool:
     """Whether a step is a product of two matrices over a short axis, in the type of the total."""
-    if step.op is not CONTRACT or step.once or step.operands[0] == step.operands[1]:
+    if not step.op.contracts or step.once or step.operands[0] == step.operands[1]:
         return False
     labels, out = step.params["subscripts"].split("->")
     contracted = [label for label in labels.split(",")[0] if label not in out]

@@ -14,12 +14,9 @@ import numpy as np
 
 from unspool import _core, _dims
 from unspool._activity import ACTIVITY
-from unspool._engine.binding import bind_params
-from unspool._engine.failure import failure
-from unspool._engine.given import run_with_given
+from unspool._engine.costs import nbytes
 from unspool._engine.numpy_values import owned
 from unspool._engine.observe import Observer, shown
-from unspool._engine.planning import nbytes
 from unspool._engine.references import AS_AN_OPERAND, IN_A_LIST_AND_A_VARIABLE, IN_A_VARIABLE, count_references
 from unspool._fragments.call import Call, Projection, call_of, link_of, unfold, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams, find, in_order
@@ -278,6 +275,8 @@ def apply_kernel(node: Node, arguments: Sequence[Any], kernel: Callable[..., Any
     try:
         params = node.attributes
         if params and type(params) is SizedParams:
+            from unspool._engine.binding import bind_params
+
             params = bind_params(node.op, params, {})
         if ACTIVITY.timer is not None:
             op, origin = node.op, (node.code, node.lasti)
@@ -286,7 +285,13 @@ def apply_kernel(node: Node, arguments: Sequence[Any], kernel: Callable[..., Any
             return kernel(*arguments, **params)
         return kernel(*arguments)
     except Exception as error:
-        raise failure(node, error) from error
+        raise _failure(node, error) from error
+
+
+def _failure(node: Node, error: Exception, call: Call | None = None) -> Exception:
+    from unspool._engine.failure import failure
+
+    return failure(node, error, call)
 
 
 def _apply_inside(call: Call, node: Node, arguments: Sequence[Any], params: Mapping[str, Any]) -> Any:
@@ -294,18 +299,20 @@ def _apply_inside(call: Call, node: Node, arguments: Sequence[Any], params: Mapp
     try:
         return node.op.kernel(*arguments, **params)
     except Exception as error:
-        raise failure(node, error, call) from error
+        raise _failure(node, error, call) from error
 
 
 def _apply_bound(node: Node, arguments: Sequence[Any], sizes: Mapping[str, int]) -> Any:
     """Return the value of a node that is not a call, where symbolic sizes are numbers."""
+    from unspool._engine.binding import bind_params
+
     try:
         value = node.op.kernel(*arguments, **bind_params(node.op, node.attributes, sizes))
         if sizes:  # else nothing was symbolic
             _check_shape(node, value, sizes)
         return value
     except Exception as error:
-        raise failure(node, error) from error
+        raise _failure(node, error) from error
 
 
 def run_call(call: Call, arguments: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
@@ -320,7 +327,11 @@ def results_of(call: Call, arguments: Sequence[Any], observer: Observer | None =
     if observer is not None:
         return run_inside(call, arguments, observer)
     try:
-        return run_with_given(call, arguments) if call.value else call.plan.run(*arguments)
+        if not call.value:
+            return call.plan.run(*arguments)
+        from unspool._engine.given import run_with_given
+
+        return run_with_given(call, arguments)
     except Exception:
         return run_inside(call, arguments, None)  # finds the node that failed
 

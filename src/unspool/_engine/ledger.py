@@ -31,7 +31,6 @@ from unspool._engine.held import (
     record_bytes,
     references_of,
 )
-from unspool._engine.line import Line
 from unspool._engine.room import no_room, usable
 from unspool._fragments.call import Call, live_calls
 from unspool._locks import RLock
@@ -40,6 +39,7 @@ from unspool._statistics import STATISTICS
 if TYPE_CHECKING:
     from unspool._core import Piece
     from unspool._engine.guard import Guard
+    from unspool._engine.line import Line
     from unspool._engine.need import Need
     from unspool._engine.plan import Plan
     from unspool._engine.replay import Replay
@@ -107,7 +107,7 @@ class Ledger(LedgerBase):
         self.pool: Any = None
         self.timeline: list[tuple[float, int]] | None = None
         self.lock = RLock()
-        self.line = Line()
+        self._line: Line | None = None
         self._waiting = waiting
         self.is_tracking = False
         self._arrived: list[Any] = []
@@ -124,6 +124,19 @@ class Ledger(LedgerBase):
         self._looked_at = self._countdown = self._patience = 0
         self._slab_size = self._state_size = 0
         self._block = 1
+
+    @property
+    def line(self) -> Line:
+        """The steps that were noted and what is held of them; it begins with the first that is."""
+        return self._begin_line() if self._line is None else self._line
+
+    def _begin_line(self) -> Line:
+        from unspool._engine.line import Line
+
+        with self.lock:
+            if self._line is None:
+                self._line = Line()
+            return self._line
 
     # -- noting --
 
@@ -153,7 +166,7 @@ class Ledger(LedgerBase):
         with self.lock:
             self.is_tracking = False
             self._arrived = []
-            self.line = Line()
+            self._line = None
             self._slabs.clear()
             self._kept.clear()
             for piece in self._waiting():

@@ -147,6 +147,12 @@ class Levels:
         return [0, *begun]
 
 
+class Numbering:
+    """What the steps of loops are numbered by for users: the levels of the default engine, once there is one."""
+
+    levels = Levels()
+
+
 def _append(places: list[_Place], place: _Place) -> None:
     """Append a place to those that are remembered."""
     places.append(place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,32 @@ from unspool._engine.buffers import LARGE, repeats
 from unspool._engine.native_contract import contract
 from unspool._engine.native_frame import place_temporaries
 from unspool._engine.native_fusing import fuse
-from unspool._engine.native_indexing import INDEXING_RULES
 from unspool._engine.native_layout import Unsupported, Value
-from unspool._engine.native_linalg import LINALG_RULES
 from unspool._engine.native_program import MOST_IN_FRAME, Builder
-from unspool._engine.native_random import RANDOM_RULES
-from unspool._engine.native_rules import RULES, Writing, or_call
-from unspool._engine.native_spaces import SPACE_RULES
+from unspool._engine.native_rules import RULES, Rule, Writing, or_call
 from unspool._engine.numpy_values import held_values
 from unspool._engine.planning import Bound, Step
 from unspool._fragments.fragment import Fragment
 from unspool._native import Program
-from unspool._ops.op import PART
+from unspool._ops.op import PART, Op
 
-ALL_RULES = {**RULES, **INDEXING_RULES, **LINALG_RULES, **RANDOM_RULES, **SPACE_RULES, "contract": or_call(contract)}
+# The rules by name of the op. Those of some families are loaded by the first program with an op of the family.
+_RULES: dict[str, Rule] = {**RULES, "contract": or_call(contract)}
+_OF_FAMILIES = {
+    "cancellation": ("native_linalg",),
+    "indexing": ("native_indexing",),
+    "linalg": ("native_linalg", "native_spaces"),
+    "random": ("native_random",),
+}
+
+
+def rule_of(op: Op) -> Rule | None:
+    """Return how an op is written, if there is more to know than its kernel."""
+    if op.name not in _RULES:
+        _, _, family, *_ = (getattr(op.infer, "__module__", "") + "...").split(".")
+        for name in _OF_FAMILIES.get(family, ()):
+            _RULES.update(import_module(f"unspool._engine.{name}").RULES)
+    return _RULES.get(op.name)
 
 
 def compile_program(
@@ -119,7 +132,7 @@ def _step(builder: Builder, step: Step, bound: Bound) -> Any:
     ufunc = _ufunc_of(step.op.kernel, to, operands)
     if ufunc is not None:
         return to.apply(ufunc, *operands)
-    rule = ALL_RULES.get(step.op.name)
+    rule = rule_of(step.op)
     if rule is not None:
         return rule(to, *operands)
     return to.call_all(*operands) if step.op.multi else to.call(*operands)

@@ -286,7 +286,7 @@ def _is_last(to: Writing, *at: Value) -> Value:
 
 
 # By name, so that ops which no program uses need not be loaded.
-INDEXING_RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "chosen": or_call(_chosen),
     "gather": or_call(_gather),
     "is_last": or_call(_is_last),

@@ -409,7 +409,7 @@ def _scale(to: Writing, *moves: Value) -> Value:
     return result
 
 
-LINALG_RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "cholesky": _cholesky,
     "eigh": _eigh,
     "gap_quotient": _gap_quotient,

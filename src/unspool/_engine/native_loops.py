@@ -10,10 +10,10 @@ import numpy as np
 
 from unspool._engine.backend import Drive, Layout, WholeRun
 from unspool._engine.buffers import LARGE
+from unspool._engine.costs import nbytes
 from unspool._engine.ends import Ends
 from unspool._engine.native_layout import Unsupported
 from unspool._engine.native_program import loop_of
-from unspool._engine.planning import nbytes
 from unspool._engine.running_sums import RunningSum, nothing
 from unspool._native import Program
 

@@ -97,7 +97,7 @@ def _by_numpy(generator: np.random.Generator, kind: str, dtype: Any) -> Any:
 
 
 # By name, so that ops which no program uses need not be loaded.
-RANDOM_RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "random_integers": or_call(_integers),
     "random_normal": or_call(_normal),
     "random_permutation": or_call(_permutation),

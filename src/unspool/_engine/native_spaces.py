@@ -184,7 +184,7 @@ def _conjugated(builder: Builder, x: Value) -> Value:
     return builder.apply(np.conjugate, None, [turned], turned.shape, x.dtype)
 
 
-SPACE_RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "leading_space": _leading_space,
     "lyapunov": _lyapunov,
     "polar": _polar,

@@ -21,11 +21,12 @@ import numpy as np
 from unspool._dtypes import BOOL, FLOAT32, FLOAT64, INT64
 from unspool._engine.backend import Drive, Layout, Lowered
 from unspool._engine.buffers import ALIGNMENT, dense
+from unspool._engine.costs import nbytes
 from unspool._engine.fused_sums import spread_total
 from unspool._engine.generated import FunctionWriter
 from unspool._engine.numpy_steps import StepWriter
 from unspool._engine.numpy_values import held_values
-from unspool._engine.planning import Step, nbytes
+from unspool._engine.planning import Step
 from unspool._engine.running_sums import is_worth
 
 # What Python writes for a ufunc of two numbers.

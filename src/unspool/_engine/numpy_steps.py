@@ -15,10 +15,11 @@ import numpy as np
 from unspool._dtypes import COMPLEX
 from unspool._engine.backend import Lowered
 from unspool._engine.buffers import LARGE, POOL, overwritable
+from unspool._engine.costs import nbytes
 from unspool._engine.generated import FunctionWriter
 from unspool._engine.numpy_rules import RULES, call_text
 from unspool._engine.numpy_values import owned
-from unspool._engine.planning import Step, nbytes
+from unspool._engine.planning import Step
 
 
 class StepWriter:

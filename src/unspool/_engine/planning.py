@@ -11,16 +11,14 @@ says which values nobody reads after it. None of this changes a bit of a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from unspool import _core
 from unspool._engine.binding import bind_params, check_rank, solve_sizes
-from unspool._fragments.call import Call
+from unspool._engine.costs import nbytes
 from unspool._fragments.fragment import Fragment, Instruction, Origin
 from unspool._graph import NO_PARAMS, Bundle, Node, Params, source_at
 from unspool._ops.broadcasting import ENSURE_SHAPE, broadcast_shapes
-from unspool._ops.contraction.contract import CONTRACT
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
 from unspool._ops.leaf import CONSTANT, PLACEHOLDER
 from unspool._ops.op import PART, Op
@@ -61,14 +59,6 @@ def bind(fragment: Fragment, input_shapes: Sequence[tuple[int, ...]]) -> Bound:
         slots.append(_core.new(cls, instruction.op, operands, params, shape, dtype, None, *origin))
         bound.append(params)
     return Bound(tuple([s.shape for s in slots]), tuple([s.dtype for s in slots]), tuple(bound))
-
-
-def nbytes(shape: Any, dtype: Any) -> int:
-    """Return how many bytes a slot takes, given its shape and dtype, or tuples of them."""
-    if isinstance(dtype, tuple):
-        return sum(prod(s) * d.itemsize for s, d in zip(shape, dtype, strict=True))
-    size: int = prod(shape) * dtype.itemsize
-    return size
 
 
 # --- stand-ins -------------------------------------------------------------------------------------------------------
@@ -165,18 +155,6 @@ class Step(NamedTuple):
     dying: tuple[int, ...] = ()
 
 
-def runs_kernel(op: Op) -> bool:
-    """Whether an op is a kernel call: it does more than to name a value again or to pick one of several."""
-    return not (op.renames or op.passes or op is PART or op is CONSTANT)
-
-
-def kernels_of(unit: Node) -> int:
-    """Return how many kernels running a unit takes."""
-    if type(unit) is Call:
-        return unit.plan.kernels
-    return int(runs_kernel(unit.op))
-
-
 # Results that depend on no input are held if they are not larger than this, else computed in every run.
 MOST_HELD_BYTES = 1 << 20
 
@@ -254,7 +232,7 @@ def _with_last_uses(steps: list[Step], outputs: tuple[int, ...], first: int) -> 
 
 def _folded(step: Step, made: dict[int, Step], bound: Bound) -> Step:
     """Return the step reading the sources of views where that gives the same product, or the same elements."""
-    if step.op is CONTRACT:
+    if step.op.contracts:
         return _fold_transposes(step, made)
     if bound.dtypes[step.slot] in step.op.exact:
         return _fold_broadcasts(step, made, bound)

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from unspool._core import unit_of
+from unspool._engine.costs import kernels_of, nbytes
 from unspool._engine.frames import (
     BRANCH,
     Frame,
@@ -38,7 +39,6 @@ from unspool._engine.levels import Marks
 from unspool._engine.lookout import Lookout
 from unspool._engine.need import Need
 from unspool._engine.numpy_values import owned
-from unspool._engine.planning import kernels_of, nbytes
 from unspool._engine.replayed import Values, buffers_of
 from unspool._engine.room import budget_for, no_room
 from unspool._engine.sizes import format_bytes

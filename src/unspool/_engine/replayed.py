@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from numpy import ndarray
 
 from unspool._core import unit_of
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE

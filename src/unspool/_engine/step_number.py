@@ -17,7 +17,7 @@ from itertools import islice
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from unspool._engine.levels import Levels
+from unspool._engine.levels import Numbering
 from unspool._fragments.call import Call, Projection, call_of, live_calls
 from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT
@@ -26,17 +26,6 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
     from unspool._ops.op import Op
-
-
-class _Sweeps:
-    """Tells what sweeps built from what they differentiated: the levels of the default engine, once there is one."""
-
-    levels = Levels()
-
-
-def number_by(levels: Levels) -> None:
-    """Take levels to tell what sweeps built."""
-    _Sweeps.levels = levels
 
 
 # A piece of source text: the code, then first and last line, first and last column.
@@ -133,7 +122,7 @@ def _step_of_call(call: Call, place: Place, op: Op | None, derived: _Derived) ->
 
 
 def _step_of_node(node: Node, place: Place) -> int | None:
-    level = _Sweeps.levels.of
+    level = Numbering.levels.of
     before = _made_from(node)
     alone = [n for n in before if not isinstance(n, Call | Projection) and place_of(n.code, n.lasti) == place]
     if any(level(other) != level(node) for other in alone):
@@ -185,7 +174,7 @@ def _may_be_derivative(call: Call) -> bool:
     It reads what was computed before the sweep that it was made after. A step that takes a gradient does so too, but
     then there is a sweep between any two of them.
     """
-    levels = _Sweeps.levels
+    levels = Numbering.levels
     floor = levels.floor(call)
     if not any(operand.id < floor and operand.inputs for operand in call.inputs):
         return False

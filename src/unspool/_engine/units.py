@@ -10,8 +10,8 @@ from collections.abc import Container, Sequence
 from enum import IntEnum
 
 from unspool._core import UnitTable, unit_of
+from unspool._engine.costs import kernels_of
 from unspool._engine.frames import BRANCH, entering, held_by_chain, is_taken, outputs_of, spare_of, workspace_of
-from unspool._engine.planning import kernels_of
 from unspool._engine.replayed import Buffer, buffers_of, is_view, own_buffers
 from unspool._fragments.call import Call, Projection
 from unspool._graph import Node

@@ -10,11 +10,11 @@ from unspool import _trees as trees
 from unspool._autodiff.chain import CHAIN
 from unspool._autodiff.gradient import gradient_of
 from unspool._dims import is_concrete
+from unspool._engine.costs import kernels_of
 from unspool._engine.default import default_engine
 from unspool._engine.interpreter import collect
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
-from unspool._engine.planning import kernels_of
 from unspool._engine.replay import survey
 from unspool._engine.room import budget_for
 from unspool._fragments.call import Call, Projection

@@ -57,7 +57,12 @@ class Operations:
         return vars(self)[name]
 
 
-_HOMES = {"cumsum": "reduction.scan", "nonzero": "indexing.access"}
+_HOMES = {
+    "cumsum": "reduction.scan",
+    "log": "elementwise.exponential",
+    "nonzero": "indexing.access",
+    "stack": "layout.joining",
+}
 
 
 ops = Operations()

@@ -120,6 +120,8 @@ class Op(OpBase):
         Whether it only names its first input again: the value is that very one.
     passes : bool
         Whether its outputs, of which there are several, are its first inputs.
+    contracts : bool
+        Whether it is a product of two tensors, of which its parameter ``subscripts`` says what is summed.
     view : bool
         Whether its result may lie in the memory of its first input.
     fresh : bool
@@ -153,6 +155,7 @@ class Op(OpBase):
         "by_value",
         "cheap",
         "code",
+        "contracts",
         "draws",
         "exact",
         "fresh",
@@ -190,6 +193,7 @@ class Op(OpBase):
         cheap: bool = False,
         renames: bool = False,
         passes: bool = False,
+        contracts: bool = False,
         view: bool = False,
         fresh: bool = False,
         onto: Callable[..., Any] | None = None,
@@ -219,6 +223,7 @@ class Op(OpBase):
         self.cheap = cheap
         self.renames = renames
         self.passes = passes
+        self.contracts = contracts
         self.view = view
         self.fresh = fresh
         self.onto = onto

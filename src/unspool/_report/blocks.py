@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from unspool._core import Piece
+from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
-from unspool._engine.planning import nbytes
 from unspool._fragments.call import Call
 from unspool._graph import Node
 from unspool._report.iterated import Iterated

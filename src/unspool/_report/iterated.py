@@ -16,7 +16,7 @@ from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP
 from unspool._autodiff.cotangents import cotangents
 from unspool._autodiff.loop import LOOP, Loop, loop_output, place_loop, signature_of
 from unspool._dtypes import INEXACT
-from unspool._engine.planning import nbytes
+from unspool._engine.costs import nbytes
 from unspool._fragments.fragment import Origin
 from unspool._graph import Node
 from unspool._nan.repetition import repetition_of_loop

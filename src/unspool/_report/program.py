@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._autodiff.loop import signature_of
+from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
-from unspool._engine.planning import nbytes
 from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import PART, Op

@@ -323,14 +323,15 @@ class SpooledRun:
         started = time.perf_counter()
         writer, files = self._writer, self._files
         # It was computed at its checkpoint, and may have been evicted since.
-        default_engine().evaluate(tensors_in(self.state))
+        tensors = tensors_in(self.state)
+        default_engine().evaluate(tensors)
         writer.follow(False)
-        fresh = writer.add(tensors_in((self.state, self.inputs)))
+        fresh = writer.add([*tensors, *tensors_in(self.inputs)])
         self._check_leaves(fresh)
         self._write_leaves(fresh)
         dropped: list[int] = []
         if files.newest != self.step or not files.positions:
-            dropped = self._write_state()
+            dropped = self._write_state(tensors)
         for values in self.history[self._noted :]:
             writer.put_history(values)
         self._noted = len(self.history)
@@ -386,13 +387,13 @@ class SpooledRun:
             name, digest = self._files.write("leaves", kept, kept.nbytes)
             self._writer.put_file(number, name, digest, kept.nbytes)
 
-    def _write_state(self) -> list[int]:
-        """Write the newest state, and return the files of states that are not kept any more."""
+    def _write_state(self, tensors: Sequence[Node]) -> list[int]:
+        """Write the newest state, which has some tensors; return the files of states that are not kept any more."""
         files, writer = self._files, self._writer
         kept = Arrays()
         number = files.next
         # What the first state has, which is always kept, need not be written again.
-        nodes = {node.id: node for node in tensors_in(self.state) if node.op not in LEAF_OPS}
+        nodes = {node.id: node for node in tensors if node.op not in LEAF_OPS}
         fresh = [node for node in nodes.values() if node.id not in files.first]
         nbytes = sum([node.value.nbytes for node in fresh])
         inline = nbytes if self._takes_few(nbytes) else 0

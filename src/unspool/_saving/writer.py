@@ -8,7 +8,7 @@ folded follows from the program, and must not depend on when somebody looked.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from weakref import ref
 
@@ -408,13 +408,17 @@ def _is_evaluated(node: Node) -> bool:
 def tensors_in(tree: Any) -> list[Node]:
     """Return the tensors in a nesting of lists, tuples and dicts; what else is in it is seen when it is written."""
     found: list[Node] = []
-    stack = [tree]
+    stack: list[Iterator[Any]] = [iter((tree,))]
     while stack:
-        part = stack.pop()
-        if isinstance(part, Node):
-            found.append(part)
-        elif isinstance(part, list | tuple):
-            stack += reversed(part)
-        elif isinstance(part, dict):
-            stack += reversed(part.values())
+        for part in stack[-1]:
+            if isinstance(part, Node):
+                found.append(part)
+            elif isinstance(part, (list, tuple)):
+                stack.append(iter(part))
+                break
+            elif isinstance(part, dict):
+                stack.append(iter(part.values()))
+                break
+        else:
+            stack.pop()
     return found

@@ -15,6 +15,8 @@ from unspool._html import escape
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from unspool._watching.live import TransientLive
+
 # How often it is drawn, in a second. More would be seen, and cost more than a program should pay for being watched.
 _TERMINAL, _NOTEBOOK = 4.0, 2.0
 
@@ -47,13 +49,36 @@ def make_line(console: Console, text: Callable[[], str]) -> Line | None:
 
 
 class TerminalLine:
-    """The last line of a terminal, with a mark that moves; what is printed meanwhile goes above it."""
+    """The last line of a terminal, with a mark that moves; what is printed meanwhile goes above it.
+
+    Rich comes in when it is first drawn, after a fraction of a second: most of what that takes is for the first time.
+    """
 
     def __init__(self, console: Console, text: Callable[[], str], refresh: float = _TERMINAL) -> None:
-        from unspool._watching.live import TransientLive
+        self._console, self._text, self._period = console, text, 1.0 / refresh
+        self._live: TransientLive | None = None
+        self._is_drawing = threading.Lock()
+        self._end = threading.Event()
 
-        self._console, self._text = console, text
-        self._live = TransientLive(get_renderable=self._render, console=console, refresh_per_second=refresh)
+    def start(self) -> None:
+        """Begin to draw."""
+        threading.Thread(target=self._draw_again, daemon=True, name="unspool progress").start()
+
+    def _draw_again(self) -> None:
+        while not self._end.wait(self._period):
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the line, unless it has ended."""
+        with self._is_drawing:
+            if self._end.is_set():
+                return
+            if self._live is None:
+                from unspool._watching.live import TransientLive
+
+                self._live = TransientLive(get_renderable=self._render, console=self._console, auto_refresh=False)
+                self._live.start()
+            self._live.refresh()
 
     def _render(self) -> Any:
         from rich.text import Text
@@ -61,13 +86,12 @@ class TerminalLine:
         mark = _MARKS[int(perf_counter() * 10) % len(_MARKS)]
         return Text.assemble((mark, "cyan"), " ", self._text(), no_wrap=True, overflow="ellipsis")
 
-    def start(self) -> None:
-        """Begin to draw."""
-        self._live.start()
-
     def stop(self, last: str | None = None) -> None:
         """Stop, and leave some text in its place."""
-        self._live.stop()
+        with self._is_drawing:
+            self._end.set()
+            if self._live is not None:
+                self._live.stop()
         if last is not None:
             self._console.file.write(_cropped(last, self._console.width) + "\n")
             self._console.file.flush()

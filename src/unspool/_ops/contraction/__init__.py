@@ -6,21 +6,21 @@ with `parsing` and `path`) say which axes go together; `norms` are sums of squar
 
 from typing import TYPE_CHECKING
 
-from unspool._ops.contraction.products import (
-    dot,
-    inner,
-    matmul,
-    matvec,
-    outer,
-    tensordot,
-    vdot,
-    vecdot,
-    vecmat,
-)
 from unspool._ops.later import later
 
 if TYPE_CHECKING:
     from unspool._ops.contraction.nary import einsum
+    from unspool._ops.contraction.products import (
+        dot,
+        inner,
+        matmul,
+        matvec,
+        outer,
+        tensordot,
+        vdot,
+        vecdot,
+        vecmat,
+    )
 
 __all__ = [
     "dot",
@@ -37,6 +37,15 @@ __all__ = [
 
 # Where to find what is loaded when it is first asked for.
 _LATER = {
+    "dot": "products",
+    "inner": "products",
+    "matmul": "products",
+    "matvec": "products",
+    "outer": "products",
+    "tensordot": "products",
+    "vdot": "products",
+    "vecdot": "products",
+    "vecmat": "products",
     "einsum": "nary",
 }
 

@@ -245,6 +245,7 @@ CONTRACT = register(
         ),
         params={"subscripts": STRUCTURE},
         needs=(INPUTS,),
+        contracts=True,
         fresh=True,
         batch=_contract_members,
     )

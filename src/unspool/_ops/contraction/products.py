@@ -14,6 +14,7 @@ from unspool._dims import Shape
 from unspool._graph import Node
 from unspool._ops import elementwise, layout
 from unspool._ops.contraction.contract import (
+    CONTRACT,
     Form,
     common_size,
     contract,
@@ -83,6 +84,7 @@ def _matmul_form(shape1: Shape, shape2: Shape) -> tuple[Form | None, Shape]:
 # What the short way of the operator (`products.c`) records products of vectors and matrices with.
 _PLAIN_PRODUCTS = [form_from(subscripts) for subscripts in ("a,a->", "a,ab->b", "ab,b->a", "ab,bc->ac")]
 _core.bind_products([(form.params, form.items) for form in _PLAIN_PRODUCTS])
+_core.bind_operator("matmul", CONTRACT, None)
 
 
 def matvec(x1: Any, x2: Any) -> Tensor:

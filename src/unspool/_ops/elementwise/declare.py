@@ -7,6 +7,7 @@ undone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -66,16 +67,18 @@ def elementwise(
     ``commuting`` lists the dtypes for which swapping the two operands changes no bit of the result. The results of
     ufuncs are ``fresh`` without saying so; other traits are those of `Op`.
     """
-    if partials is not None:
-        vjp = tuple(None if p is None else _rule_from_partial(p, adjoint=True) for p in partials)
-        jvp = tuple(None if p is None else _rule_from_partial(p, adjoint=False) for p in partials)
+    pull: Any = _pull if partials is None else _pull_partial
+    push: Any = _push if partials is None else _push_partial
+    back: Any = vjp if partials is None else partials
+    forth: Any = jvp if partials is None else partials
+    dtypes = _ResultDTypes(name, dtype or ufunc_dtype(kernel))
     op = Op(
         name,
-        infer=lambda *inputs, **params: _infer(op, *inputs),
+        infer=functools.partial(_infer, dtypes),
         kernel=kernel,
         params=params,
-        vjp=None if vjp is None else tuple(None if r is None else _unbroadcast(r, i) for i, r in enumerate(vjp)),
-        jvp=None if jvp is None else tuple(None if r is None else _rebroadcast(r) for r in jvp),
+        vjp=None if back is None else tuple([r and functools.partial(pull, r, i) for i, r in enumerate(back)]),
+        jvp=None if forth is None else tuple([r and functools.partial(push, r) for r in forth]),
         needs=needs,
         canonical=canonical,
         canonical_for=canonical_for,
@@ -87,7 +90,7 @@ def elementwise(
         batch=batching.elementwise,
     )
     op.commuting = commuting
-    op.result_dtypes = _ResultDTypes(name, dtype or ufunc_dtype(kernel))
+    op.result_dtypes = dtypes
     return register(op)
 
 
@@ -112,61 +115,71 @@ class _ResultDTypes(dict[Any, Any]):
 
 def ufunc_dtype(ufunc: Any) -> DTypeRule:
     """Return the dtype rule that a NumPy ufunc has."""
+    return functools.partial(_dtype_of_ufunc, ufunc)
 
-    def rule(*dtypes: Any) -> Any:
-        try:
-            resolved = ufunc.resolve_dtypes((*dtypes, None))
-        except TypeError:
-            raise DTypeError("there is no such operation on these data types") from None
-        return as_dtype(resolved[-1])
 
-    return rule
+def _dtype_of_ufunc(ufunc: Any, *dtypes: Any) -> Any:
+    try:
+        resolved = ufunc.resolve_dtypes((*dtypes, None))
+    except TypeError:
+        raise DTypeError("there is no such operation on these data types") from None
+    return as_dtype(resolved[-1])
 
 
 def real_only(rule: DTypeRule) -> DTypeRule:
     """Return a dtype rule that refuses complex numbers and otherwise does as another one."""
-
-    def refusing(*dtypes: Any) -> Any:
-        if not COMPLEX.isdisjoint(dtypes):
-            raise DTypeError("it takes real numbers; take the real or imaginary part, or abs(), of complex ones first")
-        return rule(*dtypes)
-
-    return refusing
+    return functools.partial(_real_dtype, rule)
 
 
-def _infer(op: Op, *inputs: Node) -> tuple[Shape, Any]:
+def _real_dtype(rule: DTypeRule, *dtypes: Any) -> Any:
+    if not COMPLEX.isdisjoint(dtypes):
+        raise DTypeError("it takes real numbers; take the real or imaginary part, or abs(), of complex ones first")
+    return rule(*dtypes)
+
+
+def _infer(dtypes: _ResultDTypes, *inputs: Node, **params: Any) -> tuple[Shape, Any]:
     if len(inputs) == 1:
-        return inputs[0].shape, op.result_dtypes[(inputs[0].dtype,)]
-    return broadcast_shapes(*[x.shape for x in inputs]), op.result_dtypes[tuple(x.dtype for x in inputs)]
+        return inputs[0].shape, dtypes[(inputs[0].dtype,)]
+    return broadcast_shapes(*[x.shape for x in inputs]), dtypes[tuple([x.dtype for x in inputs])]
 
 
 # --- derivative rules ------------------------------------------------------------------------------------------------
+# Functions that ops share, each completed by what is an op's own: a first gradient would wait for closures to be made.
 
 
-def _rule_from_partial(partial: Partial, *, adjoint: bool) -> Rule:
-    function = partial.denominator if isinstance(partial, Over) else partial
-    combine: Callable[[Tensor, Any], Tensor] = unscale if isinstance(partial, Over) else scale
-
-    def rule(ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor:
-        factor = function(out, *inputs, **params)
-        return combine(ct, ops.conj(factor) if adjoint and out.dtype in COMPLEX else factor)
-
-    return rule
+def _pull(rule: Rule, position: int, ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor | None:
+    """Return the cotangent of an input, by a rule that leaves it in the shape of the result."""
+    contribution = rule(ct, out, *inputs, **params)
+    return None if contribution is None else fold_to_shape(contribution, inputs[position].shape)
 
 
-def _unbroadcast(rule: Rule, position: int) -> Rule:
-    def unbroadcast(ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor | None:
-        contribution = rule(ct, out, *inputs, **params)
-        return None if contribution is None else fold_to_shape(contribution, inputs[position].shape)
-
-    return unbroadcast
+def _push(rule: Rule, t: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor | None:
+    """Return the tangent of the result, by a rule that leaves it in the shape of an input."""
+    contribution = rule(t, out, *inputs, **params)
+    return None if contribution is None else _spread(contribution, out)
 
 
-def _rebroadcast(rule: Rule) -> Rule:
-    def rebroadcast(t: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor | None:
-        contribution = rule(t, out, *inputs, **params)
-        if contribution is None or contribution.shape == out.shape:
-            return contribution
-        return ops.rearrange(contribution, lambda inner: ops.broadcast_to(inner, out.shape))
+def _pull_partial(partial: Partial, position: int, ct: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor:
+    """Return the cotangent of an input, by the partial derivative in it."""
+    factor, combine = _evaluate(partial, out, *inputs, **params)
+    contribution = combine(ct, ops.conj(factor) if out.dtype in COMPLEX else factor)
+    return fold_to_shape(contribution, inputs[position].shape)
 
-    return rebroadcast
+
+def _push_partial(partial: Partial, t: Tensor, out: Tensor, *inputs: Tensor, **params: Any) -> Tensor:
+    """Return the tangent of the result, by the partial derivative in an input."""
+    factor, combine = _evaluate(partial, out, *inputs, **params)
+    return _spread(combine(t, factor), out)
+
+
+def _evaluate(partial: Partial, *arguments: Any, **params: Any) -> tuple[Any, Callable[[Tensor, Any], Tensor]]:
+    """Return what a partial derivative is made of, and what is done with it: others are multiplied by it or divided."""
+    if isinstance(partial, Over):
+        return partial.denominator(*arguments, **params), unscale
+    return partial(*arguments, **params), scale
+
+
+def _spread(contribution: Tensor, out: Tensor) -> Tensor:
+    if contribution.shape == out.shape:
+        return contribution
+    return ops.rearrange(contribution, lambda inner: ops.broadcast_to(inner, out.shape))

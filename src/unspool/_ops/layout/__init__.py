@@ -10,36 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unspool._ops.later import later
-from unspool._ops.layout.axes import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    broadcast_arrays,
-    expand_dims,
-    flatten,
-    matrix_transpose,
-    meshgrid,
-    moveaxis,
-    ravel,
-    squeeze,
-    swapaxes,
-    transpose,
-)
-from unspool._ops.layout.cropping import CROP, ZERO_PAD, crop, crop_axis, zero_pad
-from unspool._ops.layout.joining import (
-    CONCAT,
-    SPLIT,
-    array_split,
-    column_stack,
-    concat,
-    concatenate,
-    dstack,
-    hstack,
-    split,
-    stack,
-    unstack,
-    vstack,
-)
 from unspool._ops.layout.reshaping import (
     BROADCAST_TO,
     PERMUTE,
@@ -56,6 +26,22 @@ from unspool._ops.layout.reshaping import (
 )
 
 if TYPE_CHECKING:
+    from unspool._ops.layout.axes import (
+        atleast_1d,
+        atleast_2d,
+        atleast_3d,
+        broadcast_arrays,
+        expand_dims,
+        flatten,
+        matrix_transpose,
+        meshgrid,
+        moveaxis,
+        ravel,
+        squeeze,
+        swapaxes,
+        transpose,
+    )
+    from unspool._ops.layout.cropping import CROP, ZERO_PAD, crop, crop_axis, zero_pad
     from unspool._ops.layout.diagonals import (
         DIAGONAL,
         EMBED_DIAGONAL,
@@ -67,6 +53,20 @@ if TYPE_CHECKING:
         trace,
         tril,
         triu,
+    )
+    from unspool._ops.layout.joining import (
+        CONCAT,
+        SPLIT,
+        array_split,
+        column_stack,
+        concat,
+        concatenate,
+        dstack,
+        hstack,
+        split,
+        stack,
+        unstack,
+        vstack,
     )
     from unspool._ops.layout.repeating import COPY_ALONG, SUM_COPIES, copy_along, kron, repeat, sum_copies, tile
     from unspool._ops.layout.shifting import FLIP, ROLL, flip, fliplr, flipud, roll, rot90
@@ -142,6 +142,36 @@ __all__ = [
 
 # Where to find what is loaded when it is first asked for.
 _LATER = {
+    "atleast_1d": "axes",
+    "atleast_2d": "axes",
+    "atleast_3d": "axes",
+    "broadcast_arrays": "axes",
+    "expand_dims": "axes",
+    "flatten": "axes",
+    "matrix_transpose": "axes",
+    "meshgrid": "axes",
+    "moveaxis": "axes",
+    "ravel": "axes",
+    "squeeze": "axes",
+    "swapaxes": "axes",
+    "transpose": "axes",
+    "CROP": "cropping",
+    "ZERO_PAD": "cropping",
+    "crop": "cropping",
+    "crop_axis": "cropping",
+    "zero_pad": "cropping",
+    "CONCAT": "joining",
+    "SPLIT": "joining",
+    "array_split": "joining",
+    "column_stack": "joining",
+    "concat": "joining",
+    "concatenate": "joining",
+    "dstack": "joining",
+    "hstack": "joining",
+    "split": "joining",
+    "stack": "joining",
+    "unstack": "joining",
+    "vstack": "joining",
     "DIAGONAL": "diagonals",
     "EMBED_DIAGONAL": "diagonals",
     "TRI_MASK": "diagonals",

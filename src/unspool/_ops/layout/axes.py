@@ -90,18 +90,27 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     (3, 4, 2)
     """
     x = as_tensor(x)
-    origins, targets = _distinct(source, x.ndim), _distinct(destination, x.ndim)
+    find = _with_one_moved if type(source) is type(destination) is int else _with_moved
+    return _graph.apply(PERMUTE, x, axes=find(x.ndim, source, destination))
+
+
+def _with_moved(rank: int, source: int | Sequence[int], destination: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the order of axes of which some were moved."""
+    origins, targets = _distinct(source, rank), _distinct(destination, rank)
     if len(origins) != len(targets):
         raise ShapeError(f"moveaxis takes as many destinations as sources, got {source} and {destination}")
-    order = [axis for axis in range(x.ndim) if axis not in origins]
+    order = [axis for axis in range(rank) if axis not in origins]
     for target, origin in sorted(zip(targets, origins, strict=True)):
         order.insert(target, origin)
-    return permute_dims(x, order)
+    return tuple(order)
+
+
+_with_one_moved = lru_cache(maxsize=256)(_with_moved)
 
 
 def _distinct(axes: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """Return non-negative axes in the order given; duplicates raise."""
-    found = tuple(normalize_axis(a, rank) for a in (axes if isinstance(axes, (tuple, list)) else (axes,)))
+    found = tuple([normalize_axis(a, rank) for a in (axes if isinstance(axes, (tuple, list)) else (axes,))])
     if len(set(found)) != len(found):
         raise ShapeError(f"duplicate axis in {axes}")
     return found

@@ -57,7 +57,7 @@ def _concat_jvp(tangents: tuple[Tensor | None, ...], out: Tensor, *inputs: Tenso
     return _join_present(tangents, tuple(x.shape[axis] for x in inputs), axis, out)
 
 
-CONCAT = register(
+CONCAT: Op = register(
     Op(
         "concat",
         infer=_infer_concat,
