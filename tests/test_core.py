@@ -13,7 +13,7 @@ import pytest
 
 import unspool as us
 from unspool import _core, _graph
-from unspool._fragments.call import Call
+from unspool._fragments.call import LOST, Call
 from unspool._graph import NO_PARAMS, Bundle
 from unspool._ops.elementwise import ADD, EXP
 from unspool._ops.op import PART, Op
@@ -613,25 +613,52 @@ def test_pending_nodes_are_found_with_the_number_of_their_uses():
     y = us.sin(x)
     z = y * y + y
     order, uses = [z], {z.id: 0}
-    assert _core.pending_nodes(order, uses)
+    assert pending(order, uses) == ((False, False, False), [], [])
     assert {node.id for node in order} == {z.id, z.inputs[0].id, y.id}
     assert uses == {z.id: 0, z.inputs[0].id: 1, y.id: 3}
 
 
-def test_pending_nodes_end_with_what_has_a_value_and_refuse_what_is_not_plain():
+def pending(order: list[Any], uses: dict[int, int], bound: Any = None, stops: bool = False) -> Any:
+    bundles: list[Any] = []
+    lent: list[Any] = []
+    found = _core.pending_nodes(order, uses, bundles, lent, bound, lambda node: False, stops)
+    return found, bundles, lent
+
+
+def test_pending_nodes_end_with_what_has_a_value_and_with_what_is_bound():
     y = us.sin(us.tensor([1.0]))
-    y.eval()
     z = us.cos(y)
     order: list[Any] = [z]
-    assert _core.pending_nodes(order, {z.id: 0})
+    assert pending(order, {z.id: 0}, {y.id: 1.0}) == ((False, False, False), [], [])
     assert order == [z]
-    assert not _core.pending_nodes([us.sum(us.linalg.qr(us.tensor(np.eye(2)))[0])], {})
+    y.eval()
+    assert pending(order, {z.id: 0}) == ((False, False, False), [], [])
+    assert order == [z]
+
+
+def test_pending_nodes_tell_bundles_and_calls():
+    x = us.sum(us.linalg.qr(us.tensor(np.eye(2)))[0])
+    found, bundles, _ = pending([x], {x.id: 0})
+    assert found == (False, False, False)
+    assert [type(node) for node in bundles] == [Bundle]
+    states = [us.ones(3)]
+    for _ in range(200):
+        states.append(us.sin(states[-1]) * 1.5)
+        float(states[-1][0])
+    lost = states[50]
+    lost.value = None
+    y = us.cos(lost)
+    order: list[Any] = [y]
+    assert pending(order, {y.id: 0})[0][0]
+    assert [type(node) for node in order] == [us.Tensor, type(lost), Call]
+    lost.piece = LOST
+    assert pending([y], {y.id: 0}, stops=True)[0] == (False, False, True)
 
 
 @pytest.mark.parametrize("given", [(None, {}), ([1], {}), ([], [])])
 def test_pending_nodes_take_a_list_of_nodes_and_a_dict(given):
     with pytest.raises(TypeError):
-        _core.pending_nodes(*given)
+        pending(*given)
 
 
 def test_wiring_numbers_nodes_by_what_they_are_and_operands_by_where_they_stand():

@@ -296,6 +296,10 @@ extern PyTypeObject EncoderType;
 int encoding_start(void);
 int laid_start(void);
 
+/* --- passes (passes.c) --- */
+
+int passes_start(void);
+
 /* --- the units of a replay (units.c) --- */
 
 extern PyTypeObject UnitTableType;
@@ -310,6 +314,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
     walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
     substitution_methods[], product_methods[], bundle_methods[], chain_methods[],
-    unit_methods[], laid_methods[];
+    unit_methods[], laid_methods[], pass_methods[];
 
 #endif

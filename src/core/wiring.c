@@ -237,63 +237,6 @@ wiring(PyObject *module, PyObject *order)
 
 /* --- what is pending --- */
 
-/* Add a use of a node to those that are known; 1 if it was not met before, -1 is an error. */
-static int
-add_use(PyObject *uses, PyObject *id, PyObject *one)
-{
-    PyObject *before = PyDict_GetItemWithError(uses, id);
-    if (before == NULL) {
-        return PyErr_Occurred() || PyDict_SetItem(uses, id, one) < 0 ? -1 : 1;
-    }
-    PyObject *more = PyNumber_Add(before, one);
-    int failed = more == NULL || PyDict_SetItem(uses, id, more) < 0;
-    Py_XDECREF(more);
-    return failed ? -1 : 0;
-}
-
-PyDoc_STRVAR(pending_nodes_doc,
-"pending_nodes(order, uses, /)\n--\n\n"
-"Extend a list of nodes without value by all that they are made from and that has no value either, and count the uses\n"
-"of each, by id. Tells whether all of it is plain: if it has met an output of a call or a node with several outputs, it\n"
-"has stopped there, and the list is of no use.");
-
-static PyObject *
-pending_nodes(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (check_count("pending_nodes", nargs, 2) < 0 || check_list(args[0]) < 0) {
-        return NULL;
-    }
-    PyObject *order = args[0], *uses = args[1];
-    if (!PyDict_Check(uses)) {
-        return PyErr_Format(PyExc_TypeError, "expected a dict, got %R", uses);
-    }
-    PyObject *one = PyLong_FromLong(1);
-    int is_plain = one != NULL;
-    /* What is appended is looked at in turn. */
-    for (Py_ssize_t at = 0; is_plain == 1 && at < PyList_GET_SIZE(order); at++) {
-        NodeObject *node = (NodeObject *)PyList_GET_ITEM(order, at);
-        if ((PyObject *)Py_TYPE(node) != tensor_class || !PyTuple_Check(node->inputs)) {
-            is_plain = 0;
-            break;
-        }
-        for (Py_ssize_t i = 0; is_plain == 1 && i < PyTuple_GET_SIZE(node->inputs); i++) {
-            NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(node->inputs, i);
-            if (operand->value != Py_None) {
-                continue;
-            }
-            int is_new = add_use(uses, operand->id, one);
-            if (is_new < 0 || (is_new && PyList_Append(order, (PyObject *)operand) < 0)) {
-                is_plain = -1;
-            }
-            else if (is_new && number_of(operand) > number_of(node)) {
-                is_plain = 0; /* it came back out of a call: the order of ids is none to go by */
-            }
-        }
-    }
-    Py_XDECREF(one);
-    return is_plain < 0 || one == NULL ? NULL : PyBool_FromLong(is_plain);
-}
-
 /* Put a node on a list if it has to run, is not older than a bound and was not met before; -1 is an error. */
 static int
 meet_pending(PyObject *met, Addresses *known, PyObject *candidate, long long first)
@@ -433,7 +376,6 @@ recurring(PyObject *module, PyObject *order)
 
 PyMethodDef wiring_methods[] = {
     {"has_pending", FAST(has_pending), METH_FASTCALL, has_pending_doc},
-    {"pending_nodes", FAST(pending_nodes), METH_FASTCALL, pending_nodes_doc},
     {"recurring", recurring, METH_O, recurring_doc},
     {"wiring", wiring, METH_O, wiring_doc},
     {NULL},
