@@ -32,7 +32,7 @@ typedef struct {
     int commutes;
     int canonical_for;
     char is_lasting; /* one of the library's: it stays, whatever refers to it */
-    PyObject *simple_params, *simple_key; /* those that were looked at last (tracking.c); or NULL */
+    PyObject *simple_params, *simple_key, *simple_shape; /* those that were looked at last (tracking.c); or NULL */
 } OpObject;
 
 /* Which inputs an op has to be asked for a canonical form for, beside what follows from shapes, dtypes and parameters. */
@@ -71,6 +71,7 @@ extern PyTypeObject NodeType, BundleType, TensorType;
 NodeObject *make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
                       PyObject *dtype, PyObject *key, PyObject *code, int lasti, PyObject *id);
 PyObject *next_id(PyObject *module, PyObject *unused);
+int own_tensors(PyObject *type);
 
 static inline long long
 number_of(const NodeObject *node)
@@ -109,6 +110,7 @@ PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
 /* --- what the collector looks at (tracking.c) --- */
 
+int may_leave_collector(NodeObject *node);
 void leave_collector(NodeObject *node);
 void enter_collector(NodeObject *node);
 
