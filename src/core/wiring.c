@@ -308,15 +308,34 @@ make_known(Addresses *table, PyObject *plan, Py_ssize_t position, const void *wh
     return addresses_add(table, key, (Py_ssize_t)value);
 }
 
+/* The last call of each of a few plans, and at which inputs nodes are known to come back, as bits. */
+typedef struct {
+    const CallObject *call[8];
+    uint64_t recurs[8];
+} Latest;
+
 static int
-look_at_inputs(Addresses *table, const CallObject *call)
+look_at_inputs(Addresses *table, Latest *latest, const CallObject *call)
 {
+    size_t at = ((size_t)call->plan >> 6) % Py_ARRAY_LENGTH(latest->call);
+    const CallObject *before = latest->call[at];
+    if (before == NULL || before->plan != call->plan) {
+        before = NULL;
+        latest->recurs[at] = 0;
+    }
+    latest->call[at] = call;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->node.inputs); i++) {
         NodeObject *input = (NodeObject *)PyTuple_GET_ITEM(call->node.inputs, i);
         /* What a loop carries from step to step is no matter of which node it is. */
         if (is_call(input->inputs) && ((CallObject *)input->inputs)->plan == call->plan) {
             continue;
         }
+        /* Most are what they were in the call before: all that can be known of that is known. */
+        int is_same = before != NULL && i < 64 && PyTuple_GET_ITEM(before->node.inputs, i) == (PyObject *)input;
+        if (is_same && (latest->recurs[at] >> i & 1)) {
+            continue;
+        }
+        latest->recurs[at] |= (uint64_t)is_same << i;
         int was_first = make_known(table, call->plan, i, (void *)FIRST, input);
         const void *key[3] = {call->plan, (void *)(i + 1), (void *)FIRST};
         int varies = was_first == 1 && addresses_find(table, key)->value != (Py_ssize_t)input;
@@ -343,10 +362,11 @@ recurring(PyObject *module, PyObject *order)
         return NULL;
     }
     PyObject *found = PyDict_New();
+    Latest latest = {{0}, {0}};
     int failed = found == NULL;
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(order); i++) {
         PyObject *node = PyList_GET_ITEM(order, i);
-        failed = is_call(node) && look_at_inputs(&table, (CallObject *)node) < 0;
+        failed = is_call(node) && look_at_inputs(&table, &latest, (CallObject *)node) < 0;
     }
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(order); i++) {
         CallObject *call = (CallObject *)PyList_GET_ITEM(order, i);
