@@ -1,6 +1,6 @@
 """The native backend, in C (`src/native/`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 class Program:
@@ -73,3 +73,18 @@ def limit_kept(nbytes: int, /) -> int:
 
 def kept_bytes() -> int:
     """Return how many bytes of memory are kept."""
+
+def run_chain(
+    indices: Collection[int],
+    registers: int,
+    kinds: tuple[tuple[Any, ...], ...],
+    runs: tuple[Callable[..., Any], ...],
+    which: bytes,
+    state: list[Any],
+    constants: tuple[Any, ...],
+    varying: tuple[Any, ...],
+    rows: tuple[int, ...],
+    stacks: tuple[Any, ...],
+    /,
+) -> None:
+    """Run steps of a chain."""
