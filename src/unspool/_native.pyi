@@ -1,6 +1,6 @@
 """The native backend, in C (`src/native/`)."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 class Program:
@@ -75,7 +75,7 @@ def kept_bytes() -> int:
     """Return how many bytes of memory are kept."""
 
 def run_chain(
-    indices: Collection[int],
+    indices: Any,
     registers: int,
     kinds: tuple[tuple[Any, ...], ...],
     runs: tuple[Callable[..., Any], ...],

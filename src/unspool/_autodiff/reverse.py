@@ -203,7 +203,9 @@ def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
         return [c if n else None for c, n in zip(contributions, needed, strict=True)]
     if rules is None and node.op.jvp is not None:
         return _pull_through_jvp(node, needed, ct)
-    return [vjp_of(node, i, ct) if n else None for i, n in enumerate(needed)]
+    if rules is None or type(rules) is tuple or node.op is PART:
+        return [vjp_of(node, i, ct) if n else None for i, n in enumerate(needed)]
+    return [rules(i, ct, out, *node.inputs, **node.attributes) if n else None for i, n in enumerate(needed)]  # type: ignore[operator]
 
 
 def vjp_of(node: Node, position: int, ct: Any) -> Any:

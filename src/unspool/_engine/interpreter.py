@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from unspool._ops.leaf import CONSTANT
 from unspool._ops.op import PART
 from unspool._sweeps import is_swept
 from unspool.errors import SizeContradictionError
+
+_by_id = attrgetter("id")
 
 
 def sources_of(node: Node) -> tuple[Node, ...]:
@@ -311,10 +314,6 @@ def release(
             uses[key] = left - 1
             if left == 1 and key not in targets:
                 values.pop(key, None)
-
-
-def _by_id(node: Node) -> float:
-    return node.id
 
 
 def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:
