@@ -169,6 +169,7 @@ typedef struct {
 int is_plain_tuple(PyObject *values);
 PyObject *inference_place(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *recall(OpObject *op, PyObject *place, Inference *inference);
+PyObject *recall_latest(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, Inference *inference);
 PyObject *infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key,
                 Py_hash_t of_key, PyObject *place, int has_several, Inference *inference);
 

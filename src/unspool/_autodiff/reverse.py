@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Sum, accumulate, form_of, total
+from unspool._autodiff.accumulation import LAZY, Sum, accumulate, form_of, total
 from unspool._autodiff.factored import Factored
 from unspool._autodiff.gathering import FEWEST
 from unspool._autodiff.late import late
@@ -109,7 +109,7 @@ def _sweep(
                 found[key] = ct.keep() if type(ct) is Pending else ct
             if not node.inputs:
                 continue
-            if type(ct) is not list:
+            if type(ct) in LAZY:
                 ct = total(ct)
             origin.code, origin.lasti = node.code, node.lasti
             inputs, params, rules = node.inputs, node.attributes, node.op.vjp
