@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import unspool as us
 from unspool import _core, _graph
-from unspool._fragments.call import Call
+from unspool._engine.interpreter import ValueDroppedError, collect, run
+from unspool._fragments.call import LOST, Call
 from unspool._graph import NO_PARAMS, Bundle
 from unspool._ops.elementwise import ADD, EXP
 from unspool._ops.op import PART, Op
-from unspool.errors import ShapeError
+from unspool.errors import KernelError, ShapeError
 
 
 @pytest.fixture(autouse=True)
@@ -613,25 +615,52 @@ def test_pending_nodes_are_found_with_the_number_of_their_uses():
     y = us.sin(x)
     z = y * y + y
     order, uses = [z], {z.id: 0}
-    assert _core.pending_nodes(order, uses)
+    assert pending(order, uses) == ((False, False, False), [], [])
     assert {node.id for node in order} == {z.id, z.inputs[0].id, y.id}
     assert uses == {z.id: 0, z.inputs[0].id: 1, y.id: 3}
 
 
-def test_pending_nodes_end_with_what_has_a_value_and_refuse_what_is_not_plain():
+def pending(order: list[Any], uses: dict[int, int], bound: Any = None, stops: bool = False) -> Any:
+    bundles: list[Any] = []
+    lent: list[Any] = []
+    found = _core.pending_nodes(order, uses, bundles, lent, bound, lambda node: False, stops)
+    return found, bundles, lent
+
+
+def test_pending_nodes_end_with_what_has_a_value_and_with_what_is_bound():
     y = us.sin(us.tensor([1.0]))
-    y.eval()
     z = us.cos(y)
     order: list[Any] = [z]
-    assert _core.pending_nodes(order, {z.id: 0})
+    assert pending(order, {z.id: 0}, {y.id: 1.0}) == ((False, False, False), [], [])
     assert order == [z]
-    assert not _core.pending_nodes([us.sum(us.linalg.qr(us.tensor(np.eye(2)))[0])], {})
+    y.eval()
+    assert pending(order, {z.id: 0}) == ((False, False, False), [], [])
+    assert order == [z]
+
+
+def test_pending_nodes_tell_bundles_and_calls():
+    x = us.sum(us.linalg.qr(us.tensor(np.eye(2)))[0])
+    found, bundles, _ = pending([x], {x.id: 0})
+    assert found == (False, False, False)
+    assert [type(node) for node in bundles] == [Bundle]
+    states = [us.ones(3)]
+    for _ in range(200):
+        states.append(us.sin(states[-1]) * 1.5)
+        float(states[-1][0])
+    lost = states[50]
+    lost.value = None
+    y = us.cos(lost)
+    order: list[Any] = [y]
+    assert pending(order, {y.id: 0})[0][0]
+    assert [type(node) for node in order] == [us.Tensor, type(lost), Call]
+    lost.piece = LOST
+    assert pending([y], {y.id: 0}, stops=True)[0] == (False, False, True)
 
 
 @pytest.mark.parametrize("given", [(None, {}), ([1], {}), ([], [])])
 def test_pending_nodes_take_a_list_of_nodes_and_a_dict(given):
     with pytest.raises(TypeError):
-        _core.pending_nodes(*given)
+        pending(*given)
 
 
 def test_wiring_numbers_nodes_by_what_they_are_and_operands_by_where_they_stand():
@@ -899,3 +928,120 @@ def test_what_fails_while_it_is_recorded_again_leaves_the_place_of_the_program_a
     for given in (node,), {}, (0, [1], {}), (0, [node], []):
         with pytest.raises(TypeError):
             _core.younger_than(*given, id)
+
+
+# --- passes -----------------------------------------------------------------------------------------------------------
+
+
+def run_all(targets: list[us.Tensor], **given: Any) -> dict[int, Any]:
+    """Run what some tensors need, in C, and return the values that no node keeps."""
+    work = collect(targets)
+    values: dict[int, Any] = {}
+    run(work, {t.id for t in targets}, given.get("observer"), values)
+    assert work.order == []
+    return values
+
+
+def test_a_pass_keeps_what_is_asked_for_and_what_somebody_refers_to() -> None:
+    x = us.tensor([1.0, 2.0])
+    held = us.sin(x)
+    y = us.cos(held * 2.0) + us.exp(held)
+    values = run_all([y])
+    assert_array_equal(y.value, np.cos(np.sin(x.value) * 2.0) + np.exp(np.sin(x.value)))
+    assert_array_equal(held.value, np.sin(x.value))
+    assert len(values) == 3
+    assert all(node.value is None for node in y.inputs)
+
+
+def test_a_long_pass_frees_what_it_has_used() -> None:
+    x = us.tensor([1.0, 2.0])
+    y, z = x, x.eval()
+    for k in range(100):
+        y, z = us.sin(y) + float(k), np.sin(z) + k
+    values = run_all([y])
+    assert_array_equal(y.value, z)
+    assert values == {}
+
+
+def test_a_long_pass_adds_onto_large_temporaries_and_onto_nothing_else() -> None:
+    x = us.tensor(np.arange(4096.0))
+    held = us.sin(x)
+    y, z = held, np.sin(x.eval())
+    once = z.copy()
+    for _ in range(40):
+        y, z = y + us.cos(x), z + np.cos(x.eval())
+    run_all([y])
+    assert_array_equal(y.value, z)
+    assert_array_equal(held.value, once)
+    assert_array_equal(x.value, np.arange(4096.0))
+
+
+def test_a_pass_holds_no_array_when_a_kernel_fails() -> None:
+    def kernel(x: Any) -> Any:
+        raise ValueError("no")
+
+    failing = us.op("fails_in_a_pass", kernel=kernel)
+    x = us.tensor(np.ones(3))
+    y = us.sin(x)
+    z = failing(y)
+    with pytest.raises(KernelError, match=r"ValueError: no, while computing .*test_core\.py"):
+        run_all([us.cos(z)])
+    gc.collect()  # the error has frames that have the array
+    references = sys.getrefcount(y.value)
+    assert references == 2
+
+
+def test_a_pass_reads_no_value_that_was_evicted() -> None:
+    x = us.tensor(np.ones(3))
+    y = us.sin(x)
+    y.eval()
+    z = us.cos(y)
+    work = collect([z])
+    y.value = None
+    with pytest.raises(ValueDroppedError):
+        run(work, {z.id}, None)
+    assert_array_equal(z.eval(), np.cos(np.sin(np.ones(3))))
+
+
+@pytest.mark.parametrize("given", [([1], {}, set(), {}), ([], [], set(), {}), ([], {}, [], {}), ([], {}, set(), None)])
+def test_a_pass_takes_a_list_of_nodes_and_tables(given):
+    with pytest.raises(TypeError):
+        _core.run_nodes(*given, True, None, run_all, (None,) * 8)
+
+
+def test_memory_of_tensors_is_used_again_by_others() -> None:
+    gc.collect()
+    x = us.tensor([1.0])
+    before = {id(us.sin(x) * float(k)) for k in range(50)}
+    assert len(before) < 50
+    assert _core.count() == len(_core.nodes())
+    y = us.sin(x)
+    assert (y.value, y.piece, y.name, getattr(y, "output", None)) == (None, None, None, None)
+    assert weakref.ref(y)() is y
+
+
+def test_long_chains_of_tensors_die_without_recursion() -> None:
+    x = us.tensor([1.0])
+    count = _core.count()
+    for _ in range(100_000):
+        x = us.sin(x)
+    del x
+    assert _core.count() <= count
+
+
+# --- terms of sums ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [(None, 0), ([], 0), ([1], -1), ([1], 1)])
+def test_runs_of_terms_begin_at_one_of_a_list(given):
+    with pytest.raises((TypeError, IndexError)):
+        _core.run_of_terms(*given)
+
+
+def test_terms_that_are_no_outputs_of_steps_are_one_run_and_have_no_rows() -> None:
+    x = us.tensor([1.0])
+    assert _core.run_of_terms([x, x, x], 1) == (False, 3)
+    assert _core.row_table([]) == ([], b"", b"")
+    for given in (None, [x]):
+        with pytest.raises(TypeError):
+            _core.row_table(given)  # type: ignore[arg-type]

@@ -115,15 +115,20 @@ find_waiting(Search *search, StepObject *last)
             }
         }
     }
-    qsort(search->step, search->count, sizeof(StepObject *), compare_steps);
+    /* A loop is found from its last step on: turned round, it is in order. */
+    int is_sorted = 1;
+    for (Py_ssize_t i = 0, j = search->count - 1; i < j; i++, j--) {
+        StepObject *step = search->step[i];
+        search->step[i] = search->step[j];
+        search->step[j] = step;
+    }
+    for (Py_ssize_t i = 1; is_sorted && i < search->count; i++) {
+        is_sorted = search->step[i - 1]->number <= search->step[i]->number;
+    }
+    if (!is_sorted) {
+        qsort(search->step, search->count, sizeof(StepObject *), compare_steps);
+    }
     return 0;
-}
-
-static int
-compare_values(const void *one, const void *other)
-{
-    return (((const Value *)one)->index > ((const Value *)other)->index) -
-           (((const Value *)one)->index < ((const Value *)other)->index);
 }
 
 /* List the outputs that something stands for, of each step once and by number; steps get their places as positions. */
@@ -150,17 +155,15 @@ list_values(Search *search)
         Value *first = next;
         for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(step->made); j++) {
             Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(step->made, j));
-            Value *known = first;
-            while (known < next && known->index != index) {
-                known++;
+            Value *known = next;
+            while (known > first && known[-1].index >= index) {
+                known--;
             }
-            if (known == next) {
-                *next++ = (Value){index, 0, -1, -1};
+            if (known == next || known->index != index) {
+                memmove(known + 1, known, (char *)next++ - (char *)known);
+                *known = (Value){index, 0, -1, -1};
             }
             known->made++;
-        }
-        if (next - first > 1) {
-            qsort(first, next - first, sizeof(Value), compare_values);
         }
         search->outputs[i] = (Outputs){first - search->value, next - first};
         step->position = i;

@@ -32,7 +32,7 @@ typedef struct {
     int commutes;
     int canonical_for;
     char is_lasting; /* one of the library's: it stays, whatever refers to it */
-    PyObject *simple_params, *simple_key; /* those that were looked at last (tracking.c); or NULL */
+    PyObject *simple_params, *simple_key, *simple_shape; /* those that were looked at last (tracking.c); or NULL */
 } OpObject;
 
 /* Which inputs an op has to be asked for a canonical form for, beside what follows from shapes, dtypes and parameters. */
@@ -71,6 +71,7 @@ extern PyTypeObject NodeType, BundleType, TensorType;
 NodeObject *make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, PyObject *shape,
                       PyObject *dtype, PyObject *key, PyObject *code, int lasti, PyObject *id);
 PyObject *next_id(PyObject *module, PyObject *unused);
+int own_tensors(PyObject *type);
 
 static inline long long
 number_of(const NodeObject *node)
@@ -109,6 +110,7 @@ PyObject *node_refuse(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
 /* --- what the collector looks at (tracking.c) --- */
 
+int may_leave_collector(NodeObject *node);
 void leave_collector(NodeObject *node);
 void enter_collector(NodeObject *node);
 
@@ -167,6 +169,7 @@ typedef struct {
 int is_plain_tuple(PyObject *values);
 PyObject *inference_place(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names);
 PyObject *recall(OpObject *op, PyObject *place, Inference *inference);
+PyObject *recall_latest(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, Inference *inference);
 PyObject *infer(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, PyObject *key,
                 Py_hash_t of_key, PyObject *place, int has_several, Inference *inference);
 
@@ -296,6 +299,10 @@ extern PyTypeObject EncoderType;
 int encoding_start(void);
 int laid_start(void);
 
+/* --- passes (passes.c) --- */
+
+int passes_start(void);
+
 /* --- the units of a replay (units.c) --- */
 
 extern PyTypeObject UnitTableType;
@@ -310,6 +317,6 @@ extern PyMethodDef table_methods[], node_methods[], given_methods[], origin_meth
     layout_methods[], reducing_methods[], matching_methods[], sweep_methods[], wiring_methods[], encoding_methods[],
     walk_methods[], note_function_methods[], call_sweep_function_methods[], term_methods[], tracking_methods[],
     substitution_methods[], product_methods[], bundle_methods[], chain_methods[],
-    unit_methods[], laid_methods[];
+    unit_methods[], laid_methods[], pass_methods[];
 
 #endif

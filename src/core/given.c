@@ -63,6 +63,9 @@ bind(PyObject *module, PyObject *args, PyObject *kwargs)
         if (given[i].name == NULL) {
             return PyErr_Format(PyExc_TypeError, "the core works with nothing called %R", name);
         }
+        if ((given[i].where == &tensor_class || given[i].where == &projection_class) && own_tensors(object) < 0) {
+            return NULL;
+        }
         Py_XSETREF(*given[i].where, Py_NewRef(object));
     }
     Py_RETURN_NONE;

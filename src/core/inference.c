@@ -88,6 +88,40 @@ same_place(PyObject *one, PyObject *other)
     return same;
 }
 
+/* Whether a parameter is the one that stands in a place; only what is as plain as that counts. -1 is an error. */
+static int
+is_same_param(PyObject *known, PyObject *value)
+{
+    if (known == value) {
+        return 1;
+    }
+    int is_comparable = (PyLong_CheckExact(value) && PyLong_CheckExact(known)) || is_plain_tuple(value);
+    return is_comparable ? PyObject_RichCompareBool(known, value, Py_EQ) : 0;
+}
+
+/* The same as `recall`, for what an op was asked last, if that is told without making a place: nearly always. */
+PyObject *
+recall_latest(OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names, Inference *inference)
+{
+    Py_ssize_t params = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    PyObject *place = op->recalled_from == op->inferred ? op->recalled_for : NULL;
+    int same = place != NULL && PyTuple_GET_SIZE(place) == 2 * (count + params);
+    for (Py_ssize_t i = 0; same == 1 && i < count; i++) {
+        const NodeObject *input = (NodeObject *)inputs[i];
+        same = PyTuple_GET_ITEM(place, 2 * i) == input->shape && PyTuple_GET_ITEM(place, 2 * i + 1) == input->dtype;
+    }
+    for (Py_ssize_t i = count; same == 1 && i < count + params; i++) {
+        same = PyTuple_GET_ITEM(place, 2 * i) == PyTuple_GET_ITEM(names, i - count)
+                   ? is_same_param(PyTuple_GET_ITEM(place, 2 * i + 1), inputs[i])
+                   : 0;
+    }
+    PyObject *remembered = same == 1 ? Py_NewRef(op->recalled) : NULL;
+    if (remembered != NULL && unpack(remembered, inference) < 0) {
+        Py_CLEAR(remembered);
+    }
+    return remembered;
+}
+
 /* Return what owns the inference that is remembered for a place, a new reference; NULL if there is none. */
 PyObject *
 recall(OpObject *op, PyObject *place, Inference *inference)

@@ -84,10 +84,10 @@ node_traverse(NodeObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-int
-node_clear(NodeObject *self)
+/* Release all that a node refers to. */
+static void
+release_parts(NodeObject *self)
 {
-    hide(self);
     Py_CLEAR(self->op);
     Py_CLEAR(self->inputs);
     Py_CLEAR(self->params);
@@ -100,6 +100,13 @@ node_clear(NodeObject *self)
     Py_CLEAR(self->piece);
     Py_CLEAR(self->output);
     Py_CLEAR(self->name);
+}
+
+int
+node_clear(NodeObject *self)
+{
+    hide(self);
+    release_parts(self);
     return 0;
 }
 
@@ -122,6 +129,64 @@ node_dealloc(NodeObject *self)
     node_clear(self);
     Py_TYPE(self)->tp_free((PyObject *)self);
     Py_TRASHCAN_END
+}
+
+/* --- the memory of tensors --- */
+
+/* Every step of a loop makes some tensors, and as many die when it is folded: some are kept to be used again. */
+#define MOST_SPARE 512
+
+static NodeObject *spare; /* linked as in the table */
+static int spares;
+
+/* Return the memory of a tensor, of which nothing is set but its class; the collector does not look at it. */
+static NodeObject *
+new_tensor(PyTypeObject *type)
+{
+    NodeObject *node = spare;
+    if (node == NULL) {
+        return PyObject_GC_New(NodeObject, type);
+    }
+    spare = node->next;
+    spares--;
+    return (NodeObject *)PyObject_Init((PyObject *)node, type);
+}
+
+/* Free a tensor. What Python does for a class that is written in Python looks for much that a tensor has not. */
+static void
+tensor_dealloc(NodeObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    hide(self);
+    Py_TRASHCAN_BEGIN(self, tensor_dealloc)
+    if (self->weak != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    release_parts(self);
+    PyTypeObject *type = Py_TYPE(self);
+    if (spares < MOST_SPARE && type->tp_basicsize == sizeof(NodeObject) && !PyObject_GC_IsFinalized((PyObject *)self)) {
+        self->next = spare;
+        spare = self;
+        spares++;
+    } else {
+        type->tp_free((PyObject *)self);
+    }
+    Py_DECREF(type);
+    Py_TRASHCAN_END
+}
+
+/* Let the tensors of a class, which has nothing of its own, be made and freed here. Returns -1 with an exception. */
+int
+own_tensors(PyObject *object)
+{
+    PyTypeObject *type = (PyTypeObject *)object;
+    if (!PyType_Check(object) || !PyType_IsSubtype(type, &NodeType) || type->tp_basicsize != sizeof(NodeObject) ||
+        type->tp_dictoffset != 0 || !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+        PyErr_Format(PyExc_TypeError, "expected a class of nodes with nothing of its own, got %R", object);
+        return -1;
+    }
+    type->tp_dealloc = (destructor)tensor_dealloc;
+    return 0;
 }
 
 PyObject *
@@ -191,9 +256,16 @@ make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, 
         PyErr_SetString(PyExc_TypeError, "a node has a class, which unspool gives when it is imported, and a number");
         return NULL;
     }
-    NodeObject *node = (NodeObject *)type->tp_alloc(type, 0);
+    int is_tensor = type->tp_dealloc == (destructor)tensor_dealloc;
+    NodeObject *node = is_tensor ? new_tensor(type) : (NodeObject *)type->tp_alloc(type, 0);
     if (node == NULL) {
         return NULL;
+    }
+    if (is_tensor) {
+        node->weak = node->output = node->name = NULL;
+        node->is_entered = 0;
+        node->hash = 0;
+        node->next = NULL;
     }
     node->op = Py_NewRef(op);
     node->inputs = Py_NewRef(inputs);
@@ -210,7 +282,11 @@ make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, 
         Py_DECREF(node);
         return NULL;
     }
-    if (type != &CallType) { /* which has a plan yet to come */
+    if (is_tensor) {
+        if (!may_leave_collector(node)) {
+            PyObject_GC_Track(node);
+        }
+    } else if (type != &CallType) { /* which has a plan yet to come */
         leave_collector(node);
     }
     return node;

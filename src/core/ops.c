@@ -31,6 +31,7 @@ op_traverse(OpObject *self, visitproc visit, void *arg)
     Py_VISIT(self->result);
     Py_VISIT(self->simple_params);
     Py_VISIT(self->simple_key);
+    Py_VISIT(self->simple_shape);
     return 0;
 }
 
@@ -51,6 +52,7 @@ op_clear(OpObject *self)
     Py_CLEAR(self->result);
     Py_CLEAR(self->simple_params);
     Py_CLEAR(self->simple_key);
+    Py_CLEAR(self->simple_shape);
     return 0;
 }
 

@@ -357,8 +357,13 @@ static PyObject *
 record_as(PyTypeObject *type, OpObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *names)
 {
     Inference known;
-    PyObject *owner = NULL, *node = NULL;
-    PyObject *place = inference_place(op, inputs, count, names);
+    PyObject *owner = recall_latest(op, inputs, count, names, &known), *node = NULL;
+    if (owner != NULL) {
+        node = record_remembered(type, op, inputs, count, names, &known);
+        Py_DECREF(owner);
+        return node;
+    }
+    PyObject *place = PyErr_Occurred() ? NULL : inference_place(op, inputs, count, names);
     if (place != NULL) {
         owner = recall(op, place, &known);
         if (owner != NULL) {

@@ -4,11 +4,18 @@
 
 static PyObject *names_reduce; /* of parameters */
 
+/* All axes of tensors with few of them, once they were asked for: equal ones that are the same are told soonest. */
+static PyObject *all_axes[8];
+
 /* The axes that are reduced, as the op has them; NULL, without an exception, where the general way has a say. */
 static PyObject *
 reduced_axes(PyObject *axis, Py_ssize_t rank)
 {
     if (axis == Py_None) {
+        PyObject **known = rank < (Py_ssize_t)Py_ARRAY_LENGTH(all_axes) ? &all_axes[rank] : NULL;
+        if (known != NULL && *known != NULL) {
+            return Py_NewRef(*known);
+        }
         PyObject *axes = PyTuple_New(rank);
         for (Py_ssize_t i = 0; axes != NULL && i < rank; i++) {
             PyObject *index = PyLong_FromSsize_t(i);
@@ -17,6 +24,9 @@ reduced_axes(PyObject *axis, Py_ssize_t rank)
             } else {
                 PyTuple_SET_ITEM(axes, i, index);
             }
+        }
+        if (known != NULL && axes != NULL) {
+            *known = Py_NewRef(axes);
         }
         return axes;
     }

@@ -410,8 +410,102 @@ longest_pick(PyObject *module, PyObject *terms)
     return PyLong_FromSsize_t(longest);
 }
 
+PyDoc_STRVAR(run_of_terms_doc,
+"run_of_terms(terms, start, /)\n--\n\n"
+"Return whether a term is an output of a step of a chain that is stacked up, and where the next one is that differs.");
+
+static PyObject *
+run_of_terms(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (check_count("run_of_terms", nargs, 2) < 0 || !PyList_Check(args[0])) {
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a list of terms, got %R", args[0]);
+    }
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]), stop = start;
+    if (start < 0 || start >= PyList_GET_SIZE(args[0])) {
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "there is no such term");
+    }
+    Chain chain = {NULL, NULL};
+    int first = -1, is_pick = -1;
+    for (; stop < PyList_GET_SIZE(args[0]); stop++) {
+        PendingObject *term = (PendingObject *)PyList_GET_ITEM(args[0], stop);
+        is_pick = is_pending(term) ? is_stacked(&chain, term->step, term->index) : 0;
+        first = stop == start ? is_pick : first;
+        if (is_pick < 0 || is_pick != first) {
+            break;
+        }
+    }
+    forget_chain(&chain);
+    return is_pick < 0 ? NULL : Py_BuildValue("(On)", first ? Py_True : Py_False, stop);
+}
+
+/* Return the number of the stack that an output of a step is a row of; a new one gets the next number. */
+static Py_ssize_t
+stack_of(PyObject *known, PyObject *sources, PyObject *output)
+{
+    const PendingObject *term = (PendingObject *)output;
+    PyObject *placed = PyLong_FromVoidPtr(term->step->placed);
+    PyObject *key = placed == NULL ? NULL : PyTuple_Pack(2, placed, term->index);
+    PyObject *number = key == NULL ? NULL : PyDict_GetItemWithError(known, key);
+    Py_ssize_t found = -1;
+    if (number != NULL) {
+        found = PyLong_AsSsize_t(number);
+    } else if (key != NULL && !PyErr_Occurred()) {
+        number = PyLong_FromSsize_t(PyList_GET_SIZE(sources));
+        if (number != NULL && PyDict_SetItem(known, key, number) == 0 && PyList_Append(sources, output) == 0) {
+            found = PyList_GET_SIZE(sources) - 1;
+        }
+        Py_XDECREF(number);
+    }
+    Py_XDECREF(placed);
+    Py_XDECREF(key);
+    return found;
+}
+
+PyDoc_STRVAR(row_table_doc,
+"row_table(outputs, /)\n--\n\n"
+"Return of which stacks some outputs of steps are rows: an output of each, in the order in which they are met; the\n"
+"number of the stack of each output, and its row there, numbers of 64 bits in bytes.");
+
+static PyObject *
+row_table(PyObject *module, PyObject *outputs)
+{
+    if (!PyList_Check(outputs)) {
+        return PyErr_Format(PyExc_TypeError, "expected a list of outputs of steps, got %R", outputs);
+    }
+    Numbers numbers = {NULL, 0, 0}, rows = {NULL, 0, 0};
+    PyObject *known = PyDict_New(), *sources = PyList_New(0), *found = NULL;
+    int failed = known == NULL || sources == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(outputs); i++) {
+        PyObject *output = PyList_GET_ITEM(outputs, i);
+        if (!is_pending(output)) {
+            PyErr_Format(PyExc_TypeError, "expected an output of a step, got %R", output);
+            failed = 1;
+            break;
+        }
+        const PendingObject *before = i > 0 ? (PendingObject *)PyList_GET_ITEM(outputs, i - 1) : NULL;
+        int is_same = before != NULL && before->step->placed == ((PendingObject *)output)->step->placed &&
+                      before->index == ((PendingObject *)output)->index;
+        long long number = is_same ? numbers.number[numbers.size - 1] : stack_of(known, sources, output);
+        failed = number < 0 || add_number(&numbers, number) < 0 ||
+                 add_number(&rows, ((PendingObject *)output)->step->position) < 0;
+    }
+    PyObject *of_stacks = failed ? NULL : bytes_of(&numbers), *of_rows = failed ? NULL : bytes_of(&rows);
+    if (of_stacks != NULL && of_rows != NULL) {
+        found = PyTuple_Pack(3, sources, of_stacks, of_rows);
+    }
+    PyMem_Free(numbers.number);
+    PyMem_Free(rows.number);
+    Py_XDECREF(known);
+    Py_XDECREF(sources);
+    Py_XDECREF(of_stacks);
+    Py_XDECREF(of_rows);
+    return found;
+}
+
 PyMethodDef term_methods[] = {
     {"longest_pick", longest_pick, METH_O, longest_pick_doc},
+    {"row_table", row_table, METH_O, row_table_doc},
+    {"run_of_terms", FAST(run_of_terms), METH_FASTCALL, run_of_terms_doc},
     {"part_terms", FAST(part_terms), METH_FASTCALL, part_terms_doc},
     {NULL},
 };

@@ -95,22 +95,49 @@ are_out_of_sight(PyObject *inputs)
     return 1;
 }
 
-/* Take a new node out of the sight of the collector, if it cannot be part of a cycle. */
-void
-leave_collector(NodeObject *node)
+/* Whether shape and dtype of a node are those of a tensor, or simple otherwise. Nodes of an op share the shape mostly. */
+static int
+has_simple_result(OpObject *op, PyObject *shape, PyObject *dtype)
+{
+    if (dtype != float64 && !is_simple(dtype, MOST_LEVELS)) {
+        return 0;
+    }
+    if (shape != op->simple_shape && shape != empty) {
+        if (!is_simple(shape, MOST_LEVELS)) {
+            return 0;
+        }
+        Py_XSETREF(op->simple_shape, Py_NewRef(shape));
+    }
+    return 1;
+}
+
+/* Whether the collector need not know of a new node, since it cannot be part of a cycle. Then it need not know of the
+   tuple of its inputs either, which leads nowhere else, whoever has it. */
+int
+may_leave_collector(NodeObject *node)
 {
     int is_simple_node = 0;
     if (is_call(node)) {
         is_simple_node = ((PlanObject *)((CallObject *)node)->plan)->is_simple;
     } else if (PyObject_TypeCheck(node->op, &OpType)) {
-        is_simple_node = has_simple_recipe((OpObject *)node->op, node->params, node->key) &&
-                         is_simple(node->shape, MOST_LEVELS) && is_simple(node->dtype, MOST_LEVELS);
+        OpObject *op = (OpObject *)node->op;
+        is_simple_node = has_simple_recipe(op, node->params, node->key) && has_simple_result(op, node->shape, node->dtype);
     }
-    if (is_simple_node && are_out_of_sight(node->inputs)) {
+    if (!is_simple_node || !are_out_of_sight(node->inputs)) {
+        return 0;
+    }
+    if (PyTuple_CheckExact(node->inputs) && PyTuple_GET_SIZE(node->inputs) > 0) {
+        PyObject_GC_UnTrack(node->inputs);
+    }
+    return 1;
+}
+
+/* Take a new node out of the sight of the collector, if it cannot be part of a cycle. */
+void
+leave_collector(NodeObject *node)
+{
+    if (may_leave_collector(node)) {
         PyObject_GC_UnTrack(node);
-        if (PyTuple_CheckExact(node->inputs) && PyTuple_GET_SIZE(node->inputs) > 0) {
-            PyObject_GC_UnTrack(node->inputs); /* it leads nowhere else, whoever has it */
-        }
     }
 }
 

@@ -237,63 +237,6 @@ wiring(PyObject *module, PyObject *order)
 
 /* --- what is pending --- */
 
-/* Add a use of a node to those that are known; 1 if it was not met before, -1 is an error. */
-static int
-add_use(PyObject *uses, PyObject *id, PyObject *one)
-{
-    PyObject *before = PyDict_GetItemWithError(uses, id);
-    if (before == NULL) {
-        return PyErr_Occurred() || PyDict_SetItem(uses, id, one) < 0 ? -1 : 1;
-    }
-    PyObject *more = PyNumber_Add(before, one);
-    int failed = more == NULL || PyDict_SetItem(uses, id, more) < 0;
-    Py_XDECREF(more);
-    return failed ? -1 : 0;
-}
-
-PyDoc_STRVAR(pending_nodes_doc,
-"pending_nodes(order, uses, /)\n--\n\n"
-"Extend a list of nodes without value by all that they are made from and that has no value either, and count the uses\n"
-"of each, by id. Tells whether all of it is plain: if it has met an output of a call or a node with several outputs, it\n"
-"has stopped there, and the list is of no use.");
-
-static PyObject *
-pending_nodes(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (check_count("pending_nodes", nargs, 2) < 0 || check_list(args[0]) < 0) {
-        return NULL;
-    }
-    PyObject *order = args[0], *uses = args[1];
-    if (!PyDict_Check(uses)) {
-        return PyErr_Format(PyExc_TypeError, "expected a dict, got %R", uses);
-    }
-    PyObject *one = PyLong_FromLong(1);
-    int is_plain = one != NULL;
-    /* What is appended is looked at in turn. */
-    for (Py_ssize_t at = 0; is_plain == 1 && at < PyList_GET_SIZE(order); at++) {
-        NodeObject *node = (NodeObject *)PyList_GET_ITEM(order, at);
-        if ((PyObject *)Py_TYPE(node) != tensor_class || !PyTuple_Check(node->inputs)) {
-            is_plain = 0;
-            break;
-        }
-        for (Py_ssize_t i = 0; is_plain == 1 && i < PyTuple_GET_SIZE(node->inputs); i++) {
-            NodeObject *operand = (NodeObject *)PyTuple_GET_ITEM(node->inputs, i);
-            if (operand->value != Py_None) {
-                continue;
-            }
-            int is_new = add_use(uses, operand->id, one);
-            if (is_new < 0 || (is_new && PyList_Append(order, (PyObject *)operand) < 0)) {
-                is_plain = -1;
-            }
-            else if (is_new && number_of(operand) > number_of(node)) {
-                is_plain = 0; /* it came back out of a call: the order of ids is none to go by */
-            }
-        }
-    }
-    Py_XDECREF(one);
-    return is_plain < 0 || one == NULL ? NULL : PyBool_FromLong(is_plain);
-}
-
 /* Put a node on a list if it has to run, is not older than a bound and was not met before; -1 is an error. */
 static int
 meet_pending(PyObject *met, Addresses *known, PyObject *candidate, long long first)
@@ -365,15 +308,34 @@ make_known(Addresses *table, PyObject *plan, Py_ssize_t position, const void *wh
     return addresses_add(table, key, (Py_ssize_t)value);
 }
 
+/* The last call of each of a few plans, and at which inputs nodes are known to come back, as bits. */
+typedef struct {
+    const CallObject *call[8];
+    uint64_t recurs[8];
+} Latest;
+
 static int
-look_at_inputs(Addresses *table, const CallObject *call)
+look_at_inputs(Addresses *table, Latest *latest, const CallObject *call)
 {
+    size_t at = ((size_t)call->plan >> 6) % Py_ARRAY_LENGTH(latest->call);
+    const CallObject *before = latest->call[at];
+    if (before == NULL || before->plan != call->plan) {
+        before = NULL;
+        latest->recurs[at] = 0;
+    }
+    latest->call[at] = call;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->node.inputs); i++) {
         NodeObject *input = (NodeObject *)PyTuple_GET_ITEM(call->node.inputs, i);
         /* What a loop carries from step to step is no matter of which node it is. */
         if (is_call(input->inputs) && ((CallObject *)input->inputs)->plan == call->plan) {
             continue;
         }
+        /* Most are what they were in the call before: all that can be known of that is known. */
+        int is_same = before != NULL && i < 64 && PyTuple_GET_ITEM(before->node.inputs, i) == (PyObject *)input;
+        if (is_same && (latest->recurs[at] >> i & 1)) {
+            continue;
+        }
+        latest->recurs[at] |= (uint64_t)is_same << i;
         int was_first = make_known(table, call->plan, i, (void *)FIRST, input);
         const void *key[3] = {call->plan, (void *)(i + 1), (void *)FIRST};
         int varies = was_first == 1 && addresses_find(table, key)->value != (Py_ssize_t)input;
@@ -400,10 +362,11 @@ recurring(PyObject *module, PyObject *order)
         return NULL;
     }
     PyObject *found = PyDict_New();
+    Latest latest = {{0}, {0}};
     int failed = found == NULL;
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(order); i++) {
         PyObject *node = PyList_GET_ITEM(order, i);
-        failed = is_call(node) && look_at_inputs(&table, (CallObject *)node) < 0;
+        failed = is_call(node) && look_at_inputs(&table, &latest, (CallObject *)node) < 0;
     }
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(order); i++) {
         CallObject *call = (CallObject *)PyList_GET_ITEM(order, i);
@@ -433,7 +396,6 @@ recurring(PyObject *module, PyObject *order)
 
 PyMethodDef wiring_methods[] = {
     {"has_pending", FAST(has_pending), METH_FASTCALL, has_pending_doc},
-    {"pending_nodes", FAST(pending_nodes), METH_FASTCALL, pending_nodes_doc},
     {"recurring", recurring, METH_O, recurring_doc},
     {"wiring", wiring, METH_O, wiring_doc},
     {NULL},

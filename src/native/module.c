@@ -14,6 +14,11 @@ static PyMethodDef functions[] = {
     {"limit_kept", memory_limit, METH_O,
      "limit_kept(nbytes, /)\n--\n\nSet how many bytes are kept; return how many it were before."},
     {"kept_bytes", memory_kept, METH_NOARGS, "kept_bytes()\n--\n\nReturn how many bytes are kept."},
+    {"run_chain", run_chain, METH_VARARGS,
+     "run_chain(indices, registers, kinds, runs, which, state, constants, varying, rows, stacks, /)\n--\n\n"
+     "Run steps of a chain, one for each number in ``indices``: see `unspool._autodiff.chain`. ``which`` has the kind of\n"
+     "each step of the chain, or is empty; ``rows`` where the next row of each kind goes. What is in registers, and what\n"
+     "left last of each kind, is in the list ``state``, before and after."},
     {NULL},
 };
 

@@ -146,6 +146,10 @@ PyObject *memory_empty(PyObject *module, PyObject *args);
 PyObject *memory_limit(PyObject *module, PyObject *bytes);
 PyObject *memory_kept(PyObject *module, PyObject *nothing);
 
+/* --- chains (chain.c) --- */
+
+PyObject *run_chain(PyObject *module, PyObject *args);
+
 /* --- conversions (casts.c) --- */
 
 CastFunc *find_cast(int from, int to);

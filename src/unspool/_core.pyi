@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import CellType, CodeType, FrameType
 from typing import Any, Self, TypeVar
@@ -434,6 +434,8 @@ def read_by_each(
     run: list[Step], positions: tuple[int, ...], as_tensor: Callable[[Any], Tensor], /
 ) -> list[Tensor]: ...
 def longest_pick(terms: list[Any], /) -> int: ...
+def run_of_terms(terms: list[Any], start: int, /) -> tuple[bool, int]: ...
+def row_table(outputs: list[Pending], /) -> tuple[list[Pending], bytes, bytes]: ...
 def part_terms(
     terms: list[Any], factored: type[Any], read: Callable[[Any], Any], /
 ) -> tuple[bytes, list[tuple[Any, list[Any], bytes]]]: ...
@@ -497,7 +499,27 @@ def activate(
 def wiring(order: list[Node], /) -> tuple[bytes, bytes, bytes, list[Node], list[tuple[Any, ...]]]: ...
 def has_pending(nodes: list[Node], first: int, most: int, /) -> bool: ...
 def recurring(order: list[Node], /) -> dict[Any, list[int]]: ...
-def pending_nodes(order: list[Node], uses: dict[int, int], /) -> bool: ...
+def pending_nodes(
+    order: list[Node],
+    uses: dict[int, int],
+    bundles: list[Node],
+    lent: list[Node],
+    bound: Container[int] | None,
+    take: Callable[[Node], bool],
+    stops: bool,
+    /,
+) -> tuple[bool, bool, bool]: ...
+def run_nodes(
+    order: list[Node],
+    uses: dict[int, int],
+    targets: set[int],
+    values: dict[int, Any],
+    can_count: bool,
+    apply: Callable[[Node, list[Any]], Any] | None,
+    call: Callable[[Any, list[Any]], Any],
+    hooks: tuple[Any, ...],
+    /,
+) -> None: ...
 
 class SweepRecord:
     def repeat(

@@ -73,3 +73,18 @@ def limit_kept(nbytes: int, /) -> int:
 
 def kept_bytes() -> int:
     """Return how many bytes of memory are kept."""
+
+def run_chain(
+    indices: Any,
+    registers: int,
+    kinds: tuple[tuple[Any, ...], ...],
+    runs: tuple[Callable[..., Any], ...],
+    which: bytes,
+    state: list[Any],
+    constants: tuple[Any, ...],
+    varying: tuple[Any, ...],
+    rows: tuple[int, ...],
+    stacks: tuple[Any, ...],
+    /,
+) -> None:
+    """Run steps of a chain."""

@@ -190,7 +190,7 @@ def test_a_value_that_a_function_looks_at_is_computed_once() -> None:
         calls.append(1)
         return np.sin(x)
 
-    counted = us.op("counted", kernel=kernel, vjp=(lambda ct, out, x: ct * us.cos(x),))
+    counted = us.op("counted_once", kernel=kernel, vjp=(lambda ct, out, x: ct * us.cos(x),))
 
     def f(x: us.Tensor) -> us.Tensor:
         y = counted(x)

@@ -8,12 +8,11 @@ many of them are gathered (`gathering`).
 from __future__ import annotations
 
 from functools import reduce
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool._autodiff.factored import FEWEST, Factored, as_factored, written
 from unspool._autodiff.placing import as_tensor, youngest
-from unspool._core import Pending, longest_pick
+from unspool._core import Pending, longest_pick, run_of_terms
 from unspool._ops.elementwise import MASK, add_cotangents
 
 if TYPE_CHECKING:
@@ -89,13 +88,16 @@ def _in_order(terms: list[Any]) -> Tensor:
     """Return the sum of terms, added one after the other; outputs of steps of chains are taken from their stacks."""
     if longest_pick(terms) < FEWEST:
         return reduce(add_cotangents, map(written, terms))
-    from unspool._autodiff.gathering import add_up, is_stacked
+    from unspool._autodiff.gathering import add_up
 
     summed: Any = None
-    for are_stacked, some in groupby(terms, is_stacked):
-        values = list(some)
+    start = 0
+    while start < len(terms):
+        are_stacked, stop = run_of_terms(terms, start)
+        values = terms[start:stop]
         if are_stacked and len(values) >= FEWEST:
             summed = add_up(summed, values)
         else:
             summed = reduce(add_cotangents, map(written, values), *([] if summed is None else [summed]))
+        start = stop
     return summed  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
 from unspool._fragments.call import make_call, output
 from unspool._graph import Bundle, intern_bundle, origin_scope
+from unspool._native import run_chain
 from unspool._ops import layout
 from unspool._ops.batching import rule_above
 from unspool._ops.identity import alias
@@ -195,34 +196,35 @@ def _kernel(*arrays: Any, chain: Chain) -> tuple[Any, ...]:
 class ChainRun:
     """A chain that is being run: in one go, or some steps at a time as their inputs become available."""
 
-    __slots__ = ("_chain", "_constants", "_run", "_runs", "_stacks", "_state", "done")
+    __slots__ = ("_chain", "_constants", "_kinds", "_runs", "_stacks", "_state", "done")
 
     def __init__(self, chain: Chain, arrays: Sequence[Any]) -> None:
         self._chain = chain
         last = sum([len(kind.last) for kind in chain.kinds])
-        self._stacks = [np.empty(shape, dtype) for shape, dtype in chain.avals()[last:]]
+        self._stacks = tuple([np.empty(shape, dtype) for shape, dtype in chain.avals()[last:]])
         # Registers, then what leaves of the last step of each kind.
         self._state: list[Any] = [None] * (chain.registers + last)
         for r, array in zip(chain.entering, arrays, strict=False):
             self._state[r] = array
-        self._constants = arrays[len(chain.entering) :]
+        self._constants = tuple(arrays[len(chain.entering) :])
         self.done = 0
         STATISTICS.kernel_calls += chain.kernels - 1
-        self._runs = [kind.plan.run for kind in chain.kinds]
-        self._run = _loop(chain.registers, tuple([tuple(kind[1:]) for kind in chain.kinds]))
+        self._runs = tuple([kind.plan.run for kind in chain.kinds])
+        self._kinds = tuple([kind[1:] for kind in chain.kinds])
 
     def advance(self, steps: int, varying: Sequence[Any]) -> None:
         """Run some steps, given what varies: the values of each step, one step after the other."""
-        which, kinds, state = self._chain.which, len(self._chain.kinds), self._state
-        indices: Any = range(self.done, self.done + steps)
-        rows = [which.count(i, 0, self.done) for i in range(kinds)] if which else ()
-        given = (self._runs, which, state, self._constants, varying, rows, *self._stacks)
+        chain, done = self._chain, self.done
+        indices: Any = range(done, done + steps)
+        rows = tuple([chain.which.count(i, 0, done) for i in range(len(chain.kinds))]) if chain.which else (done,)
+        of_chain = (chain.registers, self._kinds, self._runs, chain.which, self._state, self._constants)
+        given = (*of_chain, tuple(varying), rows, self._stacks)
         if steps == 1 or not ACTIVITY.lookers:
-            self._run(indices, *given)
+            run_chain(indices, *given)
         else:
             counted = CountedRange(indices, [0])
             with ACTIVITY.doing(Work(INNER, steps, counted.done)):
-                self._run(counted, *given)
+                run_chain(counted, *given)
         self.done += steps
 
     def results(self) -> tuple[Any, ...]:
@@ -234,55 +236,6 @@ class ChainRun:
         """Bytes of what is stacked up and carried."""
         held = {id(value): value for value in self._state if value is not None}
         return sum([value.nbytes for value in (*self._stacks, *held.values())])
-
-
-@lru_cache(maxsize=512)
-def _loop(registers: int, kinds: tuple[Any, ...]) -> Any:
-    """Generate the loop of chains whose steps are wired in some ways: without their plans, the kinds of steps."""
-    lasts = [f"l{which}_{i}" for which, kind in enumerate(kinds) for i in kind[4]]
-    state = "".join(f"{name}, " for name in (*[f"r{r}" for r in range(registers)], *lasts))
-    constants = [f"k{which}_{i}, " for which, kind in enumerate(kinds) for i in kind[1]]
-    lines = [f"{state}= state", "state[:] = ()"] if state else []
-    lines += [f"{''.join(constants)}= constants"] if constants else []
-    lines += [f"{''.join(f'run{i}, ' for i in range(len(kinds)))}= runs"]
-    if len(kinds) == 1:
-        varying, last = kinds[0][2], kinds[0][4]
-        steps = ", ".join(f"varying[{i}::{len(varying)}]" for i in range(len(varying)))
-        names = "".join(f"v{i}, " for i in varying)
-        lines += [f"for j, ({names}) in zip(indices, zip({steps})):" if varying else "for j in indices:"]
-        lines += [f"    {line}" for line in _step(0, kinds[0], {i: f"v{i}" for i in varying}, "j", 0)]
-        lines += [f"l0_{i} = out[{i}]" for i in last]
-    else:
-        # The values of a step come one after the other, and it takes them in this order.
-        lines += ["take = iter(varying).__next__", f"{''.join(f'j{i}, ' for i in range(len(kinds)))}= rows"]
-        lines += ["for step in indices:", "    which = which_of[step]"]
-        stack = 0
-        for which, kind in enumerate(kinds):
-            lines += [f"    {'el' if which else ''}if which == {which}:"]
-            lines += [
-                f"        {line}" for line in _step(which, kind, dict.fromkeys(kind[2], "take()"), f"j{which}", stack)
-            ]
-            lines += [f"        l{which}_{i} = out[{i}]" for i in kind[4]]
-            lines += [f"        j{which} += 1"]
-            stack += len(kind[5])
-    lines += [f"state += {state}"] if state else []
-    from unspool._engine.generated import compile_function
-
-    stacks = "".join(f", s{i}" for i in range(sum([len(kind[5]) for kind in kinds])))
-    body = "\n".join(f"    {line}" for line in lines)
-    arguments = f"indices, runs, which_of, state, constants, varying, rows{stacks}"
-    return compile_function("chain", f"def chain({arguments}):\n{body}\n", {})
-
-
-def _step(which: int, kind: tuple[Any, ...], varying: dict[int, str], row: str, stack: int) -> list[str]:
-    """Return the lines of a step: it runs, and what is wanted of it is written to registers and into rows of stacks."""
-    reads, constant, _, writes, _, stacked = kind
-    inputs = {i: f"r{r}" for i, r in reads} | {i: f"k{which}_{i}" for i in constant} | varying
-    return [
-        f"out = run{which}({', '.join(inputs[position] for position in sorted(inputs))})",
-        *[f"s{stack + at}[{row}] = out[{i}]" for at, i in enumerate(stacked)],
-        *[f"r{r} = out[{i}]" for i, r in writes],
-    ]
 
 
 def follow_steps(

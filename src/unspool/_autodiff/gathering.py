@@ -9,7 +9,8 @@ is seen in no bit of a sum.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from operator import le
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from unspool._autodiff.factored import FEWEST, Factored, Rows, as_factored
 from unspool._autodiff.placing import as_tensor, outputs_of
 from unspool._autodiff.products import Products
-from unspool._core import Pending, part_terms
+from unspool._core import Pending, part_terms, row_table
 from unspool._engine.costs import nbytes
 from unspool._ops import indexing, layout, reduction
 from unspool._records import NamedTuple
@@ -68,15 +69,10 @@ class Gathered(NamedTuple):
             yield [_stacked([(factors[at], rows) for factors, rows in each], order) for at in range(len(self.kind) - 1)]
 
 
-def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
+def add_up(before: Tensor | None, values: list[Pending]) -> Tensor:
     """Return the sum of outputs of steps that are stacked up, added one after the other to what came before."""
-    sources: dict[Any, int] = {}
-    table = [
-        (sources.setdefault((id(value.step.placed), value.index), len(sources)), value.step.position)
-        for value in values
-    ]
-    numbers, positions = np.array(table).T
-    first = dict(zip(reversed(numbers.tolist()), reversed(values), strict=True))
+    first, *table = row_table(values)
+    numbers, positions = [np.frombuffer(column, np.int64) for column in table]
     length = _length_of_block([_aval(values[0])])
     for i in range(0, len(values), length):
         taken, order = _layout(numbers[i : i + length], positions[i : i + length])
@@ -85,12 +81,6 @@ def add_up(before: Tensor | None, values: Sequence[Pending]) -> Tensor:
             stack = layout.concat([layout.reshape(before, (1, *before.shape)), stack], axis=0)
         before = indexing.getitem(reduction.cumsum(stack, axis=0), -1)
     return before  # type: ignore[return-value]
-
-
-def is_stacked(term: Any) -> bool:
-    """Whether a term is an output of a step of a chain that is stacked up."""
-    placed: Any = term.step.placed if type(term) is Pending else None
-    return placed is not None and placed.length > 0 and term.index in placed.stacks
 
 
 def _length_of_block(avals: Sequence[tuple[Any, Any]]) -> int:
@@ -103,17 +93,18 @@ def _layout(numbers: np.ndarray, positions: np.ndarray) -> tuple[list[tuple[int,
 
     Sources come in the order in which they appear, so that most often it is the order of the terms.
     """
-    distinct, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    if len(distinct) == 1:
-        return [(int(distinct[0]), positions)], None
-    # By source, and in the order of the terms within each.
-    places = np.argsort(first[which], kind="stable")
-    ends = np.cumsum(np.bincount(which)[np.argsort(first)])
-    taken = [(int(numbers[part[0]]), positions[part]) for part in np.split(places, ends[:-1])]
-    if np.array_equal(places, np.arange(len(places))):
+    # Blocks are short: lists take less than the calls of NumPy would.
+    places: dict[int, list[int]] = {}
+    for place, number in enumerate(numbers.tolist()):
+        places.setdefault(number, []).append(place)
+    if len(places) == 1:
+        return [(number, positions)], None
+    taken = [(number, positions[some]) for number, some in places.items()]
+    by_source = list(chain.from_iterable(places.values()))
+    if all(map(le, by_source, by_source[1:])):
         return taken, None
-    order = np.empty_like(places)
-    order[places] = np.arange(len(places))
+    order = np.empty(len(by_source), np.int64)
+    order[by_source] = np.arange(len(by_source))
     return taken, order
 
 

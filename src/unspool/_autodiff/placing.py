@@ -185,12 +185,12 @@ def _place_chain(
 
 
 def _in_turn(values: Sequence[list[Any]], which: bytes, kinds: Sequence[StepKind]) -> Iterator[Any]:
-    """Yield what varies, of each kind the values of one step after the other, in the order of steps."""
-    begins = [0] * len(kinds)
-    for i in which:
-        end = begins[i] + len(kinds[i].varying)
-        yield from values[i][begins[i] : end]
-        begins[i] = end
+    """Return what varies, of each kind the values of one step after the other, in the order of steps."""
+    rows: list[Iterator[tuple[Any, ...]]] = [
+        zip(*[iter(each)] * len(kind.varying)) if kind.varying else itertools.repeat(())  # noqa: B905 — one iterator, many times
+        for each, kind in zip(values, kinds, strict=True)
+    ]
+    return itertools.chain.from_iterable(map(next, map(rows.__getitem__, which)))
 
 
 class _Design(NamedTuple):

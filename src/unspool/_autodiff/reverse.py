@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.accumulation import Sum, accumulate, form_of, total
+from unspool._autodiff.accumulation import LAZY, Sum, accumulate, form_of, total
 from unspool._autodiff.factored import FEWEST, Factored
 from unspool._autodiff.late import late
 from unspool._autodiff.placing import as_tensor, youngest
@@ -108,7 +108,7 @@ def _sweep(
                 found[key] = ct.keep() if type(ct) is Pending else ct
             if not node.inputs:
                 continue
-            if type(ct) is not list:
+            if type(ct) in LAZY:
                 ct = total(ct)
             origin.code, origin.lasti = node.code, node.lasti
             inputs, params, rules = node.inputs, node.attributes, node.op.vjp
@@ -202,7 +202,9 @@ def contributions_of(node: Node, ct: Any, active: set[int]) -> Sequence[Any]:
         return [c if n else None for c, n in zip(contributions, needed, strict=True)]
     if rules is None and node.op.jvp is not None:
         return _pull_through_jvp(node, needed, ct)
-    return [vjp_of(node, i, ct) if n else None for i, n in enumerate(needed)]
+    if rules is None or type(rules) is tuple or node.op is PART:
+        return [vjp_of(node, i, ct) if n else None for i, n in enumerate(needed)]
+    return [rules(i, ct, out, *node.inputs, **node.attributes) if n else None for i, n in enumerate(needed)]  # type: ignore[operator]
 
 
 def vjp_of(node: Node, position: int, ct: Any) -> Any:

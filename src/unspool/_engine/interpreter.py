@@ -7,7 +7,10 @@ use. So a loop that reads one value per step runs each step once, and the tempor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,8 @@ from unspool._activity import ACTIVITY
 from unspool._engine.costs import nbytes
 from unspool._engine.numpy_values import owned
 from unspool._engine.observe import Observer, shown
-from unspool._engine.references import AS_AN_OPERAND, IN_A_LIST_AND_A_VARIABLE, IN_A_VARIABLE, count_references
-from unspool._fragments.call import Call, Projection, call_of, link_of, unfold, was_evaluated
+from unspool._engine.references import IN_A_LIST_AND_A_VARIABLE, count_references
+from unspool._fragments.call import Call, Projection, call_of, link_of, unfold
 from unspool._graph import Bundle, Node, SizedParams, find, in_order
 from unspool._ops.elementwise import ADD
 from unspool._ops.hints import KEEP
@@ -27,12 +30,7 @@ from unspool._ops.op import PART
 from unspool._sweeps import is_swept
 from unspool.errors import SizeContradictionError
 
-# Passes longer than this free intermediate values at their last use, shorter ones when there is a large one: else they
-# end before that could matter.
-_SHORT = 32
-
-# Smaller arrays are not worth freeing early, and sums of them not the check whether they can be done in place.
-_LARGE = 1 << 14
+_by_id = attrgetter("id")
 
 
 def sources_of(node: Node) -> tuple[Node, ...]:
@@ -71,48 +69,11 @@ def collect(targets: Sequence[Node], bound: Mapping[int, Any] | None = None, *, 
     """Find what has to run for targets without value, down to what has one, or to what has lost one if asked to."""
     wanted = {t.id: t for t in targets if type(t) is not Projection or not take_from_slab(t)}
     uses: dict[int, int] = dict.fromkeys(wanted, 0)
-    if bound is None and not stop_at_lost:
-        # Most passes have neither calls nor factorisations; without these there is nothing to decide.
-        order = list(wanted.values())
-        if _core.pending_nodes(order, uses):
-            order.sort(key=_by_id)
-            return Pass(order, uses, False, set(), [])
-        uses = dict.fromkeys(wanted, 0)
-    order = []
+    order = list(wanted.values())
     bundles: list[Node] = []
     lent: list[Node] = []
-    inverted = has_calls = reads_lost = False
-    stack = list(wanted.values())
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        if type(node) is Bundle:
-            bundles.append(node)
-        if type(node) is Projection:
-            has_calls = True
-            call = call_of(node)
-            inverted |= call.id > node.id
-            if call.id in uses:
-                uses[call.id] += 1
-            else:
-                uses[call.id] = 1
-                stack.append(call)
-            continue
-        for operand in node.inputs:
-            if operand.value is None:
-                key = operand.id
-                if key in uses:
-                    uses[key] += 1
-                elif bound is None or key not in bound:
-                    if type(operand) is Projection and take_from_slab(operand):
-                        lent.append(operand)
-                        continue
-                    uses[key] = 1
-                    if stop_at_lost and was_evaluated(operand):
-                        reads_lost = True
-                        continue
-                    inverted |= key > node.id
-                    stack.append(operand)
+    found = _core.pending_nodes(order, uses, bundles, lent, bound, take_from_slab, stop_at_lost)
+    has_calls, inverted, reads_lost = found
     adopters = adopt_parts(bundles, order, uses) if bundles and bound is None else set()
     if inverted:
         order = in_order(order, sources_of)
@@ -198,75 +159,32 @@ class ValueDroppedError(Exception):
     """A value that a pass was about to read has been evicted by another thread: the pass has to be collected anew."""
 
 
-def run(work: Pass, targets: Container[int], observer: Observer | None, values: dict[int, Any] | None = None) -> None:
+def run(work: Pass, targets: set[int], observer: Observer | None, values: dict[int, Any] | None = None) -> None:
     """Run pending nodes; keep the values of targets and of nodes that are referenced from outside.
 
     ``values`` is where those of others are in the meantime, for who looks on.
     """
+    apply: Callable[[Node, Sequence[Any]], Any] | None = apply_kernel if ACTIVITY.timer is not None else None
+    call: Callable[[Call, Sequence[Any]], Any] = run_call
+    if observer is not None:
+        apply, call = partial(_apply_shown, observer), partial(run_call, observer=observer)
+    can_count = count_references is sys.getrefcount
     values = {} if values is None else values
-    order, uses = work.order, work.uses
-    freeing = len(order) > _SHORT
-    order.reverse()
-    while order:
-        node = order.pop()
-        cls = type(node)
-        if cls is Projection:
-            if node.value is not None:
-                continue  # another thread computed it, and folded it
-            call, index = link_of(node)
-            value = values[call.id][index]
-            arguments: Any = ()
-        else:
-            try:
-                arguments = [values[i.id] if (value := i.value) is None else value for i in node.inputs]
-            except KeyError:
-                raise ValueDroppedError from None
-            if cls is Call:
-                value = run_call(node, arguments, observer)  # type: ignore[arg-type]
-                values[node.id] = value
-                give_to_handles(node, value, uses)  # type: ignore[arg-type]
-                if freeing:
-                    arguments.clear()
-                    release(node.inputs, uses, values)
-                continue
-            if observer is not None:
-                value = shown(observer, apply_kernel, node, arguments)
-                observer.after(node, arguments, value)
-            elif freeing and node.op is ADD and _is_spare(node, arguments, uses, values):
-                value = np.add(arguments[0], arguments[1], out=arguments[0])
-            else:
-                value = apply_kernel(node, arguments)
-        # What was computed before is small, so that it does not matter how often it was used.
-        freeing = freeing or (type(value) is np.ndarray and value.nbytes >= _LARGE)
-        key = node.id
-        # Consumers come later in the pass, so at this point `uses` still counts all of them.
-        if key in targets or count_references(node) > IN_A_VARIABLE + uses[key]:
-            node.value = owned(value)
-        elif node.op is KEEP:
-            node.value = node.inputs[0].value = owned(value)
-        else:
-            values[key] = value
-        if freeing:
-            if arguments:
-                arguments.clear()
-            release(sources_of(node), uses, values)
+    _core.run_nodes(work.order, work.uses, targets, values, can_count, apply, call, _HOOKS)
 
 
-def _is_spare(node: Node, arguments: list[Any], uses: dict[int, int], values: dict[int, Any]) -> bool:
-    """Whether the left operand of a sum may be overwritten by it: a large temporary that nothing else looks at."""
-    left = node.inputs[0].id
+def _apply_shown(observer: Observer, node: Node, arguments: Sequence[Any]) -> Any:
+    value = shown(observer, apply_kernel, node, arguments)
+    observer.after(node, arguments, value)
+    return value
+
+
+def _onto_left(node: Node, arguments: Sequence[Any]) -> Any:
+    """Add two arrays onto the left one, to which nobody else refers; None if the sum would be another one."""
     array = arguments[0]
-    return (
-        left in values
-        and uses[left] == 1
-        and type(array) is np.ndarray
-        and array.nbytes >= _LARGE
-        and array.base is None
-        and array.flags.writeable
-        and array.shape == node.shape
-        and array.dtype == node.dtype
-        and count_references(array) <= AS_AN_OPERAND
-    )
+    if array.base is None and array.flags.writeable and array.shape == node.shape and array.dtype == node.dtype:
+        return np.add(array, arguments[1], out=array)
+    return None
 
 
 def apply_kernel(node: Node, arguments: Sequence[Any], kernel: Callable[..., Any] | None = None) -> Any:
@@ -292,6 +210,10 @@ def _failure(node: Node, error: Exception, call: Call | None = None) -> Exceptio
     from unspool._engine.failure import failure
 
     return failure(node, error, call)
+
+
+def _fail(node: Node, error: Exception) -> None:
+    raise _failure(node, error) from error
 
 
 def _apply_inside(call: Call, node: Node, arguments: Sequence[Any], params: Mapping[str, Any]) -> Any:
@@ -333,7 +255,7 @@ def results_of(call: Call, arguments: Sequence[Any], observer: Observer | None =
 
         return run_with_given(call, arguments)
     except Exception:
-        return run_inside(call, arguments, None)  # finds the node that failed
+        return run_inside(call, arguments)  # finds the node that failed
 
 
 def give_to_handles(call: Call, results: Sequence[Any], inside: Container[int] = ()) -> None:
@@ -346,7 +268,7 @@ def give_to_handles(call: Call, results: Sequence[Any], inside: Container[int] =
             handle.value = value
 
 
-def run_inside(call: Call, arguments: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
+def run_inside(call: Call, arguments: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
     """Run a call node by node, so that an observer sees them and an error names one."""
     values = list(arguments)
     nodes = unfold(call)
@@ -405,10 +327,6 @@ def release(
                 values.pop(key, None)
 
 
-def _by_id(node: Node) -> float:
-    return node.id
-
-
 def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:
     declared = node.shape if type(node) is Bundle else (node.shape,)
     actual = value if type(node) is Bundle else (value,)
@@ -416,3 +334,7 @@ def _check_shape(node: Node, value: Any, sizes: Mapping[str, int]) -> None:
         expected = tuple(_dims.bind(size, sizes) for size in shape)  # type: ignore[union-attr]
         if np.shape(part) != expected:
             raise SizeContradictionError(f"a result of shape {np.shape(part)} was declared as {shape} = {expected}")
+
+
+# What the core asks of this module in rare cases, and what it has to know: see `run`.
+_HOOKS = (ADD, KEEP, owned, _onto_left, apply_kernel, run_inside, _fail, ValueDroppedError)

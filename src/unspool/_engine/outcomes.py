@@ -37,7 +37,8 @@ class Outcomes:
         if self._asked.get(target) is why:
             return
         self._asked.put(target, why)
-        for node in order:
+        # A loop has many nodes of few places.
+        for node in {(id(node.code), node.lasti): node for node in order}.values():
             self._beside.put(node, why)
 
     def asked(self, node: Node) -> Why | None:

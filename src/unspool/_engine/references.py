@@ -25,7 +25,6 @@ from unspool._records import NamedTuple
 IN_A_VARIABLE = 2  # the variable and the argument of the counter
 IN_A_LIST = 2  # the list and the argument of the counter, without a name
 IN_A_LIST_AND_A_VARIABLE = 3
-AS_AN_OPERAND = 4  # a table of values, a list of arguments, a variable, the argument of the counter
 AS_AN_ARGUMENT = 3  # the caller's variable, the parameter, the argument of the counter
 AS_ONE_OF_SEVERAL = 3  # the caller's variable, a variable, the argument of the counter; beside the tuple of arguments
 
@@ -71,7 +70,7 @@ class _Object:
 
 
 def _popped(counter: Counter) -> int:
-    """As `interpreter.run` does."""
+    """As `passes.c` does, which has no counter."""
     order = [_Object()]
     node = order.pop()
     return counter(node)
@@ -112,18 +111,6 @@ def _in_a_list(counter: Counter) -> int:
     return min(map(counter, [_Object(), _Object()]))
 
 
-def _an_operand(counter: Counter) -> int:
-    """As `interpreter.run` does for the left operand of a sum."""
-    values = {0: _Object()}
-    arguments = [values[key] for key in (0,)]
-    return _of_the_first(counter, arguments)
-
-
-def _of_the_first(counter: Counter, arguments: list[_Object]) -> int:
-    array = arguments[0]
-    return counter(array)
-
-
 def _an_argument(counter: Counter) -> int:
     """As `buffers.BufferPool.give` does."""
     array = _Object()
@@ -152,7 +139,6 @@ FORMS = (
     Form(_from_a_tuple, IN_A_VARIABLE + 1),
     Form(_in_a_comprehension, IN_A_LIST_AND_A_VARIABLE),
     Form(_in_a_list, IN_A_LIST),
-    Form(_an_operand, AS_AN_OPERAND),
     Form(_an_argument, AS_AN_ARGUMENT),
     Form(_one_of_several, AS_ONE_OF_SEVERAL + 1),
 )

@@ -18,7 +18,6 @@ from unspool._above import above
 from unspool._activity import ACTIVITY
 from unspool._autodiff.cotangents import cotangents
 from unspool._engine.budget import counters
-from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
 from unspool._engine.quiet import run_quietly
 from unspool._engine.report import MemoryReport

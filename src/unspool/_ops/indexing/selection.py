@@ -126,9 +126,15 @@ def _put_jvp(
 # --- without index arrays --------------------------------------------------------------------------------------------
 
 
+# One position on the first axis: what loops select most.
+_ROW = ("int",)
+
+
 def view_of(x: Any, index: Flat, lengths: Lengths, at: tuple[Any, ...]) -> Any:
     """Return the elements of an array that a template without arrays selects, as a view."""
     try:
+        if index == _ROW:
+            return x[int(at[0]), ...]
         return x[numpy_index(index, lengths, at, x.shape)]
     except IndexError:
         raise explain_range(index, lengths, at, x.shape) from None
