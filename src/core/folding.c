@@ -2,7 +2,7 @@
 
 #include "evaluation.h"
 
-static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_of, *name_on_fold, *name_on_stay;
+static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_of, *name_on_fold, *name_on_stay, *name_cut;
 
 /* What a check finds if nothing outside has come to use what is inside of a piece; and why a piece stays as it is if it
    is not that: its outputs are older than what it reads, or the same was recorded before. As in
@@ -377,20 +377,42 @@ fold_handles(QueueObject *queue, PieceObject *piece, const Handles *handles)
     return failed ? -1 : 0;
 }
 
-/* Fold a piece that has left the queue, if it can be; -1 is an error. */
+/* Fold a piece if what is inside of it is nobody else's. Returns PRIVATE if so, or why not, or FAILED. */
+static Py_ssize_t
+fold_whole(QueueObject *queue, PieceObject *piece)
+{
+    Handles handles;
+    if (find_handles(piece, &handles) < 0) {
+        return FAILED;
+    }
+    Py_ssize_t used = look_outside((SiteObject *)piece->site, &handles);
+    if (used == PRIVATE && fold_handles(queue, piece, &handles) < 0) {
+        used = FAILED;
+    }
+    release_handles(&handles);
+    return used;
+}
+
+/* Fold a piece that has left the queue, if it can be: as it is, or what is left of it without what earlier pieces have
+   computed, with what others use among its outputs. -1 is an error. */
 int
 fold_piece(QueueObject *queue, PieceObject *piece)
 {
-    Handles handles;
-    if (counters == NULL || find_handles(piece, &handles) < 0) {
+    if (counters == NULL) {
         return -1;
     }
-    Py_ssize_t used = look_outside((SiteObject *)piece->site, &handles);
-    int failed = used == FAILED    ? -1
-                 : used == PRIVATE ? fold_handles(queue, piece, &handles)
-                                   : let_stay(queue, piece, used);
-    release_handles(&handles);
-    return failed;
+    Py_ssize_t used = fold_whole(queue, piece);
+    if (used == PRIVATE || used == FAILED) {
+        return used == FAILED ? -1 : 0;
+    }
+    PyObject *cut = PyObject_CallMethodOneArg((PyObject *)queue, name_cut, (PyObject *)piece);
+    if (cut == NULL) {
+        return -1;
+    }
+    int is_cut = Py_IS_TYPE(cut, &PieceType);
+    Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut) : used;
+    Py_DECREF(cut);
+    return left == FAILED ? -1 : left == PRIVATE ? 0 : let_stay(queue, piece, is_cut ? left : used);
 }
 
 /* Make the names of what folding asks of Python's classes; returns -1 if there is no memory for them. */
@@ -403,8 +425,9 @@ folding_start(void)
     name_slab_of = PyUnicode_InternFromString("_slab_of");
     name_on_fold = PyUnicode_InternFromString("_on_fold");
     name_on_stay = PyUnicode_InternFromString("_on_stay");
+    name_cut = PyUnicode_InternFromString("_cut");
     return name_make_plan == NULL || name_note_stay == NULL || name_make_check == NULL || name_slab_of == NULL ||
-                   name_on_fold == NULL || name_on_stay == NULL
+                   name_on_fold == NULL || name_on_stay == NULL || name_cut == NULL
                ? -1
                : 0;
 }

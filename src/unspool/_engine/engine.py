@@ -84,7 +84,7 @@ class Evaluator:
         self._hold_nothing()
 
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
-        self.queue = FoldQueue(self._on_fold, self._on_stay, beside)
+        self.queue = FoldQueue(self._on_fold, self._on_stay, self._describe_part, beside)
         self.ledger = self.queue.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
         self.runner = _core.runner(self.sites.lines, self.ledger, self.queue, OBSERVER, IS_QUIET, quiet_context)
 
@@ -344,13 +344,13 @@ class Evaluator:
         work.give_back()
         if not self._may_have_loops(work) or (not derivatives and any(is_swept(node.id) for node in work.order)):
             return []
-        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_unread)
+        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_part)
         if not pieces:
             self.outcomes.note(missing[0], Why.NOT_REPEATED, work.order)
         return pieces
 
-    def _describe_unread(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site:
-        """Return the site of a repetition, given the nodes that are needed of it and which inputs are constants."""
+    def _describe_part(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site:
+        """Return the site of a part of a graph, given the nodes that are needed of it and which inputs are constants."""
         structure, inputs = structure_of(order, kept, kept)
         key = (structure, tuple([node.id in literals for node in inputs]))
         target = order[-1]

@@ -22,6 +22,7 @@ from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 if TYPE_CHECKING:
     from unspool._core import Matcher, Privacy
+    from unspool._engine.cutting import Cut
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment, Origin
 
@@ -68,9 +69,11 @@ class Site(_core.SiteBase):
     stays : dict of int to int
         Why pieces could not be folded, and how many: because of the node at a slot, which something outside has come to
         use, or for `TOO_OLD` or `RECORDED_BEFORE`.
+    cuts : dict
+        What is left of pieces without what belongs to others, by what that is.
     """
 
-    __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
+    __slots__ = ("_make", "apart", "cuts", "fragment", "is_known", "positions", "stays")
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class Site(_core.SiteBase):
         self.apart = apart
         self.is_known = False
         self.stays: dict[int, int] = {}
+        self.cuts: dict[tuple[tuple[int, ...], ...], Cut] = {}
 
     def make_plan(self) -> None:
         """Make the plan, if there is none: the piece runs again, or is folded."""

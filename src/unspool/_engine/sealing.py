@@ -28,6 +28,7 @@ from weakref import WeakSet
 
 from unspool import _core
 from unspool._core import Piece, measure_piece
+from unspool._engine.cutting import cut
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
 from unspool._engine.structure import find_apart
@@ -40,6 +41,7 @@ from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._core import Row
+    from unspool._engine.cutting import Describe
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
@@ -98,6 +100,7 @@ class FoldQueue(_core.QueueBase):
         self,
         on_fold: Callable[[Call, Piece], None],
         on_stay: Callable[[Piece], None],
+        describe: Describe,
         beside: FoldQueue | None = None,
     ) -> None:
         self.most = MOST_WAITING
@@ -108,6 +111,7 @@ class FoldQueue(_core.QueueBase):
         self.families: dict[tuple[int, int], None] = {}
         self._on_fold = on_fold
         self._on_stay = on_stay
+        self._describe = describe
         self._gate: _Gate = _Gate() if beside is None else beside._gate
         self._gate.queues.add(self)
 
@@ -151,6 +155,13 @@ class FoldQueue(_core.QueueBase):
         if len(self) > MOST_SHALLOW:
             self._fold_all(None, older)
         self.crowd = max(MOST_WAITING, 2 * len(self))
+
+    def _cut(self, piece: Piece) -> Piece | None:
+        """Return what can be folded of a piece of which others use what is inside."""
+        left = cut(piece, self._describe)
+        if left is not None:
+            measure_piece(left)
+        return left
 
     def _slab_of(self, piece: Piece) -> tuple[Any, ...]:
         """Return what the call of a piece keeps for derivatives, if not simply all that the piece kept."""
