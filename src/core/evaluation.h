@@ -60,6 +60,7 @@ typedef struct {
     PyObject *checks;        /* what tells whether it is private, by the indices of the outputs that are alive */
     PyObject *indices, *check; /* those that were asked for last: nearly always the next ones too */
     PyObject *apart_results; /* indices of results that are no part of it */
+    PyObject *sources;       /* of each result, the positions of the inputs that it is made from */
     Py_ssize_t results, length;
     long long nbytes, peak, kernels;
     char is_ready, is_large, has_bundles;

@@ -7,7 +7,7 @@ static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_o
 /* What a check finds if nothing outside has come to use what is inside of a piece; and why a piece stays as it is if it
    is not that: its outputs are older than what it reads, or the same was recorded before. As in
    `unspool._engine.matching`. */
-enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4 };
+enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4, COMMON = -5 };
 
 /* --- privacy --- */
 
@@ -285,6 +285,44 @@ find_check(SiteObject *site, PyObject *indices)
     return check;
 }
 
+/* Whether a node reads nothing. */
+static int
+reads_nothing(PyObject *node)
+{
+    PyObject *inputs = ((NodeObject *)node)->inputs;
+    return PyTuple_Check(inputs) && PyTuple_GET_SIZE(inputs) == 0;
+}
+
+/* Whether an output of a piece is made of leaves alone, and was recorded more than once. */
+static int
+is_common(const PieceObject *piece, const Handles *handles, Py_ssize_t i)
+{
+    PyObject *sources = ((SiteObject *)piece->site)->sources;
+    Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(handles->indices, i));
+    if (!handles->node[i]->is_found || index < 0 || index >= PyTuple_GET_SIZE(sources)) {
+        return 0;
+    }
+    PyObject *positions = PyTuple_GET_ITEM(sources, index);
+    for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(positions); j++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, j));
+        if (at < 0 || at >= PyTuple_GET_SIZE(piece->inputs) || !reads_nothing(PyTuple_GET_ITEM(piece->inputs, at))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+has_common(const PieceObject *piece, const Handles *handles)
+{
+    for (Py_ssize_t i = 0; i < handles->count; i++) {
+        if (is_common(piece, handles, i)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Return why a piece cannot be folded; PRIVATE if it can. */
 static Py_ssize_t
 look_outside(SiteObject *site, const Handles *handles)
@@ -377,15 +415,19 @@ fold_handles(QueueObject *queue, PieceObject *piece, const Handles *handles)
     return failed ? -1 : 0;
 }
 
-/* Fold a piece if what is inside of it is nobody else's. Returns PRIVATE if so, or why not, or FAILED. */
+/* Fold a piece if what is inside of it is nobody else's. Returns PRIVATE if so, or why not, or FAILED. Unless it was cut
+   already it must have no output that belongs to all steps. */
 static Py_ssize_t
-fold_whole(QueueObject *queue, PieceObject *piece)
+fold_whole(QueueObject *queue, PieceObject *piece, int is_cut)
 {
     Handles handles;
     if (find_handles(piece, &handles) < 0) {
         return FAILED;
     }
-    Py_ssize_t used = look_outside((SiteObject *)piece->site, &handles);
+    Py_ssize_t used = COMMON;
+    if (is_cut || !has_common(piece, &handles)) {
+        used = look_outside((SiteObject *)piece->site, &handles);
+    }
     if (used == PRIVATE && fold_handles(queue, piece, &handles) < 0) {
         used = FAILED;
     }
@@ -401,7 +443,7 @@ fold_piece(QueueObject *queue, PieceObject *piece)
     if (counters == NULL) {
         return -1;
     }
-    Py_ssize_t used = fold_whole(queue, piece);
+    Py_ssize_t used = fold_whole(queue, piece, 0);
     if (used == PRIVATE || used == FAILED) {
         return used == FAILED ? -1 : 0;
     }
@@ -410,7 +452,7 @@ fold_piece(QueueObject *queue, PieceObject *piece)
         return -1;
     }
     int is_cut = Py_IS_TYPE(cut, &PieceType);
-    Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut) : used;
+    Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut, 1) : used;
     Py_DECREF(cut);
     return left == FAILED ? -1 : left == PRIVATE ? 0 : let_stay(queue, piece, is_cut ? left : used);
 }

@@ -31,6 +31,7 @@ static PyMemberDef node_members[] = {
     {"piece", T_OBJECT_EX, offsetof(NodeObject, piece), 0, NULL},
     {"output", T_OBJECT_EX, offsetof(NodeObject, output), 0, NULL},
     {"lasti", T_INT, offsetof(NodeObject, lasti), READONLY, NULL},
+    {"is_found", T_SHORT, offsetof(NodeObject, is_found), READONLY, NULL},
     {NULL},
 };
 

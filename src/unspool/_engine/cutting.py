@@ -94,6 +94,7 @@ def _part(
     fragment, apart = site.fragment, site.apart.slots
     first = len(fragment.dtypes)
     results = {slot for i, slot in enumerate(fragment.outputs[: fragment.results]) if i not in site.apart.results}
+    common = _common(piece, slots, nodes)
     newest = piece.newest
     while True:
         needed, uses = set(results), dict.fromkeys(slots, 0)
@@ -105,7 +106,8 @@ def _part(
             if slot not in needed:
                 continue
             is_used = slot not in apart and (slot in results or count > uses[slot])
-            if type(node) is Projection or (is_used and node.id <= newest):
+            is_others = is_used and (node.id <= newest or (slot in common and (uses[slot] > 0 or piece.newest >= 0)))
+            if type(node) is Projection or is_others:
                 if uses[slot]:
                     read.add(slot)
                     latest = max(latest, node.id)
@@ -126,6 +128,17 @@ def _part(
     if any(type(node) is Bundle for slot, node in zip(slots, nodes, strict=True) if slot in shown and slot in taken):
         return None
     return tuple(own[::-1]), tuple(shown[::-1]), tuple(sorted(read))
+
+
+def _common(piece: Piece, slots: Sequence[int], nodes: Sequence[Node]) -> set[int]:
+    """Return the slots of what is made of leaves alone, and was recorded more than once."""
+    fragment = piece.site.fragment
+    first = len(fragment.dtypes)
+    made = {position for position, node in enumerate(piece.inputs) if not node.inputs}
+    for slot, instruction in enumerate(fragment.body, first):
+        if made.issuperset(instruction.operands):
+            made.add(slot)
+    return {slot for slot, node in zip(slots, nodes, strict=True) if slot in made and node.is_found}
 
 
 def _describe(

@@ -86,7 +86,7 @@ class Site(_core.SiteBase):
         has_bundles: bool,
         apart: Apart,
     ) -> None:
-        self.describe(results, origins, apart.results)
+        self.describe(results, origins, apart.results, _sources(fragment, results))
         self._make = make
         self.fragment = fragment
         self.positions = positions
@@ -120,6 +120,14 @@ class Site(_core.SiteBase):
         """
         check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
         return check
+
+
+def _sources(fragment: Fragment, results: int) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of the inputs that each result is made from."""
+    behind: list[frozenset[int]] = [frozenset([position]) for position in range(len(fragment.dtypes))]
+    for instruction in fragment.body:
+        behind.append(frozenset().union(*[behind[slot] for slot in instruction.operands]))
+    return tuple([tuple(sorted(behind[slot])) for slot in fragment.outputs[:results]])
 
 
 class Sites:
