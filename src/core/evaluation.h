@@ -124,6 +124,7 @@ typedef struct {
     PyObject *slab;
     PyObject *row;
     long long newest;
+    long long oldest;          /* the lowest id of what belongs to it, or 0 if that was not looked for */
     Py_ssize_t depth;
     struct QueueObject *queue; /* in which it waits, borrowed: it takes itself off when it dies */
     long long ticket;          /* its place there */
@@ -160,7 +161,8 @@ int queue_step(QueueObject *self, SiteObject *site, PyObject *inputs, NodeObject
 /* --- folding (folding.c, calls.c) --- */
 
 int folding_start(void);
-int fold_piece(QueueObject *queue, PieceObject *piece);
+int fold_piece(QueueObject *queue, PieceObject *piece, long long later);
+long long oldest_of(PieceObject *piece);
 CallObject *fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *id, PyObject *depth,
                            PyObject *residuals, PyObject *indices, NodeObject *const *tensors);
 

@@ -39,6 +39,39 @@ inputs_of(NodeObject *node, PyObject **kept)
     return PyTuple_Check(inputs) ? inputs : PyErr_Format(PyExc_TypeError, "the inputs of a node are a tuple");
 }
 
+/* Return the lowest id of the nodes of a piece that are no outputs of calls by now, but for those that may be used by
+   anybody because they are made of constants. */
+static long long
+find_oldest(const PrivacyObject *self, NodeObject *const *shown, Py_ssize_t count)
+{
+    NodeObject **node = PyMem_Calloc(self->slots + 1, sizeof(NodeObject *));
+    long long oldest = LLONG_MAX;
+    if (node == NULL || count != self->shown) {
+        PyMem_Free(node);
+        return node == NULL ? (PyErr_NoMemory(), -1) : oldest;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        node[self->show[i]] = shown[i];
+    }
+    for (Py_ssize_t i = 0; i < self->steps; i++) {
+        const PrivacyStep *step = &self->step[i];
+        NodeObject *here = node[step->slot];
+        if (here == NULL || !PyTuple_Check(here->inputs)) {
+            continue;
+        }
+        long long id = number_of(here);
+        oldest = id < oldest ? id : oldest;
+        for (Py_ssize_t j = 0; j < step->fresh; j++) {
+            Py_ssize_t position = step->read[2 * j];
+            if (position < PyTuple_GET_SIZE(here->inputs)) {
+                node[step->read[2 * j + 1]] = (NodeObject *)PyTuple_GET_ITEM(here->inputs, position);
+            }
+        }
+    }
+    PyMem_Free(node);
+    return oldest;
+}
+
 static Py_ssize_t
 check_steps(const PrivacyObject *self, NodeObject **node, PyObject **kept)
 {
@@ -285,6 +318,45 @@ find_check(SiteObject *site, PyObject *indices)
     return check;
 }
 
+/* Return the lowest id of what belongs to a piece that waits; -1 is an error. */
+long long
+oldest_of(PieceObject *piece)
+{
+    if (piece->oldest != 0) {
+        return piece->oldest;
+    }
+    Handles handles;
+    if (find_handles(piece, &handles) < 0) {
+        return -1;
+    }
+    piece->oldest = LLONG_MAX;
+    if (handles.count > 0) {
+        PyObject *check = find_check((SiteObject *)piece->site, handles.indices);
+        piece->oldest = check == NULL ? 0 : find_oldest((PrivacyObject *)check, handles.node, handles.count);
+        Py_XDECREF(check);
+    }
+    release_handles(&handles);
+    return PyErr_Occurred() ? -1 : piece->oldest;
+}
+
+/* Return the pieces that wait in a queue and came after one, if they have computed what was recorded up to an id. */
+static PyObject *
+later_pieces(QueueObject *queue, const PieceObject *piece, long long end)
+{
+    PyObject *list = PyList_New(0);
+    for (long long ticket = piece->ticket + 1; list != NULL && ticket < queue->first + queue->count; ticket++) {
+        if (ticket < queue->first) {
+            continue;
+        }
+        PieceObject *other = queue->piece[queue->head + (ticket - queue->first)];
+        if (other != NULL && Py_REFCNT(other) > 0 && other->oldest != 0 && other->oldest < end &&
+            PyList_Append(list, (PyObject *)other) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 /* Whether a node reads nothing. */
 static int
 reads_nothing(PyObject *node)
@@ -418,14 +490,19 @@ fold_handles(QueueObject *queue, PieceObject *piece, const Handles *handles)
 /* Fold a piece if what is inside of it is nobody else's. Returns PRIVATE if so, or why not, or FAILED. Unless it was cut
    already it must have no output that belongs to all steps. */
 static Py_ssize_t
-fold_whole(QueueObject *queue, PieceObject *piece, int is_cut)
+fold_whole(QueueObject *queue, PieceObject *piece, int is_cut, long long later, long long *end)
 {
     Handles handles;
     if (find_handles(piece, &handles) < 0) {
         return FAILED;
     }
+    *end = 0;
+    for (Py_ssize_t i = 0; i < handles.count; i++) {
+        long long id = number_of(handles.node[i]);
+        *end = id > *end ? id : *end;
+    }
     Py_ssize_t used = COMMON;
-    if (is_cut || !has_common(piece, &handles)) {
+    if (is_cut || (later > *end && !has_common(piece, &handles))) {
         used = look_outside((SiteObject *)piece->site, &handles);
     }
     if (used == PRIVATE && fold_handles(queue, piece, &handles) < 0) {
@@ -435,24 +512,29 @@ fold_whole(QueueObject *queue, PieceObject *piece, int is_cut)
     return used;
 }
 
-/* Fold a piece that has left the queue, if it can be: as it is, or what is left of it without what earlier pieces have
-   computed, with what others use among its outputs. -1 is an error. */
+/* Fold a piece that has left the queue, if it can be: as it is, or cut. The oldest that those which came after it have
+   computed is given. -1 is an error. */
 int
-fold_piece(QueueObject *queue, PieceObject *piece)
+fold_piece(QueueObject *queue, PieceObject *piece, long long later)
 {
     if (counters == NULL) {
         return -1;
     }
-    Py_ssize_t used = fold_whole(queue, piece, 0);
+    long long end;
+    Py_ssize_t used = fold_whole(queue, piece, 0, later, &end);
     if (used == PRIVATE || used == FAILED) {
         return used == FAILED ? -1 : 0;
     }
-    PyObject *cut = PyObject_CallMethodOneArg((PyObject *)queue, name_cut, (PyObject *)piece);
+    PyObject *others = later == LLONG_MAX ? PyList_New(0) : later_pieces(queue, piece, end);
+    PyObject *cut = others == NULL
+                        ? NULL
+                        : PyObject_CallMethodObjArgs((PyObject *)queue, name_cut, (PyObject *)piece, others, NULL);
+    Py_XDECREF(others);
     if (cut == NULL) {
         return -1;
     }
     int is_cut = Py_IS_TYPE(cut, &PieceType);
-    Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut, 1) : used;
+    Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut, 1, LLONG_MAX, &end) : used;
     Py_DECREF(cut);
     return left == FAILED ? -1 : left == PRIVATE ? 0 : let_stay(queue, piece, is_cut ? left : used);
 }

@@ -1,9 +1,13 @@
-"""Cutting a piece where others use what is inside of it, so that what is left can be folded.
+"""Cutting what was evaluated where it was recorded, for pieces that share nodes or computed what earlier ones left.
 
 A later step may record again what a step has made on its way: a product of two states of the last steps, the gradient
-at a point that was not left. As a node that is one and the same, and the first evaluation that met it has computed it.
-So it belongs to the piece of that one, as an output. Later pieces that computed it again, because it was not kept, are
-folded without it, and read it. Who computed a node first follows from ages: it is younger than what its piece reads.
+at a point that was not left. As a node that is one and the same, and it can be in several pieces: each that computed
+it. Or a step records something that only the next evaluation asks for. In both cases a node belongs to the piece in
+whose time it was recorded: those after it read it. So what is folded into one call was recorded in one stretch, and a
+sum of contributions has the order in which they were recorded, folded or not.
+
+What is made of leaves alone (a transposed matrix, a row of it) and was recorded more than once belongs to no step. It
+stands apart, and all steps read it.
 """
 
 from __future__ import annotations
@@ -17,54 +21,42 @@ from unspool._core import Piece
 from unspool._engine.references import IN_A_LIST, count_references
 from unspool._engine.structure import is_literal
 from unspool._fragments.call import Projection
-from unspool._graph import Bundle, Node, intern, intern_bundle, origin_scope
-from unspool._ops.leaf import placeholder
+from unspool._graph import Bundle, Node
 from unspool._ops.op import PART
-from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
     from unspool._engine.matching import Site
 
 # Describes nodes, given in topological order, as a site of which some are the results; some inputs stand for constants.
-Describe: TypeAlias = Callable[[list[Node], list[Node], frozenset[int]], "Site"]
+# None if their structure is not worth it.
+Describe: TypeAlias = Callable[[list[Node], list[Node], frozenset[int]], "Site | None"]
 
 
-class Cut(NamedTuple):
-    """What is left of the pieces of a site, cut in one way.
+def cut(piece: Piece, later: Sequence[Piece], describe: Describe) -> Piece | None:
+    """Return what can be folded in place of a piece, or None if nothing can.
 
-    Attributes
-    ----------
-    site : Site
-    read : tuple of int
-        The slots in the whole piece of what is read.
-    outputs, residuals : tuple of int
-        The slots there of the outputs, and of what is kept for derivatives; -1 for what the whole piece does not keep.
+    ``later`` are pieces that wait and have computed what was recorded before this one ended.
     """
-
-    site: Site
-    read: tuple[int, ...]
-    outputs: tuple[int, ...]
-    residuals: tuple[int, ...]
-
-
-def cut(piece: Piece, describe: Describe) -> Piece | None:
-    """Return the part of a piece that can be folded, or None if nothing is left of it."""
-    site: Site = piece.site
     if count_references is not sys.getrefcount:
         return None
-    slots, nodes = _reach(piece)
-    counts = list(map(count_references, nodes))
-    parts = _part(piece, slots, nodes, [count - IN_A_LIST for count in counts])
-    if parts is None:
-        return None
-    found = site.cuts.get(parts)
+    # Nothing else may refer to the nodes while references are counted.
+    nodes, fixed, results = _reach(piece, later)
+    counts = [count - IN_A_LIST for count in map(count_references, nodes)]
+    read: dict[int, int] = {}
+    for other in later:
+        for operand in other.inputs:
+            read[operand.id] = read.get(operand.id, 0) + 1
+    counts = [count - read.get(node.id, 0) for node, count in zip(nodes, counts, strict=True)]
+    found = _part(piece.newest, nodes, counts, fixed, results)
     if found is None:
-        found = site.cuts[parts] = _describe(piece, dict(zip(slots, nodes, strict=True)), *parts, describe)
-    return _piece(piece, found, dict(zip(slots, nodes, strict=True)))
+        return None
+    own, shown = found
+    site = describe(own, shown, frozenset([i.id for node in own for i in node.inputs if is_literal(i)]))
+    return None if site is None else _piece(piece, later, site, own)
 
 
-def _reach(piece: Piece) -> tuple[list[int], list[Node]]:
-    """Return what of a piece is behind its results that are alive, from the last to the first, with the slots."""
+def _walk(piece: Piece) -> dict[int, Node]:
+    """Return what of a piece is behind its results that are alive, by slot."""
     fragment, apart = piece.site.fragment, piece.site.apart.results
     first = len(fragment.dtypes)
     nodes: dict[int, Node] = {}
@@ -79,137 +71,124 @@ def _reach(piece: Piece) -> tuple[list[int], list[Node]]:
         for operand, read in zip(fragment.body[slot - first].operands, node.inputs, strict=True):
             if operand >= first:
                 nodes[operand] = read
-    found = sorted(nodes, reverse=True)
-    return found, [nodes[slot] for slot in found]
+    return nodes
+
+
+def _reach(piece: Piece, later: Sequence[Piece]) -> tuple[list[Node], set[int], set[int]]:
+    """Return the nodes that may belong to a piece, youngest first, and the ids of some.
+
+    These are: of what is made of constants alone, and of what somebody could ask for.
+    """
+    found: dict[int, Node] = {}
+    fixed: set[int] = set()
+    results: set[int] = set()
+    end = 0
+    for one in (piece, *later):
+        nodes = _walk(one)
+        apart = one.site.apart.slots
+        outputs = one.site.fragment.outputs[: one.site.results]
+        if one is piece:
+            end = max([node.id for node in nodes.values()], default=0)
+        for slot, node in nodes.items():
+            if node.id <= end and type(node) is not Projection:
+                found[node.id] = node
+                if slot in apart:
+                    fixed.add(node.id)
+        results.update([nodes[slot].id for slot in outputs if slot in nodes])
+    order = sorted(found, reverse=True)
+    return [found[key] for key in order], fixed, results
 
 
 def _part(
-    piece: Piece, slots: Sequence[int], nodes: Sequence[Node], counts: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """Return the slots of what belongs to a piece, of what of that others use, and of what the rest reads of others.
+    newest: int, nodes: Sequence[Node], counts: Sequence[int], fixed: set[int], results: set[int]
+) -> tuple[list[Node], list[Node]] | None:
+    """Return the nodes that belong to a piece, and those of them that others use; None if it cannot be cut so.
 
-    ``counts`` are the references to each node. None if nothing belongs to it, or it cannot be cut there.
+    ``counts`` are the references to each node, youngest first.
     """
-    site = piece.site
-    fragment, apart = site.fragment, site.apart.slots
-    first = len(fragment.dtypes)
-    results = {slot for i, slot in enumerate(fragment.outputs[: fragment.results]) if i not in site.apart.results}
-    common = _common(piece, slots, nodes)
-    newest = piece.newest
+    common = _common(nodes)
+    inside = {node.id for node in nodes}
+    own: list[Node] = []
     while True:
-        needed, uses = set(results), dict.fromkeys(slots, 0)
-        own: list[int] = []
-        shown: list[int] = []
-        read: set[int] = set()
+        needed: set[int] = set()
+        uses = dict.fromkeys(inside, 0)
+        own, shown = [], []
         latest = newest
-        for slot, node, count in zip(slots, nodes, counts, strict=True):
-            if slot not in needed:
+        for node, count in zip(nodes, counts, strict=True):
+            key = node.id
+            is_used = key not in fixed and (key in results or count > uses[key])
+            if not is_used and key not in needed:
                 continue
-            is_used = slot not in apart and (slot in results or count > uses[slot])
-            is_others = is_used and (node.id <= newest or (slot in common and (uses[slot] > 0 or piece.newest >= 0)))
-            if type(node) is Projection or is_others:
-                if uses[slot]:
-                    read.add(slot)
-                    latest = max(latest, node.id)
+            if is_used and (key <= newest or (key in common and (uses[key] > 0 or newest >= 0))):
+                if uses[key]:
+                    latest = max(latest, key)
                 continue
-            own.append(slot)
+            own.append(node)
             if is_used:
-                shown.append(slot)
-            for operand in fragment.body[slot - first].operands:
-                if operand >= first:
-                    needed.add(operand)
-                    uses[operand] += 1
+                shown.append(node)
+            for operand in node.inputs:
+                if operand.id in inside:
+                    needed.add(operand.id)
+                    uses[operand.id] += 1
+                elif operand.inputs or type(operand) is Projection:
+                    latest = max(latest, operand.id)
         if latest == newest:
             break
         newest = latest
-    taken = {*own, *read}
-    if not shown or any(type(node) is Bundle for slot, node in zip(slots, nodes, strict=True) if slot in read):
+    if not shown or any(type(node) is Bundle for node in shown):
         return None
-    if any(type(node) is Bundle for slot, node in zip(slots, nodes, strict=True) if slot in shown and slot in taken):
+    if any(type(i) is Bundle and i.id not in {n.id for n in own} for node in own for i in node.inputs):
         return None
-    return tuple(own[::-1]), tuple(shown[::-1]), tuple(sorted(read))
+    return own[::-1], shown[::-1]
 
 
-def _common(piece: Piece, slots: Sequence[int], nodes: Sequence[Node]) -> set[int]:
-    """Return the slots of what is made of leaves alone, and was recorded more than once."""
-    fragment = piece.site.fragment
-    first = len(fragment.dtypes)
-    made = {position for position, node in enumerate(piece.inputs) if not node.inputs}
-    for slot, instruction in enumerate(fragment.body, first):
-        if made.issuperset(instruction.operands):
-            made.add(slot)
-    return {slot for slot, node in zip(slots, nodes, strict=True) if slot in made and node.is_found}
+def _common(nodes: Sequence[Node]) -> set[int]:
+    """Return the ids of what is made of leaves alone, and was recorded more than once."""
+    made: set[int] = set()
+    for node in reversed(nodes):
+        if all(operand.id in made or not operand.inputs for operand in node.inputs):
+            made.add(node.id)
+    return {node.id for node in nodes if node.id in made and node.is_found}
 
 
-def _describe(
-    piece: Piece,
-    nodes: Mapping[int, Node],
-    own: tuple[int, ...],
-    shown: tuple[int, ...],
-    read: tuple[int, ...],
-    describe: Describe,
-) -> Cut:
-    """Describe what belongs to a piece, on stand-ins for what it reads."""
-    site = piece.site
-    fragment, first = site.fragment, len(site.fragment.dtypes)
-    place = {slot: offset for offset, slot in enumerate(own)}
-    inputs: dict[int, int] = {}
-    for slot in own:
-        for operand in fragment.body[slot - first].operands:
-            if operand not in place:
-                inputs.setdefault(operand, len(inputs))
-    operands = [
-        tuple([place[o] if o in place else ~inputs[o] for o in fragment.body[slot - first].operands]) for slot in own
-    ]
-    entering = [piece.inputs[slot] if slot < first else nodes[slot] for slot in inputs]
-    stand_ins = [placeholder(node.shape, node.dtype) for node in entering]
-    made = apply_to([nodes[slot] for slot in own], operands, stand_ins)
-    literals = frozenset([s.id for s, node in zip(stand_ins, entering, strict=True) if is_literal(node)])
-    found = describe(made, [made[place[slot]] for slot in shown], literals)
-    # In the description, inputs stand in the order in which they are used first, then what belongs to the piece, then
-    # parts of factorisations that derivatives need and the piece does not use.
-    whole = [*inputs, *own]
-    for instruction in found.fragment.body[len(own) :]:
-        bundle = (whole[instruction.operands[0]],)
-        same = [s for s, i in enumerate(fragment.body, first) if i.op is PART and i.operands == bundle]
-        same = [s for s in same if fragment.body[s - first].params["index"] == instruction.params["index"]]
-        whole.append(same[0] if same else -1)
-    return Cut(
-        found,
-        tuple(inputs),
-        tuple([own[position] for position in found.positions]),
-        tuple([whole[slot] for slot in found.fragment.outputs[found.results :]]),
-    )
-
-
-def _piece(piece: Piece, found: Cut, nodes: Mapping[int, Node]) -> Piece:
-    """Return the record of what is left of a piece."""
-    site = piece.site
-    first = len(site.fragment.dtypes)
-    inputs = tuple([piece.inputs[slot] if slot < first else nodes[slot] for slot in found.read])
+def _piece(piece: Piece, later: Sequence[Piece], site: Site, own: Sequence[Node]) -> Piece:
+    """Return the record of what belongs to a piece, with what it and later ones have kept of it for derivatives."""
+    inside = {node.id for node in own}
+    inputs = {operand.id: operand for node in own for operand in node.inputs if operand.id not in inside}
     residuals: list[Any] = []
     if not piece.is_loose:
-        kept = dict(zip(site.fragment.outputs[site.results :], piece.residuals, strict=False))
-        for slot in found.residuals:
-            node = nodes.get(slot)
-            residuals.append(kept.get(slot) if kept.get(slot) is not None or node is None else node.value)
-    left = _core.piece(found.site, inputs, tuple([nodes[slot] for slot in found.outputs]), tuple(residuals))
+        kept: dict[Any, Any] = {}
+        for one in (piece, *later):
+            kept |= _kept(one)
+        first = len(inputs)
+        for slot in site.fragment.outputs[site.results :]:
+            position = slot - first
+            if position < len(own):
+                node = own[position]
+                value = kept.get(node.id)
+                residuals.append(node.value if value is None and type(node) is not Bundle else value)
+            else:
+                instruction = site.fragment.body[position]
+                bundle = own[instruction.operands[0] - first]
+                residuals.append(kept.get((bundle.id, instruction.params["index"])))
+    outputs = tuple([own[position] for position in site.positions])
+    left = _core.piece(site, tuple(inputs.values()), outputs, tuple(residuals))
     left.is_loose = piece.is_loose
     left.slab = piece.slab
     return left
 
 
-def apply_to(nodes: Sequence[Node], operands: Sequence[tuple[int, ...]], inputs: Sequence[Node]) -> list[Node]:
-    """Apply the ops of nodes to others, with the lines they came from.
-
-    ``operands`` are those of each node: the offset of another one, or ``~i`` for input ``i``.
-    """
-    made: list[Node] = []
-    with origin_scope() as origin:
-        for node, read in zip(nodes, operands, strict=True):
-            origin.code, origin.lasti = node.code, node.lasti
-            make: Any = intern_bundle if type(node) is Bundle else intern
-            arguments = tuple([made[o] if o >= 0 else inputs[~o] for o in read])
-            params = node.attributes
-            made.append(make(node.op, arguments, params, node.shape, node.dtype, tuple(params.items())))
-    return made
+def _kept(piece: Piece) -> Mapping[Any, Any]:
+    """Return what a piece keeps for derivatives by the id of its node; of a factorisation by that and a number."""
+    if piece.is_loose or not piece.residuals:
+        return {}
+    nodes, fragment = _walk(piece), piece.site.fragment
+    found: dict[Any, Any] = {}
+    for slot, value in zip(fragment.outputs[fragment.results :], piece.residuals, strict=False):
+        if slot in nodes:
+            found[nodes[slot].id] = value
+        elif fragment.body[slot - len(fragment.dtypes)].op is PART:
+            instruction = fragment.body[slot - len(fragment.dtypes)]
+            if (bundle := nodes.get(instruction.operands[0])) is not None:
+                found[bundle.id, instruction.params["index"]] = value
+    return found

@@ -22,7 +22,6 @@ from unspool._ops.leaf import PLACEHOLDER, TENSOR
 
 if TYPE_CHECKING:
     from unspool._core import Matcher, Privacy
-    from unspool._engine.cutting import Cut
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment, Origin
 
@@ -69,11 +68,9 @@ class Site(_core.SiteBase):
     stays : dict of int to int
         Why pieces could not be folded, and how many: because of the node at a slot, which something outside has come to
         use, or for `TOO_OLD` or `RECORDED_BEFORE`.
-    cuts : dict
-        What is left of pieces without what belongs to others, by what that is.
     """
 
-    __slots__ = ("_make", "apart", "cuts", "fragment", "is_known", "positions", "stays")
+    __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
 
     def __init__(
         self,
@@ -94,7 +91,6 @@ class Site(_core.SiteBase):
         self.apart = apart
         self.is_known = False
         self.stays: dict[int, int] = {}
-        self.cuts: dict[tuple[tuple[int, ...], ...], Cut] = {}
 
     def make_plan(self) -> None:
         """Make the plan, if there is none: the piece runs again, or is folded."""
@@ -118,7 +114,7 @@ class Site(_core.SiteBase):
         twice if the piece was folded. ``indices`` are the outputs that are alive. What stands apart may be used by
         anybody.
         """
-        check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
+        check = self.checks[indices] = make_privacy_check(self.fragment, indices, self.apart.slots)
         return check
 
 

@@ -156,9 +156,9 @@ class FoldQueue(_core.QueueBase):
             self._fold_all(None, older)
         self.crowd = max(MOST_WAITING, 2 * len(self))
 
-    def _cut(self, piece: Piece) -> Piece | None:
-        """Return what can be folded of a piece of which others use what is inside."""
-        left = cut(piece, self._describe)
+    def _cut(self, piece: Piece, later: Sequence[Piece]) -> Piece | None:
+        """Return what can be folded where a piece is that shares nodes with others, such as some ``later`` ones."""
+        left = cut(piece, later, self._describe)
         if left is not None:
             measure_piece(left)
         return left

@@ -9,7 +9,7 @@ a budget sees steps, and the body is compiled once. What is left over between th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,13 +18,13 @@ import numpy as np
 from unspool import _core
 from unspool._core import Piece
 from unspool._dims import is_concrete
-from unspool._engine.cutting import Describe, apply_to
+from unspool._engine.cutting import Describe
 from unspool._engine.interpreter import Pass
 from unspool._engine.matching import Site
 from unspool._engine.references import IN_A_LIST, count_references
 from unspool._engine.structure import can_be_sealed, is_literal
 from unspool._fragments.repeats import FEWEST, SHORTEST, Integers, Repeat, Wiring, find_repeats, wiring_of
-from unspool._graph import Bundle, Node
+from unspool._graph import Bundle, Node, intern, intern_bundle, origin_scope
 from unspool._ops.leaf import placeholder
 from unspool._sweeps import is_swept
 
@@ -126,7 +126,7 @@ class _Section:
             return None
         literal = [all(is_literal(self._node_at(p)) for p in set(column)) for column in self.inputs[rows].T.tolist()]
         stand_ins = [placeholder(node.shape, node.dtype) for node in entering]
-        made = apply_to(nodes, self.operands, stand_ins)
+        made = _apply_to(nodes, self.operands, stand_ins)
         shown = [made[offset] for offset in np.flatnonzero(results).tolist()]
         if any(type(node) is Bundle for node in shown):
             return None
@@ -156,6 +156,19 @@ class _Section:
 def _is_plain(node: Node) -> bool:
     """Whether a node can be an input of a piece: one array, whose size is a number."""
     return type(node) is not Bundle and is_concrete(node.shape)
+
+
+def _apply_to(nodes: Sequence[Node], operands: Sequence[tuple[int, ...]], inputs: Sequence[Node]) -> list[Node]:
+    """Apply the ops of nodes to others, with the lines they came from."""
+    made: list[Node] = []
+    with origin_scope() as origin:
+        for node, read in zip(nodes, operands, strict=True):
+            origin.code, origin.lasti = node.code, node.lasti
+            make: Any = intern_bundle if type(node) is Bundle else intern
+            arguments = tuple([made[o] if o >= 0 else inputs[~o] for o in read])
+            params = node.attributes
+            made.append(make(node.op, arguments, params, node.shape, node.dtype, tuple(params.items())))
+    return made
 
 
 def _separate(wiring: Wiring, repeat: Repeat) -> tuple[Integers, list[tuple[int, ...]]]:
