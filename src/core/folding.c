@@ -78,7 +78,8 @@ check_steps(const PrivacyObject *self, NodeObject **node, PyObject **kept)
     for (Py_ssize_t i = 0; i < self->steps; i++) {
         const PrivacyStep *step = &self->step[i];
         NodeObject *here = node[step->slot];
-        if (step->uses >= 0 && Py_REFCNT(here) != step->uses) {
+        /* An output of a call belongs to another piece, which was folded. */
+        if (step->uses >= 0 && (Py_REFCNT(here) != step->uses || Py_IS_TYPE(here, (PyTypeObject *)projection_class))) {
             return step->slot;
         }
         PyObject *inputs = step->fresh == 0 ? NULL : inputs_of(here, kept);
