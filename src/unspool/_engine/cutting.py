@@ -47,7 +47,7 @@ def cut(piece: Piece, later: Sequence[Piece], describe: Describe) -> Piece | Non
         for operand in other.inputs:
             read[operand.id] = read.get(operand.id, 0) + 1
     counts = [count - read.get(node.id, 0) for node, count in zip(nodes, counts, strict=True)]
-    found = _part(piece.newest, nodes, counts, fixed, results)
+    found = _part(nodes, counts, fixed, results)
     if found is None:
         return None
     own, shown = found
@@ -100,7 +100,7 @@ def _reach(piece: Piece, later: Sequence[Piece]) -> tuple[list[Node], set[int], 
 
 
 def _part(
-    newest: int, nodes: Sequence[Node], counts: Sequence[int], fixed: set[int], results: set[int]
+    nodes: Sequence[Node], counts: Sequence[int], fixed: set[int], results: set[int]
 ) -> tuple[list[Node], list[Node]] | None:
     """Return the nodes that belong to a piece, and those of them that others use; None if it cannot be cut so.
 
@@ -109,6 +109,7 @@ def _part(
     common = _common(nodes)
     inside = {node.id for node in nodes}
     own: list[Node] = []
+    newest = -1
     while True:
         needed: set[int] = set()
         uses = dict.fromkeys(inside, 0)
