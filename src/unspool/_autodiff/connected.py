@@ -68,7 +68,7 @@ def moves(node: Node, variables: Sequence[Node]) -> bool:
     if not variables or node.id < min(v.id for v in variables):
         return False
     queue = default_engine().queue
-    queue.settle()
+    queue.settle(variables)
     with queue.nothing_folds():
         return bool(Walk([node], variables).order)
 

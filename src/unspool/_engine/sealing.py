@@ -192,13 +192,26 @@ class FoldQueue(_core.QueueBase):
         """Return the identities of the pieces that wait, in any queue."""
         return {id(piece) for queue in tuple(self._gate.queues) for piece in queue.pieces()}
 
-    def settle(self) -> None:
-        """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
+    def settle(self, variables: Sequence[Node] = ()) -> None:
+        """Fold all loops, and the rest of what was folded in part, before something is differentiated.
+
+        Not if that is in variables which a few pieces were made from: a step that takes a gradient. A loop that goes on
+        is not folded to its end, because the next steps compute what these have recorded.
+        """
         queues = self._gate.queues
         # To go through a set of weak references takes longer than there is to do, mostly.
         for queue in (self,) if len(queues) == 1 else tuple(queues):
-            queue.find_families()
-            queue._fold_all(queue.will_fold)
+            if not (variables and queue._is_near(variables)):
+                queue.find_families()
+                queue._fold_all(queue.will_fold)
+
+    def _is_near(self, variables: Sequence[Node]) -> bool:
+        """Whether few pieces wait that are made from variables of which none is a leaf, and none has a factorisation."""
+        if not all(variable.inputs for variable in variables):
+            return False
+        first = min([variable.id for variable in variables])
+        made = [piece for piece in self.pieces() if piece.newest >= first]
+        return len(made) < self.after and not any(piece.site.has_bundles for piece in made)
 
     def flush(self) -> None:
         """Fold everything that waits."""
