@@ -5,19 +5,19 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import unspool as us
 from tests.autodiff import test_iterate as programs_of_iterate
-from tests.checkpoint.oracles import mixed_evaluations, sweep_cost
 from tests.closeness import close
 from unspool._autodiff.checkpointed import Checkpointed
 from unspool._autodiff.loop_gather import OUTER_SUM, Gatherer, block_rows, gather
 from unspool._graph import live_node_count
 from unspool.checkpoint import binomial
-from unspool.checkpoint.online import choose_removal
+from unspool.checkpoint.online import OnlineSchedule
 from unspool.errors import ArgumentError, BudgetError, NaNError, RankError, UnboundPlaceholderError
 
 N, STEPS = 5, 9
@@ -359,24 +359,16 @@ def test_a_second_gradient_runs_the_loop_once_more():
 @pytest.mark.parametrize("slots", [1, 2, 3, 5, 20])
 @pytest.mark.parametrize("steps", [1, 2, 7, 40])
 def test_steps_of_a_loop_of_unknown_length_run_as_often_as_its_saved_states_allow(steps, slots):
-    # Whenever there is a state too many, the one goes that is missed least.
-    positions = []
-    for step in range(steps):
-        positions.append(step)
-        if len(positions) > slots:
-            positions.pop(choose_removal(positions, step + 1))
-    expected = 2 * steps - 1 + sweep_cost(positions, steps, slots)
+    schedule = OnlineSchedule(slots)
+    for _ in range(steps):
+        schedule.advance()
+    bounds = [*[p for p in schedule.positions if p < steps - 1], steps - 1]
+    gaps = [stop - start for start, stop in pairwise(bounds)]
+    rebuilt = sum(binomial.advances(gap, slots - i) for i, gap in enumerate(gaps))
+    expected = steps + rebuilt + steps - 1
     assert evaluations(steps, Checkpointed(slots=slots), never) == expected
     if slots >= 5:
         assert expected <= 1.07 * (steps + binomial.advances(steps, slots))
-
-
-@pytest.mark.parametrize("slots", [3, 20])
-def test_a_long_loop_of_unknown_length_runs_as_often_as_its_schedule_says(slots):
-    # Steps of it run in one go, without a tape of the newest, which one more run of the last gap makes up for.
-    loop = OpenLoop(Reach(slots, 1, slots))
-    loop.run_to(700)
-    assert loop.evaluations() <= evaluations(700, Checkpointed(slots=slots), never) <= 1.01 * loop.evaluations()
 
 
 @pytest.mark.parametrize("until", [None, never], ids=["known", "unknown"])

@@ -11,8 +11,9 @@ from itertools import islice, takewhile
 import numpy as np
 import pytest
 
-from tests.checkpoint.oracles import least_advances, sweep_cost
+from tests.checkpoint.model import Machine, least_advances, least_saves
 from unspool.checkpoint import binomial
+from unspool.checkpoint.binomial import Advance, Free, Restore, Reverse, Save
 from unspool.errors import ArgumentError
 
 LENGTHS = (1, 2, 3, 5, 10, 100, 250)
@@ -109,15 +110,96 @@ def test_splits_are_optimal() -> None:
             assert k + parts == least_advances(steps, slots), (steps, slots)
 
 
-# --- states ----------------------------------------------------------------------------------------------------------
+# --- schedules -------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_sweep_saves_states_from_which_the_backward_pass_is_optimal() -> None:
+def executed(steps: int, slots: int) -> Machine:
+    """Run a schedule on the machine, and see that it ends as it should."""
+    machine = Machine(slots, steps).run(binomial.schedule(steps, slots))
+    assert machine.done
+    return machine
+
+
+@pytest.mark.parametrize("steps", LENGTHS)
+def test_schedules_are_valid_and_optimal_for_every_number_of_slots(steps: int) -> None:
+    for slots in range(1, steps + 2):
+        machine = executed(steps, slots)
+        assert machine.evaluations == steps + binomial.advances(steps, slots), slots
+        assert max(machine.advanced.values(), default=0) == binomial.repeats(steps, slots)
+
+
+def test_schedules_are_valid_and_optimal_for_random_loops() -> None:
+    numbers = random.Random(1)
+    for _ in range(60):
+        steps, slots = numbers.randint(1, 3000), numbers.randint(1, 60)
+        if slots < 3:
+            steps = 1 + steps % 200
+        assert executed(steps, slots).evaluations == steps + binomial.advances(steps, slots), (steps, slots)
+
+
+def test_schedules_save_the_fewest_states() -> None:
+    for steps in range(1, 41):
+        for slots in range(1, steps + 1):
+            assert executed(steps, slots).actions[Save] == 1 + least_saves(steps, slots), (steps, slots)
+
+
+def test_fifty_steps_in_seven_slots_take_the_published_number_of_advances_stores_and_commands() -> None:
+    machine = executed(50, 7)
+    assert sum(machine.advanced.values()) == 105
+    assert machine.actions[Save] == 28
+    # Published commands end with one that says so, and have none to free a slot.
+    assert machine.actions.total() - machine.actions[Free] + 1 == 177
+
+
+def test_a_single_step_is_saved_freed_and_reversed() -> None:
+    assert list(binomial.schedule(1, 1)) == [Save(0), Free(0), Reverse(0)]
+
+
+def test_checkpoints_are_what_the_first_sweep_saves() -> None:
     for steps in (1, 2, 3, 7, 30, 100, 1000):
         for slots in (1, 2, 3, 5, 20, 99, 2000):
-            saved = [0, *binomial.checkpoints(steps, slots)]
-            assert saved == sorted(set(saved)) and len(saved) <= slots
-            assert steps - 1 + sweep_cost(saved, steps, slots) == binomial.advances(steps, slots), (steps, slots)
+            sweep = takewhile(lambda action: not isinstance(action, Reverse), binomial.schedule(steps, slots))
+            saved = [action.step for action in sweep if isinstance(action, Save)]
+            assert [0, *binomial.checkpoints(steps, slots)] == saved, (steps, slots)
+
+
+def test_a_gap_is_reversed_as_a_loop_of_its_own() -> None:
+    for steps, slots in ((1, 1), (2, 1), (9, 2), (40, 5)):
+        loop = list(binomial.schedule(steps, slots))
+        assert loop[0] == Save(0)
+        assert list(binomial.reverse_gap(0, steps, slots)) == [Restore(0), *loop[1:]]
+        machine = Machine(slots, steps + 17)
+        machine.current = 17
+        machine.run([Save(17), *binomial.reverse_gap(17, 17 + steps, slots)])
+        assert machine.left == 17 and not machine.saved
+        assert machine.evaluations == steps + binomial.advances(steps, slots)
+
+
+def test_a_schedule_of_a_million_steps_is_a_stream_that_holds_little() -> None:
+    tracemalloc.start()
+    try:
+        stream = binomial.schedule(10**6, 50)
+        for _ in islice(stream, 20_000):
+            pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 * 500
+
+
+def test_a_hundred_thousand_steps_need_no_recursion() -> None:
+    steps = 10**5
+    advanced = reversed_ = 0
+    for action in binomial.schedule(steps, 4):
+        if isinstance(action, Advance):
+            advanced += action.stop - action.start
+        reversed_ += isinstance(action, Reverse)
+    assert (advanced, reversed_) == (binomial.advances(steps, 4), steps)
+
+
+def test_actions_compare_by_kind_and_contents() -> None:
+    assert Save(3) == Save(3) != Free(3)
+    assert len({Save(3), Restore(3), Reverse(3), Free(3), Save(3)}) == 4
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -127,7 +209,7 @@ Function = Callable[[int, int], int | float | Iterator[object]]
 
 
 @pytest.mark.parametrize(
-    "function", [binomial.repeats, binomial.advances, binomial.factor, binomial.checkpoints]
+    "function", [binomial.repeats, binomial.advances, binomial.factor, binomial.checkpoints, binomial.schedule]
 )
 def test_loops_without_steps_and_schedules_without_slots_are_refused(function: Function) -> None:
     with pytest.raises(ArgumentError, match="steps is at least 1, got 0"):
@@ -143,5 +225,7 @@ def test_splits_of_what_cannot_be_split_are_refused() -> None:
         binomial.split(1, 3)
     with pytest.raises(ArgumentError, match="slots is at least 2, got 1"):
         binomial.split(5, 1)
+    with pytest.raises(ArgumentError, match="stop is at least 6, got 5"):
+        binomial.reverse_gap(5, 5, 1)
     with pytest.raises(ArgumentError, match="repeats is at least 0, got -1"):
         binomial.reach(3, -1)

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.checkpoint.oracles import mixed_evaluations
 from unspool.checkpoint import binomial
-from unspool.checkpoint._schedule.actions import SAVE
-from unspool.checkpoint._schedule.loops import ClosedLoop
-from unspool.checkpoint._schedule.reach import Reach
+from unspool.checkpoint.actions import Save
+from unspool.checkpoint.planner import disk_cost, disk_period, mixed_evaluations
 
 peers = pytest.importorskip("checkpoint_schedules")
 
@@ -48,10 +46,9 @@ def test_evaluations_and_stores_are_those_of_their_multistage_schedule(steps: in
         if slots > max(steps - 1, 1):
             continue
         theirs = counted(peers.MultistageCheckpointSchedule(steps, slots, 0, trajectory="revolve"))
-        loop = ClosedLoop(Reach(slots, 1, slots), steps)
-        assert loop.evaluations() == steps + binomial.advances(steps, slots) == theirs.evaluations, slots
-        stores = sum(int((chunk[:, 0] == SAVE).sum()) for chunk in (*loop.forward(), *loop.backward()))
-        assert stores == theirs.stores, slots
+        assert steps + binomial.advances(steps, slots) == theirs.evaluations, slots
+        stores = sum(isinstance(action, Save) for action in binomial.schedule(steps, slots))
+        assert stores - (steps == 1) == theirs.stores, slots
 
 
 @pytest.mark.parametrize(("steps", "slots"), [(10, 3), (50, 7), (100, 5), (120, 20)])
@@ -65,3 +62,13 @@ def test_evaluations_are_those_of_their_revolve_by_table(steps: int, slots: int)
 def test_the_exact_table_is_that_of_their_mixed_schedule(steps: int, units: int) -> None:
     theirs = counted(peers.MixedCheckpointSchedule(steps, units, storage=peers.StorageType.RAM))
     assert mixed_evaluations(steps, units, 1) == theirs.evaluations
+
+
+@pytest.mark.parametrize("steps", [10, 50, 100, 170, 250])
+@pytest.mark.parametrize(("write", "read"), [(0.5, 0.5), (2, 2), (1, 8), (20, 20), (100, 50)])
+def test_a_period_on_disk_is_within_a_hundredth_of_their_disk_revolve(steps: int, write: float, read: float) -> None:
+    for slots in (2, 5, 20):
+        theirs = counted(peers.DiskRevolve(steps, slots, uf=1, ub=1, wd=write, rd=read))
+        least = theirs.evaluations + theirs.disk_writes * write + theirs.disk_reads * read
+        period = disk_period(slots, write, read, limit=steps)
+        assert disk_cost(steps, slots, period, write, read) <= 1.01 * least, slots

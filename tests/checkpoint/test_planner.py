@@ -1,39 +1,39 @@
-"""Plans for a budget: blocks beside the exact table, and the disk beside all periods."""
+"""Plans for a budget: blocks beside the exact table, the disk beside all periods, and the least that works."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
-from tests.checkpoint.oracles import mixed_evaluations
+from tests.checkpoint.model import Machine
 from unspool.checkpoint import binomial
-from unspool.checkpoint.planner import BlockPlan, block_plan, disk_period
+from unspool.checkpoint.actions import Advance
+from unspool.checkpoint.planner import (
+    BlockPlan,
+    block_plan,
+    disk_cost,
+    disk_period,
+    disk_tail,
+    least_budget,
+    mixed_evaluations,
+)
 from unspool.errors import ArgumentError, BudgetError
 
 # --- blocks ----------------------------------------------------------------------------------------------------------
 
 
 def executed_factor(plan: BlockPlan, steps: int) -> float:
-    """Count the steps of the binomial schedule over blocks."""
+    """Run the schedule over blocks on the machine and count steps."""
     bounds = plan.bounds(steps)
     assert bounds[0] == 0 and bounds[-1] == steps
     assert all(0 < right - left <= plan.block for left, right in pairwise(bounds))
-    return 1 + _advanced(0, len(bounds) - 1, plan.slots, bounds) / steps
-
-
-def _advanced(start: int, stop: int, slots: int, bounds: Sequence[int]) -> int:
-    """Count the steps that the binomial schedule over blocks advances."""
-    if stop - start < 2:
-        return 0
-    if slots == 1:
-        return sum(bounds[last] - bounds[start] for last in range(start + 1, stop))
-    middle = start + binomial.split(stop - start, slots)
-    left, right = _advanced(start, middle, slots, bounds), _advanced(middle, stop, slots - 1, bounds)
-    return bounds[middle] - bounds[start] + left + right
+    count = len(bounds) - 1
+    assert Machine(plan.slots, count).run(binomial.schedule(count, plan.slots)).done
+    advanced = (action for action in binomial.schedule(count, plan.slots) if isinstance(action, Advance))
+    return 1 + sum(bounds[action.stop] - bounds[action.start] for action in advanced) / steps
 
 
 def test_plans_fit_and_cost_what_they_say() -> None:
@@ -151,7 +151,40 @@ def test_the_period_does_not_pass_its_limit_and_is_the_best_below_it() -> None:
         assert cost[period] == pytest.approx(min(cost.values()), rel=1e-12)
 
 
-# --- mistakes --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("write", "read"), TIMES)
+def test_the_cost_with_a_disk_is_what_is_executed(write: float, read: float) -> None:
+    for steps, slots, period in ((1, 1, 1), (10, 2, 3), (100, 5, 6), (101, 3, 100), (57, 4, 60)):
+        tail = disk_tail(steps, slots, period, write, read)
+        assert 1 <= tail <= steps and (steps - tail) % period == 0
+        evaluations = steps - tail
+        transfers = 0
+        for length in [tail] + [period] * ((steps - tail) // period):
+            evaluations += Machine(slots, length).run(binomial.schedule(length, slots)).evaluations
+            transfers += 1
+        assert disk_cost(steps, slots, period, write, read) == evaluations + (transfers - 1) * (write + read)
+
+
+@pytest.mark.parametrize(("write", "read"), TIMES)
+def test_the_tail_is_the_best_of_all(write: float, read: float) -> None:
+    for steps, slots, period in ((10, 2, 3), (100, 5, 6), (200, 2, 1), (57, 4, 60), (300, 1, 7)):
+        each = 2 * period + binomial.advances(period, slots) + write + read
+        tails = range(steps - (steps - 1) // period * period, steps + 1, period)
+        best = min((steps - tail) // period * each + tail + binomial.advances(tail, slots) for tail in tails)
+        assert disk_cost(steps, slots, period, write, read) == pytest.approx(best, rel=1e-12)
+
+
+def test_the_disk_has_the_published_cost() -> None:
+    """Disk-Revolve takes 3483 for 1000 steps, 5 slots, and 2 steps' time for a write or a read; without disk 7284."""
+    assert disk_cost(1000, 5, disk_period(5, 2, 2), 2, 2) <= 1.01 * 3483
+    assert disk_cost(1000, 5, 1000, 2, 2) == 7284
+
+
+# --- the least that works, and mistakes ------------------------------------------------------------------------------
+
+
+def test_the_least_budget_is_the_sum_of_what_is_always_there() -> None:
+    assert least_budget(100, 2000, 50, 300) == 2450
+    assert least_budget(0, 0, 0, 0) == 0
 
 
 def test_plans_that_make_no_sense_are_refused() -> None:
@@ -159,9 +192,13 @@ def test_plans_that_make_no_sense_are_refused() -> None:
         block_plan(10, 10, 0, 1)
     with pytest.raises(ArgumentError, match="tape is an integer, got 1.5"):
         block_plan(10, 10, 1, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="at most 400 steps, got 401"):
+        mixed_evaluations(401, 3, 1)
     with pytest.raises(ArgumentError, match="finite and not negative, got -1 and 2"):
         disk_period(5, -1, 2)
     with pytest.raises(ArgumentError, match="finite and not negative, got 1 and nan"):
-        disk_period(5, 1, float("nan"))
+        disk_cost(10, 5, 2, 1, float("nan"))
     with pytest.raises(ArgumentError, match="limit is at least 1, got 0"):
         disk_period(5, 1, 1, limit=0)
+    with pytest.raises(ArgumentError, match="workspace is at least 0, got -1"):
+        least_budget(1, 1, -1, 1)

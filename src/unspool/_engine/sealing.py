@@ -20,6 +20,7 @@ Another program, or thread, that writes the same down has the same node, and wou
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -32,7 +33,7 @@ from unspool._engine.cutting import cut
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
 from unspool._engine.structure import find_apart
-from unspool._fragments.call import Call
+from unspool._fragments.call import Call, Projection
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -192,18 +193,27 @@ class FoldQueue(_core.QueueBase):
         """Return the identities of the pieces that wait, in any queue."""
         return {id(piece) for queue in tuple(self._gate.queues) for piece in queue.pieces()}
 
-    def settle(self, variables: Sequence[Node] = ()) -> None:
-        """Fold all loops, and the rest of what was folded in part, before something is differentiated.
+    def settle(self, outputs: Sequence[Node] = (), variables: Sequence[Node] = ()) -> None:
+        """Fold all loops, and the rest of what was folded in part, before outputs are differentiated.
 
-        Not if that is in variables which a few pieces were made from: a step that takes a gradient. A loop that goes on
-        is not folded to its end, because the next steps compute what these have recorded.
+        Not if that is in variables from which a few pieces were made: a step that takes a gradient. A loop that goes on
+        is not folded to its end, because the next steps compute what these have recorded. Nor is a piece folded if in
+        its time something was recorded that has not been computed.
         """
         queues = self._gate.queues
         # To go through a set of weak references takes longer than there is to do, mostly.
         for queue in (self,) if len(queues) == 1 else tuple(queues):
-            if not (variables and queue._is_near(variables)):
+            if len(queue) and not (variables and queue._is_near(variables)):
                 queue.find_families()
-                queue._fold_all(queue.will_fold)
+                pending = _pending_since(outputs, min([piece.newest for piece in queue.pieces()], default=0))
+                queue._fold_all(partial(queue._is_due, pending) if pending else queue.will_fold)
+
+    def _is_due(self, pending: Sequence[int], piece: Piece) -> bool:
+        """Whether a piece is to be folded, and nothing that is pending was recorded in its time."""
+        if not self.will_fold(piece):
+            return False
+        end = max([node.id for reference in piece.outputs if (node := reference()) is not None], default=0)
+        return bisect_right(pending, piece.newest) == bisect_right(pending, end)
 
     def _is_near(self, variables: Sequence[Node]) -> bool:
         """Whether few pieces wait that are made from variables of which none is a leaf, and none has a factorisation."""
@@ -263,6 +273,18 @@ def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(values)
     kept = kept_residuals(plan)
     return tuple([value if i in kept else None for i, value in enumerate(values)]) if kept else ()
+
+
+def _pending_since(outputs: Sequence[Node], first: int) -> list[int]:
+    """Return the ids, in order, of what outputs are made from that has no value and is younger than a node."""
+    found: set[int] = set()
+    stack = [node for node in outputs if node.value is None]
+    while stack:
+        node = stack.pop()
+        if node.id > first and node.id not in found and type(node) is not Projection:
+            found.add(node.id)
+            stack += [operand for operand in node.inputs if operand.value is None]
+    return sorted(found)
 
 
 def depth_of(node: Node) -> int:

@@ -10,21 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from unspool.checkpoint._schedule.actions import ADVANCE, CHUNK, FREE, LOAD, REVERSE, SAVE, TAPE, Rows
-
-
-class Bytes(NamedTuple):
-    """The bytes of a step: as `Sizes`, and whatever else may be there while it runs or is reversed."""
-
-    state: int
-    residual: int
-    taping: bool = True
-    cotangent: int = 0
-    forward: int = 0
-    backward: int = 0
-    fixed: int = 0
+from unspool.checkpoint._schedule.actions import ADVANCE, CHUNK, FREE, LOAD, REVERSE, SAVE, TAPE, WRITE, Rows
+from unspool.checkpoint._schedule.budget import Sizes
 
 
 class RefusedError(Exception):
@@ -34,14 +22,16 @@ class RefusedError(Exception):
 class Machine:
     """Carries out chunks of rows; `end` says that the loop has ended and the backward pass begins."""
 
-    def __init__(self, sizes: Bytes, most: int | None = None) -> None:
+    def __init__(self, sizes: Sizes, most: int | None = None) -> None:
         self.sizes = sizes
         self.most = most
         self.current: int | None = 0
         self.saved: dict[int, int] = {}
+        self.disk: dict[int, int] = {}
         self.tape = range(0)
         self.left: int | None = None
         self.runs: Counter[int] = Counter()
+        self.transfers = Counter({"written": 0, "read": 0})
         self.peak = 0
         self.rows = 0
 
@@ -56,7 +46,7 @@ class Machine:
                     {ADVANCE: self._advance, TAPE: self._tape, REVERSE: self._reverse}[kind](first, stop, slot)
                 else:
                     self._require(first == stop, "it is one state")
-                    {SAVE: self._save, LOAD: self._load, FREE: self._free}[kind](first, slot)
+                    {SAVE: self._save, LOAD: self._load, FREE: self._free, WRITE: self._write}[kind](first, slot)
         return self
 
     def end(self) -> Machine:
@@ -69,7 +59,7 @@ class Machine:
     @property
     def done(self) -> bool:
         """Whether all steps were reversed, and nothing is held."""
-        return self.left == 0 and not self.saved and not self.tape
+        return self.left == 0 and not self.saved and not self.tape and not self.disk
 
     @property
     def evaluations(self) -> int:
@@ -99,7 +89,7 @@ class Machine:
             self.tape = range(begin, step)
             wanted = self.left is None or step + 1 < stop
             self._count(wanted, 1, self.sizes.forward + self._cotangents(1))
-            self.runs[step] += 1 if wanted or self.sizes.taping else 0
+            self.runs[step] += 1 if wanted or self.sizes.residual else 0
             self.tape = range(begin, step + 1)
         self.current = stop if self.left is None else None
 
@@ -112,19 +102,28 @@ class Machine:
         self.left = first
 
     def _save(self, state: int, slot: int) -> None:
-        self._require(slot not in self.saved, "the slot is free")
+        self._require(slot >= 0 and slot not in self.saved, "the slot is in memory, and free")
         self._require(state == self.current or state in self.tape, "the state is there")
         self.saved[slot] = state
 
     def _load(self, state: int, slot: int) -> None:
-        self._require(self.saved.get(slot) == state, "the slot has the state")
+        held = self.saved if slot >= 0 else self.disk
+        self._require(held.get(slot) == state, "the slot has the state")
         self._require(self.left is not None and state < self.left and not self.tape, "it is of use")
+        self.transfers["read"] += slot < 0
         self.current = state
         self._count(0, 0, self._cotangents(1))
 
     def _free(self, state: int, slot: int) -> None:
-        self._require(self.saved.get(slot) == state, "the slot has the state")
-        del self.saved[slot]
+        held = self.saved if slot >= 0 else self.disk
+        self._require(held.get(slot) == state, "the slot has the state")
+        del held[slot]
+
+    def _write(self, state: int, slot: int) -> None:
+        self._require(slot < 0 and slot not in self.disk, "the slot is on disk, and free")
+        self._require(state == self.current or state in self.tape, "the state is there")
+        self.transfers["written"] += 1
+        self.disk[slot] = state
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 

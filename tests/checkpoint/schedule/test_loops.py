@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.checkpoint.schedule.model import Bytes, Machine, RefusedError
+from tests.checkpoint.schedule.model import Machine, RefusedError
 from tests.checkpoint.schedule.oracles import PUBLISHED, PUBLISHED_FEW, optimum
 from unspool.checkpoint._schedule.actions import ADVANCE, CHUNK, FREE, LOAD, REVERSE, SAVE, TAPE, Rows, chunks, rows
+from unspool.checkpoint._schedule.budget import Sizes
 from unspool.checkpoint._schedule.loops import ClosedLoop, OpenLoop
 from unspool.checkpoint._schedule.reach import Reach
 from unspool.errors import ArgumentError
@@ -24,7 +25,7 @@ from unspool.errors import ArgumentError
 def closed(reach: Reach, steps: int) -> Machine:
     """Run and reverse a loop of known length, within the room and the workspace of a step."""
     loop = ClosedLoop(reach, steps)
-    machine = Machine(Bytes(reach.state, reach.residual, bool(reach.taping)), reach.room + 2 * reach.state + reach.residual)
+    machine = Machine(Sizes(reach.state, reach.residual), reach.room + 2 * reach.state + reach.residual)
     machine.run(loop.forward()).end().run(loop.backward())
     assert machine.done
     assert machine.evaluations == loop.evaluations()
@@ -34,7 +35,7 @@ def closed(reach: Reach, steps: int) -> Machine:
 def opened(reach: Reach, ends: list[int]) -> Machine:
     """Run an open loop in pieces, and reverse it."""
     loop = OpenLoop(reach)
-    machine = Machine(Bytes(reach.state, reach.residual, bool(reach.taping)), reach.room + 2 * reach.state + reach.residual)
+    machine = Machine(Sizes(reach.state, reach.residual), reach.room + 2 * reach.state + reach.residual)
     for end in ends:
         machine.run(chunks([loop.run_to(end)]))
     machine.end().run(loop.finish())
@@ -93,7 +94,7 @@ def test_a_loop_that_fits_runs_once_and_one_byte_less_does_not_do(state: int, re
     ],
 )
 def test_the_machine_refuses_what_cannot_be(actions: list[tuple[int, int, int, int]], why: str) -> None:
-    machine = Machine(Bytes(1, 1), 4)
+    machine = Machine(Sizes(1, 1), 4)
     machine.run([rows((SAVE, 0, 0, 0), (ADVANCE, 0, 2, 0))]).end()
     with pytest.raises(RefusedError, match=why):
         machine.run([rows(*actions)])
@@ -101,9 +102,9 @@ def test_the_machine_refuses_what_cannot_be(actions: list[tuple[int, int, int, i
 
 def test_the_machine_refuses_a_byte_too_much() -> None:
     actions = rows((TAPE, 0, 2, 2)), rows((REVERSE, 0, 2, 0))
-    assert Machine(Bytes(1, 1), 5).run(actions[:1]).end().run(actions[1:]).done
+    assert Machine(Sizes(1, 1), 5).run(actions[:1]).end().run(actions[1:]).done
     with pytest.raises(RefusedError, match="5 bytes are within 4"):
-        Machine(Bytes(1, 1), 4).run(actions[:1])
+        Machine(Sizes(1, 1), 4).run(actions[:1])
 
 
 # --- the factor ------------------------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def uneven_optimum(times: np.ndarray[Any, Any], units: int, residual: int) -> fl
 def spent(times: np.ndarray[Any, Any], reach: Reach, clock: Callable[[int], float] | None) -> float:
     """The time of all runs of an open loop."""
     loop = OpenLoop(reach, clock=clock)
-    machine = Machine(Bytes(reach.state, reach.residual, bool(reach.taping)))
+    machine = Machine(Sizes(reach.state, reach.residual))
     machine.run(chunks([loop.run_to(len(times))])).end().run(loop.finish())
     assert machine.done
     return float(sum(times[step] * count for step, count in machine.runs.items()))

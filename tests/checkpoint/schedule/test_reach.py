@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.checkpoint.oracles import mixed_evaluations
 from tests.checkpoint.schedule.oracles import optimum
 from unspool.checkpoint import binomial
 from unspool.checkpoint._schedule.reach import Reach
+from unspool.checkpoint.planner import mixed_evaluations
 from unspool.errors import ArgumentError, BudgetError
 
 NEVER = 10**6  # residuals that never fit into the room
@@ -45,7 +45,7 @@ def test_a_known_length_takes_at_most_three_hundredths_more_than_the_optimum(ste
         assert least <= runs <= 1.03 * least, units
 
 
-def test_the_two_tables_of_the_optimum_agree() -> None:
+def test_the_optimum_is_that_of_the_planner() -> None:
     for steps, units, residual in ((10, 3, 1), (100, 24, 1), (100, 12, 5), (57, 5, 2)):
         assert optimum(steps, units, residual)[steps] == mixed_evaluations(steps, units, 1 + residual)
 

@@ -1,7 +1,7 @@
 """What a schedule is made of: rows of four integers, in chunks that one interpreter runs.
 
 A row is (kind, first, stop, slot). There is one *current* state, slots for saved states, and one *tape* of neighbouring
-steps that ends at the current state.
+steps that ends at the current state. A slot below 0 is on disk; the others are in memory, numbered from 0.
 
 | kind | does |
 |---|---|
@@ -11,6 +11,7 @@ steps that ends at the current state.
 | SAVE | puts state first, the current one or that of a step on the tape, into the slot: a change of owner, no copy |
 | LOAD | makes state first, in the slot, the current one |
 | FREE | empties the slot, which has state first |
+| WRITE | writes state first, the current one or that of a step on the tape, to the slot on disk |
 
 On the way forward TAPE makes the state after its last step, which the loop goes on from. In the backward pass nobody
 reads that: the last step is run for its residuals alone, which is no run at all where a step has none.
@@ -24,7 +25,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ADVANCE", "CHUNK", "FREE", "LOAD", "REVERSE", "SAVE", "TAPE", "Rows", "chunks", "rows"]
+__all__ = ["ADVANCE", "CHUNK", "FREE", "LOAD", "REVERSE", "SAVE", "TAPE", "WRITE", "Rows", "chunks", "rows"]
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -34,6 +35,7 @@ REVERSE: Final = 2
 SAVE: Final = 3
 LOAD: Final = 4
 FREE: Final = 5
+WRITE: Final = 6
 
 # The most rows in a chunk: few enough to be made lazily, enough that one call for each does not count.
 CHUNK: Final = 1024
