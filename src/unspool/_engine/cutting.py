@@ -120,7 +120,7 @@ def _part(
             is_used = key not in fixed and (key in results or count > uses[key])
             if not is_used and key not in needed:
                 continue
-            if is_used and (key <= newest or (key in common and (uses[key] > 0 or newest >= 0))):
+            if is_used and (key <= newest or key in common):
                 if uses[key]:
                     latest = max(latest, key)
                 continue

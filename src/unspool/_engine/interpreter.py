@@ -217,6 +217,8 @@ def run(work: Pass, targets: Container[int], observer: Observer | None, values: 
             if node.value is not None:
                 continue  # another thread computed it, and folded it
             call, index = link_of(node)
+            if call.id not in values:
+                raise ValueDroppedError  # another thread has folded it, without a value
             value = values[call.id][index]
             arguments: Any = ()
         else:
