@@ -385,6 +385,21 @@ is_common(const PieceObject *piece, const Handles *handles, Py_ssize_t i)
     return 1;
 }
 
+/* Whether two inputs of a piece are one node, by chance: what it contributes to that has to be added up as one. */
+static int
+has_twins(const PieceObject *piece)
+{
+    PyObject **input = &PyTuple_GET_ITEM(piece->inputs, 0);
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(piece->inputs); i++) {
+        for (Py_ssize_t j = 0; j < i; j++) {
+            if (input[i] == input[j] && ((NodeObject *)input[i])->op != constant_op) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 static int
 has_common(const PieceObject *piece, const Handles *handles)
 {
@@ -503,7 +518,7 @@ fold_whole(QueueObject *queue, PieceObject *piece, int is_cut, long long later, 
         *end = id > *end ? id : *end;
     }
     Py_ssize_t used = COMMON;
-    if (is_cut || (later > *end && !has_common(piece, &handles))) {
+    if (is_cut || (later > *end && !has_common(piece, &handles) && !has_twins(piece))) {
         used = look_outside((SiteObject *)piece->site, &handles);
     }
     if (used == PRIVATE && fold_handles(queue, piece, &handles) < 0) {
