@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unspool import _core
 from unspool._core import Piece
 from unspool._engine.references import IN_A_LIST, count_references
-from unspool._engine.structure import is_literal
+from unspool._engine.structure import is_literal, reads_nothing
 from unspool._fragments.call import Projection
 from unspool._graph import Bundle, Node
 from unspool._ops.op import PART
@@ -131,14 +131,15 @@ def _part(
                 if operand.id in inside:
                     needed.add(operand.id)
                     uses[operand.id] += 1
-                elif operand.inputs or type(operand) is Projection:
+                elif not reads_nothing(operand):
                     latest = max(latest, operand.id)
         if latest == newest:
             break
         newest = latest
     if not shown or any(type(node) is Bundle for node in shown):
         return None
-    if any(type(i) is Bundle and i.id not in {n.id for n in own} for node in own for i in node.inputs):
+    belongs = {node.id for node in own}
+    if any(type(operand) is Bundle and operand.id not in belongs for node in own for operand in node.inputs):
         return None
     return own[::-1], shown[::-1]
 
@@ -147,7 +148,7 @@ def _common(nodes: Sequence[Node]) -> set[int]:
     """Return the ids of what is made of leaves alone, and was recorded more than once."""
     made: set[int] = set()
     for node in reversed(nodes):
-        if all(operand.id in made or not operand.inputs for operand in node.inputs):
+        if all(operand.id in made or reads_nothing(operand) for operand in node.inputs):
             made.add(node.id)
     return {node.id for node in nodes if node.id in made and node.is_found}
 

@@ -32,7 +32,7 @@ from unspool._core import Piece, measure_piece
 from unspool._engine.cutting import cut
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
-from unspool._engine.structure import find_apart
+from unspool._engine.structure import find_apart, reads_nothing
 from unspool._fragments.call import Call, Projection
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
@@ -217,7 +217,7 @@ class FoldQueue(_core.QueueBase):
 
     def _is_near(self, variables: Sequence[Node]) -> bool:
         """Whether few pieces wait that are made from variables of which none is a leaf, and none has a factorisation."""
-        if not all(variable.inputs for variable in variables):
+        if any(map(reads_nothing, variables)):
             return False
         first = min([variable.id for variable in variables])
         made = [piece for piece in self.pieces() if piece.newest >= first]
