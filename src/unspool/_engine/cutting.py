@@ -39,152 +39,164 @@ def cut(piece: Piece, later: Sequence[Piece], describe: Describe) -> Piece | Non
     """
     if count_references is not sys.getrefcount:
         return None
-    # Nothing else may refer to the nodes while references are counted.
-    nodes, fixed, results = _reach(piece, later)
-    counts = [count - IN_A_LIST for count in map(count_references, nodes)]
-    read: dict[int, int] = {}
-    for other in later:
-        for operand in other.inputs:
-            read[operand.id] = read.get(operand.id, 0) + 1
-    counts = [count - read.get(node.id, 0) for node, count in zip(nodes, counts, strict=True)]
-    found = _part(nodes, counts, fixed, results)
-    if found is None:
+    pieces = (piece, *later)
+    walks = [_walk(one) for one in pieces]
+    stretch = _Stretch(pieces, walks)
+    parts = stretch.part()
+    if parts is None:
         return None
-    own, shown = found
-    site = describe(own, shown, frozenset([i.id for node in own for i in node.inputs if is_literal(i)]))
-    return None if site is None else _piece(piece, later, site, own)
-
-
-def _walk(piece: Piece) -> dict[int, Node]:
-    """Return what of a piece is behind its results that are alive, by slot."""
-    fragment, apart = piece.site.fragment, piece.site.apart.results
-    first = len(fragment.dtypes)
-    nodes: dict[int, Node] = {}
-    for i, slot in enumerate(fragment.outputs[: fragment.results]):
-        node = piece.outputs[i]()
-        if node is not None and i not in apart:
-            nodes[slot] = node
-    for slot in range(first + len(fragment.body) - 1, first - 1, -1):
-        node = nodes.get(slot)
-        if node is None or type(node) is Projection:
-            continue
-        for operand, read in zip(fragment.body[slot - first].operands, node.inputs, strict=True):
-            if operand >= first:
-                nodes[operand] = read
-    return nodes
-
-
-def _reach(piece: Piece, later: Sequence[Piece]) -> tuple[list[Node], set[int], set[int]]:
-    """Return the nodes that may belong to a piece, youngest first, and the ids of some.
-
-    These are: of what is made of constants alone, and of what somebody could ask for.
-    """
-    found: dict[int, Node] = {}
-    fixed: set[int] = set()
-    results: set[int] = set()
-    end = 0
-    for one in (piece, *later):
-        nodes = _walk(one)
-        apart = one.site.apart.slots
-        outputs = one.site.fragment.outputs[: one.site.results]
-        if one is piece:
-            end = max([node.id for node in nodes.values()], default=0)
-        for slot, node in nodes.items():
-            if node.id <= end and type(node) is not Projection:
-                found[node.id] = node
-                if slot in apart:
-                    fixed.add(node.id)
-        results.update([nodes[slot].id for slot in outputs if slot in nodes])
-    order = sorted(found, reverse=True)
-    return [found[key] for key in order], fixed, results
-
-
-def _part(
-    nodes: Sequence[Node], counts: Sequence[int], fixed: set[int], results: set[int]
-) -> tuple[list[Node], list[Node]] | None:
-    """Return the nodes that belong to a piece, and those of them that others use; None if it cannot be cut so.
-
-    ``counts`` are the references to each node, youngest first.
-    """
-    common = _common(nodes)
-    inside = {node.id for node in nodes}
-    own: list[Node] = []
-    newest = -1
-    while True:
-        needed: set[int] = set()
-        uses = dict.fromkeys(inside, 0)
-        own, shown = [], []
-        latest = newest
-        for node, count in zip(nodes, counts, strict=True):
-            key = node.id
-            is_used = key not in fixed and (key in results or count > uses[key])
-            if not is_used and key not in needed:
-                continue
-            if is_used and (key <= newest or key in common):
-                if uses[key]:
-                    latest = max(latest, key)
-                continue
-            own.append(node)
-            if is_used:
-                shown.append(node)
-            for operand in node.inputs:
-                if operand.id in inside:
-                    needed.add(operand.id)
-                    uses[operand.id] += 1
-                elif not reads_nothing(operand):
-                    latest = max(latest, operand.id)
-        if latest == newest:
-            break
-        newest = latest
-    if not shown or any(type(node) is Bundle for node in shown):
-        return None
+    own, shown = parts
     belongs = {node.id for node in own}
-    if any(type(operand) is Bundle and operand.id not in belongs for node in own for operand in node.inputs):
+    inputs = {operand.id: operand for node in own for operand in node.inputs if operand.id not in belongs}
+    if any(type(node) is Bundle for node in (*shown, *inputs.values())):
         return None
-    return own[::-1], shown[::-1]
-
-
-def _common(nodes: Sequence[Node]) -> set[int]:
-    """Return the ids of what is made of leaves alone, and was recorded more than once."""
-    made: set[int] = set()
-    for node in reversed(nodes):
-        if all(operand.id in made or reads_nothing(operand) for operand in node.inputs):
-            made.add(node.id)
-    return {node.id for node in nodes if node.id in made and node.is_found}
-
-
-def _piece(piece: Piece, later: Sequence[Piece], site: Site, own: Sequence[Node]) -> Piece:
-    """Return the record of what belongs to a piece, with what it and later ones have kept of it for derivatives."""
-    inside = {node.id for node in own}
-    inputs = {operand.id: operand for node in own for operand in node.inputs if operand.id not in inside}
-    residuals: list[Any] = []
-    if not piece.is_loose:
-        kept: dict[Any, Any] = {}
-        for one in (piece, *later):
-            kept |= _kept(one)
-        first = len(inputs)
-        for slot in site.fragment.outputs[site.results :]:
-            position = slot - first
-            if position < len(own):
-                node = own[position]
-                value = kept.get(node.id)
-                residuals.append(node.value if value is None and type(node) is not Bundle else value)
-            else:
-                instruction = site.fragment.body[position]
-                bundle = own[instruction.operands[0] - first]
-                residuals.append(kept.get((bundle.id, instruction.params["index"])))
-    outputs = tuple([own[position] for position in site.positions])
-    left = _core.piece(site, tuple(inputs.values()), outputs, tuple(residuals))
+    site = describe(own, shown, frozenset([key for key, node in inputs.items() if is_literal(node)]))
+    if site is None:
+        return None
+    residuals = () if piece.is_loose else _residuals(site, own, len(inputs), pieces, walks)
+    left = _core.piece(site, tuple(inputs.values()), tuple([own[position] for position in site.positions]), residuals)
     left.is_loose = piece.is_loose
     left.slab = piece.slab
     return left
 
 
-def _kept(piece: Piece) -> Mapping[Any, Any]:
+def _walk(piece: Piece) -> dict[int, Node]:
+    """Return what of a piece is behind its results that are alive, by slot."""
+    fragment, apart = piece.site.fragment, piece.site.apart.results
+    first, body = len(fragment.dtypes), fragment.body
+    nodes: dict[int, Node] = {}
+    for i, slot in enumerate(fragment.outputs[: fragment.results]):
+        node = piece.outputs[i]()
+        if node is not None and i not in apart:
+            nodes[slot] = node
+    for slot in range(first + len(body) - 1, first - 1, -1):
+        if slot in nodes and type(node := nodes[slot]) is not Projection:
+            for operand, read in zip(body[slot - first].operands, node.inputs, strict=True):
+                if operand >= first:
+                    nodes[operand] = read
+    return nodes
+
+
+class _Stretch:
+    """The nodes that may belong to a piece: what it computed, and what later ones did of what was recorded before.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        Youngest first.
+    outside : list of int
+        How many references there are to each that are not those of the nodes that were walked.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], walks: Sequence[dict[int, Node]]) -> None:
+        end = max([node.id for node in walks[0].values()], default=0)
+        found: dict[int, Node] = {}
+        known: dict[int, int] = {}  # references of those who look, and of the records
+        self._fixed: set[int] = set()
+        self._results: set[int] = set()
+        for one, walk in zip(pieces, walks, strict=True):
+            apart = one.site.apart.slots
+            outputs = one.site.fragment.outputs[: one.site.results]
+            for slot, node in walk.items():
+                key = node.id
+                known[key] = known.get(key, 0) + 1
+                if key <= end and type(node) is not Projection:
+                    found[key] = node
+                    if slot in apart:
+                        self._fixed.add(key)
+            self._results.update([walk[slot].id for slot in outputs if slot in walk])
+        node = None  # type: ignore[assignment]
+        for one in pieces[1:]:
+            for key in [operand.id for operand in one.inputs]:
+                if key in found:
+                    known[key] += 1
+        order = sorted(found, reverse=True)
+        self.nodes = [found[key] for key in order]
+        del found
+        self._outside = [
+            count - IN_A_LIST - known[key] for key, count in zip(order, map(count_references, self.nodes), strict=True)
+        ]
+        inside = {key: i for i, key in enumerate(order)}
+        self._ids = order
+        self._read = [[inside[o.id] for o in node.inputs if o.id in inside] for node in self.nodes]
+        self._newest = [
+            max([o.id for o in node.inputs if o.id not in inside and not reads_nothing(o)], default=-1)
+            for node in self.nodes
+        ]
+
+    def part(self) -> tuple[list[Node], list[Node]] | None:
+        """Return the nodes that belong to the piece, and those of them that others use; None if nothing does."""
+        common = self._common()
+        held = [key in self._results and key not in self._fixed for key in self._ids]
+        newest = -1
+        while True:
+            own, shown, latest = self._part_after(newest, common, held)
+            if latest == newest:
+                break
+            newest = latest
+        if not shown:
+            return None
+        return [self.nodes[i] for i in reversed(own)], [self.nodes[i] for i in reversed(shown)]
+
+    def _part_after(self, newest: int, common: set[int], held: Sequence[bool]) -> tuple[list[int], list[int], int]:
+        """Return what belongs to a piece that reads something of an age, what others use, and the age of what it reads.
+
+        What is older, and used by others, belongs to an earlier piece.
+        """
+        uses = [0] * len(self._ids)
+        own: list[int] = []
+        shown: list[int] = []
+        latest = newest
+        for i, key in enumerate(self._ids):
+            is_used = held[i] or (self._outside[i] > uses[i] and key not in self._fixed)
+            if is_used and (key <= newest or i in common):
+                if uses[i]:
+                    latest = max(latest, key)
+                continue
+            if not is_used and not uses[i]:
+                continue
+            own.append(i)
+            if is_used:
+                shown.append(i)
+            for j in self._read[i]:
+                uses[j] += 1
+            latest = max(latest, self._newest[i])
+        return own, shown, latest
+
+    def _common(self) -> set[int]:
+        """Return the places of what is made of leaves alone, and was recorded more than once."""
+        made: set[int] = set()
+        for i in range(len(self._ids) - 1, -1, -1):
+            if self._newest[i] < 0 and made.issuperset(self._read[i]):
+                made.add(i)
+        return {i for i in made if self.nodes[i].is_found}
+
+
+def _residuals(
+    site: Site, own: Sequence[Node], inputs: int, pieces: Sequence[Piece], walks: Sequence[dict[int, Node]]
+) -> tuple[Any, ...]:
+    """Return what pieces have kept for derivatives of some nodes, as a site has it; None for what they have not."""
+    kept: dict[Any, Any] = {}
+    for one, walk in zip(pieces, walks, strict=True):
+        if one.residuals and not one.is_loose:
+            kept |= _kept(one, walk)
+    found = []
+    for slot in site.fragment.outputs[site.results :]:
+        position = slot - inputs
+        if position < len(own):
+            node = own[position]
+            value = kept.get(node.id)
+            found.append(node.value if value is None and type(node) is not Bundle else value)
+        else:  # a part of a factorisation that derivatives need and nobody else
+            instruction = site.fragment.body[position]
+            bundle = own[instruction.operands[0] - inputs]
+            found.append(kept.get((bundle.id, instruction.params["index"])))
+    return tuple(found)
+
+
+def _kept(piece: Piece, nodes: Mapping[int, Node]) -> Mapping[Any, Any]:
     """Return what a piece keeps for derivatives by the id of its node; of a factorisation by that and a number."""
-    if piece.is_loose or not piece.residuals:
-        return {}
-    nodes, fragment = _walk(piece), piece.site.fragment
+    fragment = piece.site.fragment
     found: dict[Any, Any] = {}
     for slot, value in zip(fragment.outputs[fragment.results :], piece.residuals, strict=False):
         if slot in nodes:
