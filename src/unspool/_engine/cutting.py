@@ -41,8 +41,7 @@ def cut(piece: Piece, later: Sequence[Piece], describe: Describe) -> Piece | Non
         return None
     pieces = (piece, *later)
     walks = [_walk(one) for one in pieces]
-    stretch = _Stretch(pieces, walks)
-    parts = stretch.part()
+    parts = _Stretch(pieces, walks).part() if walks[0] else None
     if parts is None:
         return None
     own, shown = parts
@@ -70,8 +69,8 @@ def _walk(piece: Piece) -> dict[int, Node]:
         if node is not None and i not in apart:
             nodes[slot] = node
     for slot in range(first + len(body) - 1, first - 1, -1):
-        if slot in nodes and type(node := nodes[slot]) is not Projection:
-            for operand, read in zip(body[slot - first].operands, node.inputs, strict=True):
+        if slot in nodes and type(made := nodes[slot]) is not Projection:
+            for operand, read in zip(body[slot - first].operands, made.inputs, strict=True):
                 if operand >= first:
                     nodes[operand] = read
     return nodes
@@ -84,8 +83,6 @@ class _Stretch:
     ----------
     nodes : list of Node
         Youngest first.
-    outside : list of int
-        How many references there are to each that are not those of the nodes that were walked.
     """
 
     def __init__(self, pieces: Sequence[Piece], walks: Sequence[dict[int, Node]]) -> None:
@@ -105,7 +102,7 @@ class _Stretch:
                     if slot in apart:
                         self._fixed.add(key)
             self._results.update([walk[slot].id for slot in outputs if slot in walk])
-        node = None  # type: ignore[assignment]
+        del node
         for one in pieces[1:]:
             for key in [operand.id for operand in one.inputs]:
                 if key in found:
@@ -113,6 +110,7 @@ class _Stretch:
         order = sorted(found, reverse=True)
         self.nodes = [found[key] for key in order]
         del found
+        # References that are not those of records; of these, more than a node has uses here are those of others.
         self._outside = [
             count - IN_A_LIST - known[key] for key, count in zip(order, map(count_references, self.nodes), strict=True)
         ]

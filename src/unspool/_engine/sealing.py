@@ -216,7 +216,7 @@ class FoldQueue(_core.QueueBase):
         return bisect_right(pending, piece.newest) == bisect_right(pending, end)
 
     def _is_near(self, variables: Sequence[Node]) -> bool:
-        """Whether few pieces wait that are made from variables of which none is a leaf, and none has a factorisation."""
+        """Whether variables are no leaves, and few pieces wait that were made since, none with a factorisation."""
         if any(map(reads_nothing, variables)):
             return False
         first = min([variable.id for variable in variables])

@@ -9,16 +9,15 @@ a budget sees steps, and the body is compiled once. What is left over between th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from unspool import _core
 from unspool._core import Piece
 from unspool._dims import is_concrete
-from unspool._engine.cutting import Describe
 from unspool._engine.interpreter import Pass
 from unspool._engine.matching import Site
 from unspool._engine.references import IN_A_LIST, count_references
@@ -27,6 +26,9 @@ from unspool._fragments.repeats import FEWEST, SHORTEST, Integers, Repeat, Wirin
 from unspool._graph import Bundle, Node, intern, intern_bundle, origin_scope
 from unspool._ops.leaf import placeholder
 from unspool._sweeps import is_swept
+
+# Describes nodes, given in topological order, as a site of which some are the results; some inputs stand for constants.
+Describe: TypeAlias = Callable[[list[Node], list[Node], frozenset[int]], Site]
 
 
 def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe) -> list[Piece]:
