@@ -5,9 +5,9 @@
 static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_of, *name_on_fold, *name_on_stay, *name_cut;
 
 /* What a check finds if nothing outside has come to use what is inside of a piece; and why a piece stays as it is if it
-   is not that: its outputs are older than what it reads, or the same was recorded before. As in
-   `unspool._engine.matching`. */
-enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4, COMMON = -5 };
+   is not that: its outputs are older than what it reads, the same was recorded before, or what it computed belongs to
+   other steps or to all. As in `unspool._engine.matching`. */
+enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4, OF_OTHERS = -5 };
 
 /* --- privacy --- */
 
@@ -517,7 +517,7 @@ fold_whole(QueueObject *queue, PieceObject *piece, int is_cut, long long later, 
         long long id = number_of(handles.node[i]);
         *end = id > *end ? id : *end;
     }
-    Py_ssize_t used = COMMON;
+    Py_ssize_t used = OF_OTHERS;
     if (is_cut || (later > *end && !has_common(piece, &handles) && !has_twins(piece))) {
         used = look_outside((SiteObject *)piece->site, &handles);
     }
@@ -526,6 +526,19 @@ fold_whole(QueueObject *queue, PieceObject *piece, int is_cut, long long later, 
     }
     release_handles(&handles);
     return used;
+}
+
+/* Let nothing keep a piece that was folded in parts. */
+static void
+let_go(PieceObject *piece)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(piece->outputs); i++) {
+        NodeObject *node = (NodeObject *)Py_XNewRef(output_alive(piece, i));
+        if (node != NULL && node->piece == (PyObject *)piece) {
+            Py_XSETREF(node->piece, Py_NewRef(node->value == Py_None ? lost : Py_None));
+        }
+        Py_XDECREF(node);
+    }
 }
 
 /* Fold a piece that has left the queue, if it can be: as it is, or cut. The oldest that those which came after it have
@@ -552,7 +565,11 @@ fold_piece(QueueObject *queue, PieceObject *piece, long long later)
     int is_cut = Py_IS_TYPE(cut, &PieceType);
     Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut, 1, LLONG_MAX, &end) : used;
     Py_DECREF(cut);
-    return left == FAILED ? -1 : left == PRIVATE ? 0 : let_stay(queue, piece, is_cut ? left : used);
+    if (left == PRIVATE) {
+        let_go(piece);
+        return 0;
+    }
+    return left == FAILED ? -1 : let_stay(queue, piece, is_cut ? left : used);
 }
 
 /* Make the names of what folding asks of Python's classes; returns -1 if there is no memory for them. */

@@ -35,8 +35,8 @@ MOST_BRANCHES = 32
 MOST_LINES = 4096
 
 # What a check for references from outside gives if there are none; and why a piece stays as it is if there are none:
-# its outputs are older than what it reads, or the same was recorded before.
-PRIVATE, TOO_OLD, RECORDED_BEFORE = -1, -2, -3
+# its outputs are older than what it reads, the same was recorded before, or what it computed belongs to other steps.
+PRIVATE, TOO_OLD, RECORDED_BEFORE, OF_OTHERS = -1, -2, -3, -5
 
 
 class Site(_core.SiteBase):
@@ -67,7 +67,7 @@ class Site(_core.SiteBase):
         What `make_check` made.
     stays : dict of int to int
         Why pieces could not be folded, and how many: because of the node at a slot, which something outside has come to
-        use, or for `TOO_OLD` or `RECORDED_BEFORE`.
+        use, or for `TOO_OLD`, `RECORDED_BEFORE` or `OF_OTHERS`.
     """
 
     __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
