@@ -88,7 +88,7 @@ class _Stretch:
     def __init__(self, pieces: Sequence[Piece], walks: Sequence[dict[int, Node]]) -> None:
         end = max([node.id for node in walks[0].values()], default=0)
         found: dict[int, Node] = {}
-        known: dict[int, int] = {}  # references of those who look, and of the records
+        known: dict[int, int] = {}  # references of those who look
         self._fixed: set[int] = set()
         self._results: set[int] = set()
         for one, walk in zip(pieces, walks, strict=True):
@@ -103,14 +103,10 @@ class _Stretch:
                         self._fixed.add(key)
             self._results.update([walk[slot].id for slot in outputs if slot in walk])
         del node
-        for one in pieces[1:]:
-            for key in [operand.id for operand in one.inputs]:
-                if key in found:
-                    known[key] += 1
         order = sorted(found, reverse=True)
         self.nodes = [found[key] for key in order]
         del found
-        # References that are not those of records; of these, more than a node has uses here are those of others.
+        # Of these references, more than a node has uses here are those of others.
         self._outside = [
             count - IN_A_LIST - known[key] for key, count in zip(order, map(count_references, self.nodes), strict=True)
         ]
