@@ -162,4 +162,4 @@ def test_steps_that_record_again_what_earlier_ones_made_fold() -> None:
     assert found.loops[0].steps > 190
     assert found.loops[0].unfolded == 0
     assert found.gradient is not None
-    assert found.gradient.nodes < 100
+    assert found.gradient.recorded < 100
