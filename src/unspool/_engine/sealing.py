@@ -158,8 +158,12 @@ class FoldQueue(_core.QueueBase):
         self.crowd = max(MOST_WAITING, 2 * len(self))
 
     def _cut(self, piece: Piece, later: Sequence[Piece]) -> Piece | None:
-        """Return what can be folded where a piece is that shares nodes with others, such as some ``later`` ones."""
-        left = cut(piece, later, self._describe)
+        """Return what can be folded where a piece is that shares nodes with others, such as some ``later`` ones.
+
+        Not within a budget, where the piece stays as it is: outputs that have no value would have to be computed from
+        the states of earlier steps, again and again. In bits it is not seen.
+        """
+        left = None if self.ledger.is_strict else cut(piece, later, self._describe)
         if left is not None:
             measure_piece(left)
         return left
