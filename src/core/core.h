@@ -60,7 +60,8 @@ typedef struct NodeObject {
     PyObject *output;
     PyObject *name;
     int lasti;
-    int is_entered;
+    short is_entered;
+    short is_found; /* its recipe was looked up since it was made: it was recorded again */
     Py_uhash_t hash;
     struct NodeObject *next; /* in the chain of the table */
 } NodeObject;

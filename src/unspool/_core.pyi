@@ -47,6 +47,7 @@ class Node:
     value: Any
     code: CodeType
     lasti: int
+    is_found: int
     @property
     def line(self) -> int: ...
     piece: Any
@@ -161,7 +162,16 @@ class SiteBase:
     def checks(self) -> dict[tuple[int, ...], Privacy]: ...
     @property
     def results(self) -> int: ...
-    def describe(self, results: int, origins: tuple[Place, ...], apart_results: frozenset[int], /) -> None: ...
+    @property
+    def sources(self) -> tuple[tuple[int, ...], ...]: ...
+    def describe(
+        self,
+        results: int,
+        origins: tuple[Place, ...],
+        apart_results: frozenset[int],
+        sources: tuple[tuple[int, ...], ...],
+        /,
+    ) -> None: ...
 
 class QueueBase:
     ledger: Ledger
