@@ -87,10 +87,17 @@ typedef struct {
     long long calls, chains, derivatives, evaluations, fragments, kernel_calls, plan_hits, plan_misses, slabs_dropped;
 } CountersObject;
 
+/* What of a ledger is looked at in every step; Python's class has the rest. */
 typedef struct {
     PyObject_HEAD
-    long long noted, ceiling, steps, kernels;
+    long long noted, ceiling, peak, steps, kernels;
     char is_strict, is_tracking;
+    PyObject *lock;     /* that threads which share a budget take in turn */
+    PyObject *timeline; /* a list of samples, or None */
+    PyObject *arrived;  /* a list of steps that were not looked at yet */
+    Py_ssize_t crowd;   /* how long it may become before it is looked through */
+    PyObject *held;     /* a dict of the values that are held, by id (holding.c) */
+    PyObject *newest_call; /* a weak reference, or None */
 } LedgerObject;
 
 typedef struct {
@@ -99,6 +106,10 @@ typedef struct {
 } BoundsObject;
 
 extern PyTypeObject CountersType, LedgerType, BoundsType;
+
+int ledger_start(void);
+int note_peak(LedgerObject *ledger, long long nbytes);
+int note_folded_step(LedgerObject *ledger, CallObject *call, PyObject *slab);
 extern PyObject *counters, *bounds; /* those of the process (given.c) */
 
 void note_bounds(long long length, long long newest);
@@ -164,6 +175,15 @@ CallObject *fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, 
                            PyObject *residuals, PyObject *indices, NodeObject *const *tensors);
 
 extern PyTypeObject PrivacyType;
+
+/* --- what is held of steps (holding.c) --- */
+
+extern PyTypeObject HeldType, SlabType;
+
+int holding_start(void);
+int move_slab(PyObject *slab, CallObject *call, PyObject *held);
+
+extern PyMethodDef holding_methods[];
 
 /* --- running (running.c) --- */
 

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import CellType, CodeType, FrameType
 from typing import Any, Self, TypeVar
@@ -9,11 +9,11 @@ import numpy as np
 from unspool._autodiff.placing import Placed, Wired
 from unspool._dims import Shape
 from unspool._engine.backend import Run
-from unspool._engine.held import Slab
 from unspool._engine.ledger import Ledger
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
 from unspool._engine.sealing import FoldQueue
+from unspool._locks import RLock
 from unspool._ops.op import Op
 from unspool._saving.codec import Word
 from unspool._tensor import Tensor
@@ -95,10 +95,63 @@ class CountersBase:
 class LedgerBase:
     noted: int
     ceiling: int
+    peak: int
     steps: int
     kernels: int
     is_strict: bool
     is_tracking: bool
+    lock: RLock
+    timeline: list[tuple[float, int]] | None
+    arrived: list[Any]
+    crowd: int
+    held: dict[int, Held]
+    newest_call: ref[Call] | None
+    def note_peak(self, nbytes: int, /) -> None: ...
+    def note_folded(self, call: Call, slab: Slab, /) -> None: ...
+
+class Held:
+    @property
+    def node(self) -> ref[Node]: ...
+    @property
+    def nbytes(self) -> int: ...
+    made: int
+    last: int
+    def is_alive(self) -> bool: ...
+    def is_referenced(self, known: int = ..., /) -> bool: ...
+
+class Slab:
+    def __init__(self, step: Call | Piece, /) -> None: ...
+    @property
+    def identity(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def is_there(self) -> bool: ...
+    def add_to(self, found: dict[int, int], /) -> bool: ...
+    def drop(self, find_kept: Callable[[Any], frozenset[int]], keep: Any, tiny: int, /) -> int: ...
+    def drop_unread(
+        self, read: Container[int], find_kept: Callable[[Any], frozenset[int]], keep: Any, tiny: int, /
+    ) -> int: ...
+
+def hold(held: dict[int, Held], nodes: list[Any], made: int, least: int, /) -> set[int]: ...
+def note_reads(held: dict[int, Held], operands: Sequence[Node | int], now: int, times: int, /) -> None: ...
+def live_entries(held: dict[int, Held], /) -> list[Held]: ...
+def stretches(
+    held: dict[int, Held],
+    first: int,
+    newest: int,
+    young: int,
+    latest: set[int],
+    references: Mapping[int, int] | None,
+    keep: Any,
+    /,
+) -> tuple[list[Held], bytearray, bytearray, bytearray]: ...
+def release(held: dict[int, Held], entries: list[Held], /) -> tuple[int, int]: ...
+def add_values(found: dict[int, int], held: dict[int, Held], /) -> None: ...
+def piece_bytes(piece: Piece, /) -> int: ...
+def references_of(
+    pieces: Sequence[Piece], count: Callable[[Any, tuple[bool, ...]], list[int]], /
+) -> dict[int, int]: ...
 
 class Bounds:
     @property

@@ -50,7 +50,7 @@ from unspool._records import NamedTuple
 from unspool.errors import BudgetError, RebuildError
 
 if TYPE_CHECKING:
-    from unspool._engine.held import Held
+    from unspool._core import Held
     from unspool._engine.ledger import Ledger
 
 # The level of what is made of constants alone: above all others.
