@@ -42,6 +42,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *id, *output_shapes, *output_dtypes, *run;
     double seconds; /* of the fastest run that was timed; 0 before one was */
+    long long peak; /* the most bytes that a run takes; 0 before anybody asked */
     char is_simple; /* nothing in it is a user's: no cycle goes through it (tracking.c) */
 } PlanObject;
 
@@ -184,6 +185,13 @@ int holding_start(void);
 int move_slab(PyObject *slab, CallObject *call, PyObject *held);
 
 extern PyMethodDef holding_methods[];
+
+/* --- replays (replaying.c) --- */
+
+extern PyTypeObject ValuesType, FrameType;
+
+int replaying_start(void);
+long long peak_of(PlanObject *plan);
 
 /* --- running (running.c) --- */
 

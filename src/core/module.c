@@ -20,7 +20,7 @@ PyInit__core(void)
                              &JournalType, &EncoderType, &CountersType, &LedgerType, &BoundsType,
                              &PlanType,    &SiteType,    &RowType,    &QueueType,    &PrivacyType,  &RunnerType,
                              &NoteType,    &CallSweepType, &SourcesType, &UnitTableType,
-                             &HeldType,    &SlabType};
+                             &HeldType,    &SlabType,    &ValuesType,  &FrameType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,
@@ -38,7 +38,7 @@ PyInit__core(void)
         constants_start() < 0 || layout_start() < 0 || reducing_start() < 0 || queue_start() < 0 ||
         folding_start() < 0 || running_start() < 0 || notes_start() < 0 || call_sweeps_start() < 0 ||
         terms_start() < 0 || encoding_start() < 0 ||
-        laid_start() < 0 || ledger_start() < 0 || holding_start() < 0) {
+        laid_start() < 0 || ledger_start() < 0 || holding_start() < 0 || replaying_start() < 0) {
         return PyErr_NoMemory();
     }
     PyObject *module = PyModule_Create(&definition);

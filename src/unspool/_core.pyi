@@ -1,4 +1,4 @@
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import CellType, CodeType, FrameType
 from typing import Any, Self, TypeVar
@@ -12,6 +12,7 @@ from unspool._engine.backend import Run
 from unspool._engine.ledger import Ledger
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
+from unspool._engine.replayed import Buffer
 from unspool._engine.sealing import FoldQueue
 from unspool._locks import RLock
 from unspool._ops.op import Op
@@ -159,6 +160,49 @@ class Bounds:
     @property
     def newest(self) -> int: ...
     def note(self, length: int, id: int, /) -> None: ...
+
+class ValuesBase:
+    @property
+    def nbytes(self) -> int: ...
+    def __contains__(self, key: int, /) -> bool: ...
+    def of(self, nodes: Sequence[Node], /) -> list[Any]: ...
+    def get(self, key: int, /) -> Any: ...
+    def is_wanted(self, key: int, more: int = ..., /) -> bool: ...
+    def put(self, key: int, value: Any, buffers: tuple[Buffer, ...], /) -> None: ...
+    def buffers(self, key: int, /) -> tuple[Buffer, ...] | None: ...
+    def are_own(self, buffers: tuple[Buffer, ...], /) -> bool: ...
+    def replace(self, key: int, value: Any, gone: tuple[Buffer, ...], /) -> None: ...
+    def add_reason(self, key: int, /) -> None: ...
+    def drop_reason(self, key: int, /) -> None: ...
+    def nbytes_of(self, keys: Iterable[int], /) -> int: ...
+
+class FrameBase:
+    def __new__(cls, order: list[Node], *args: Any) -> Self: ...
+    order: list[Node]
+    uses: dict[int, int]
+    live: set[int]
+    taped: set[int]
+    pinned: list[int]
+    ahead: list[int]
+    recent: list[int]
+    saves: set[int]
+    position: int
+    tape_from: int
+    def leave(self, values: ValuesBase, operands: Sequence[Node], /) -> None: ...
+    def run_on(
+        self,
+        above: FrameBase | None,
+        values: ValuesBase,
+        targets: dict[int, Node],
+        ledger: LedgerBase,
+        beside: int,
+        limit: int,
+        due: int,
+        ran: set[int] | None,
+        owned: Callable[[Any], Any],
+        tiny: int,
+        /,
+    ) -> tuple[int, int]: ...
 
 class UnitTable:
     def __init__(self, branch: int, /) -> None: ...

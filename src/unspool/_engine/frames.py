@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unspool._core import unit_of
+from unspool._core import FrameBase, unit_of
 from unspool._engine.planning import nbytes
 from unspool._engine.replayed import is_view
 from unspool._fragments.call import Call
@@ -20,7 +20,7 @@ from unspool._ops.op import PART
 BRANCH = 16
 
 
-class Frame:
+class Frame(FrameBase):
     """Nodes of one level that run in order.
 
     Attributes
@@ -45,38 +45,10 @@ class Frame:
         From this position on, what the frame above reads is kept for it.
     """
 
-    __slots__ = (
-        "_reads",
-        "ahead",
-        "chain",
-        "level",
-        "live",
-        "order",
-        "pinned",
-        "position",
-        "recent",
-        "saves",
-        "tape_from",
-        "taped",
-        "uses",
-    )
+    __slots__ = ("_reads", "chain", "level")
 
     def __init__(self, order: list[Node], level: int) -> None:
-        self.order = order
         self.level = level
-        self.position = 0
-        self.uses: dict[int, int] = {}
-        uses = self.uses
-        for node in order:
-            for operand in node.inputs:
-                uses[operand.id] = uses.get(operand.id, 0) + 1
-        self.live: set[int] = set()
-        self.taped: set[int] = set()
-        self.pinned: list[int] = []
-        self.ahead: list[int] = []
-        self.recent: list[int] = []
-        self.saves: set[int] = set()
-        self.tape_from = 0
         self.chain: Any = None  # the run of a chain that the frame is at
         self._reads: dict[int, tuple[list[int], list[Node]]] | None = None
 

@@ -267,9 +267,8 @@ class Ledger(LedgerBase):
             # of blocks, and at the end of the newest one. What the backward pass would miss goes in smaller parts.
             newest = self.line.now
             block = self._block - self._block // _MANY
-            old = bisect_right(self.line.boundaries, newest - block)
             state, step, most = self._state_size, self._state_size + self._slab_size, self.limit // _MARGIN
-            many = max(4, old // _MANY)
+            many = max(4, len(self.line) // _MANY)
             enough = goal - min(many * step, most)
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()

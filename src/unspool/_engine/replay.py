@@ -142,7 +142,7 @@ class Replay:
     def _nbytes(self) -> int:
         """The bytes of what belongs to the replay."""
         promised = 0 if self._lookout is None else self._lookout.nbytes
-        return self.values.memory.nbytes + self._in_chain + promised
+        return self.values.nbytes + self._in_chain + promised
 
     @property
     def distinct(self) -> int:
@@ -176,7 +176,7 @@ class Replay:
                 frame = self.frames[-1]
                 if frame.position == len(frame.order):
                     self._pop()
-                elif self._advance(frame, frame.order[frame.position]):
+                elif not self._run_calls(frame) and self._advance(frame, frame.order[frame.position]):
                     frame.position += 1
 
     def _pop(self) -> None:
@@ -311,6 +311,39 @@ class Replay:
                 levels.setdefault(self._level(unit), {})[unit.id] = unit
                 stack += _sources_of((unit,))
         return levels
+
+    def _run_calls(self, frame: Frame) -> int:
+        """Run the next calls of a frame, as many as need nothing but what is there; return how many.
+
+        That is how all steps run of a stretch of a loop. Who compares values, or moves them to disk, runs each alone.
+        """
+        if self._guard is not None or type(frame.order[frame.position]) is not Call:
+            return 0
+        started = perf_counter()
+        lookout, values, is_below = self._lookout, self.values, len(self.frames) > 1
+        done, kernels = frame.run_on(
+            self.frames[-2] if is_below else None,
+            values,
+            self.targets,
+            self._ledger,
+            self._base + self._nbytes - values.nbytes,
+            -1 if self._limit is None else self._limit,
+            -1 if lookout is None else lookout.due,
+            self._ran if is_below else None,
+            owned,
+            TINY,
+        )
+        if is_below:
+            self.runs += done
+            self.kernels += kernels
+            self.seconds += perf_counter() - started
+        if done:
+            self._look_if_due()
+        return done
+
+    def _look_if_due(self) -> None:
+        if self._lookout is not None and self._base + self._nbytes <= self._lookout.due:
+            self._lookout.look()
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
         """Run a unit if what it reads is there, else begin to get it; tell whether it ran."""
@@ -472,26 +505,8 @@ class Replay:
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
         """Evict what was read for the last time."""
-        uses = frame.uses
-        for operand in operands:
-            key = operand.id
-            uses[key] -= 1
-            if not uses[key]:
-                if key in frame.live:
-                    frame.live.remove(key)
-                    self.values.drop_reason(key)
-                if key in frame.taped:
-                    frame.taped.remove(key)
-                    self.values.drop_reason(key)
-        if frame.pinned:
-            # They stay until the next time: who goes through the steps forwards needs the state after the last one
-            # then.
-            self.unpin(frame.recent)
-            frame.recent += frame.pinned + frame.ahead
-            frame.pinned.clear()
-            frame.ahead.clear()
-        if self._lookout is not None and self._base + self._nbytes <= self._lookout.due:
-            self._lookout.look()
+        frame.leave(self.values, operands)
+        self._look_if_due()
 
     def unpin(self, keys: list[int]) -> None:
         for key in keys:
