@@ -402,7 +402,7 @@ def test_nothing_is_held_once_a_replay_is_over(share: int, monkeypatch: pytest.M
 
     def run(work: Replay, original: Any = Replay.run) -> None:
         original(work)
-        left.append(work.values.memory.nbytes)
+        left.append(work.values.nbytes)
 
     with us.memory(PLENTY) as scope:
         alone = answer(kind, 100, data)
