@@ -1,11 +1,10 @@
 """How good and how fast the checkpoint schedules are: no tensors, only counts of steps.
 
 A loop whose length is not known keeps a few states by a rule; it is stopped after every number of steps and the
-evaluations that it takes in all are compared with the least possible for a length known beforehand. The rule of Wang,
-Moin and Iaccarino stands beside ours. Then the schedules for a known length are carried out for every pair of steps
-and slots, and counted; and both kinds are timed. At last budgets: a share of what keeping everything takes becomes a
-schedule that shares room between states and tapes, and its runs of a step are counted and compared with the exact
-table.
+evaluations that it takes in all are compared with the least possible for a length known beforehand. Then the schedules
+for a known length are carried out for every pair of steps and slots, and counted; and both kinds are timed. At last
+budgets: a share of what keeping everything takes becomes a schedule that shares room between states and tapes, and its
+runs of a step are counted and compared with the exact table.
 
     python bench/schedules.py                 the tables, and the bars they are held to
     python bench/schedules.py --json out.json the numbers as well
@@ -22,13 +21,15 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import harness
+import numpy as np
 from harness import Bar
 
 if TYPE_CHECKING:
-    from unspool.checkpoint.online import OnlineSchedule, Rule
+    from unspool.checkpoint._schedule.loops import OpenLoop
 
 PACKAGES = {"unspool": "unspool"}
 
@@ -74,57 +75,64 @@ class Budgeted:
 # --- counting --------------------------------------------------------------------------------------------------------
 
 
-def evaluations(schedule: OnlineSchedule, steps: int) -> float:
+def open_loop(slots: int) -> OpenLoop:
+    """Return a loop of unknown length that saves so many states and tapes one step."""
+    from unspool.checkpoint._schedule.budget import plan_for_slots
+
+    return plan_for_slots(slots).open()
+
+
+def evaluations(loop: OpenLoop) -> int:
     """Return how often a step runs in all if the loop ends now: at first, in the backward pass, and to be reversed.
 
     The last step has just run, so it need not run again to be reversed.
     """
-    from unspool.checkpoint import online
+    from unspool.checkpoint import binomial
 
-    return 2 * steps - 1 + online.sweep_cost(schedule.positions, steps, slots=schedule.slots)
+    bounds = [*[position for position in loop.positions if position < loop.steps - 1], loop.steps - 1]
+    gaps = enumerate(stop - start for start, stop in pairwise(bounds))
+    return 2 * loop.steps - 1 + sum(binomial.advances(gap, loop.reach.slots - i) for i, gap in gaps)
 
 
-def online_ratios(slots: int, longest: int, rule: Rule) -> Ratios:
+def open_ratios(slots: int, longest: int) -> Ratios:
     """Stop a loop after every number of steps and compare its evaluations with the optimum for that number."""
-    from unspool.checkpoint import binomial, online
+    from unspool.checkpoint import binomial
 
-    schedule = online.OnlineSchedule(slots, rule)
-    ratios = []
+    loop, ratios = open_loop(slots), []
     for steps in range(1, longest + 1):
-        schedule.advance()
-        ratios.append(evaluations(schedule, steps) / (steps + binomial.advances(steps, slots)))
+        loop.run_to(steps)
+        ratios.append(evaluations(loop) / (steps + binomial.advances(steps, slots)))
     worst = max(ratios)
     return Ratios(worst, 1 + ratios.index(worst), statistics.fmean(ratios))
 
 
-def online_factor(steps: int, slots: int) -> float:
+def open_factor(steps: int, slots: int) -> float:
     """Return the evaluations of a step that a loop of unknown length takes."""
-    from unspool.checkpoint import online
-
-    schedule = online.OnlineSchedule(slots)
-    for _ in range(steps):
-        schedule.advance()
-    return evaluations(schedule, steps) / steps
+    loop = open_loop(slots)
+    loop.run_to(steps)
+    return evaluations(loop) / steps
 
 
 def wrong_counts(longest: int) -> tuple[int, int]:
-    """Carry out the schedule of every pair of steps and slots; return how many there are, and how many fail.
+    """Go through the schedule of every pair of steps and slots; return how many there are, and how many fail.
 
-    One fails if it does not reverse every step or does not advance as few steps as the closed form says.
+    One fails if it does not reverse every step or does not run as few steps as the closed form says.
     """
     from unspool.checkpoint import binomial
+    from unspool.checkpoint._schedule.actions import ADVANCE, REVERSE, TAPE
+    from unspool.checkpoint._schedule.budget import plan_for_slots
 
     pairs = wrong = 0
-    for steps in range(2, longest + 1):
-        for slots in range(1, steps):
-            advanced = reversed_ = 0
-            for action in binomial.schedule(steps, slots):
-                if type(action) is binomial.Advance:
-                    advanced += action.stop - action.start
-                elif type(action) is binomial.Reverse:
-                    reversed_ += 1
+    for slots in range(1, longest):
+        plan = plan_for_slots(slots)
+        for steps in range(slots + 1, longest + 1):
+            loop = plan.closed(steps)
+            rows = np.concatenate([*loop.forward(), *loop.backward()])
+            kinds, lengths = rows[:, 0], rows[:, 2] - rows[:, 1]
+            runs = int(lengths[(kinds == ADVANCE) | (kinds == TAPE)].sum())
+            reversed_ = int(lengths[kinds == REVERSE].sum())
             pairs += 1
-            wrong += (advanced, reversed_) != (binomial.advances(steps, slots), steps)
+            wrong += (runs, reversed_) != (steps + binomial.advances(steps, slots), steps)
     return pairs, wrong
 
 
@@ -162,18 +170,34 @@ def ratios_to_the_table(states: int, longest: int) -> tuple[float, float]:
     """Return the worst ratios to the exact table, for known and unknown length, over the ends of the second half."""
     from unspool.checkpoint._schedule.loops import ClosedLoop, OpenLoop
     from unspool.checkpoint._schedule.reach import Reach
-    from unspool.checkpoint.planner import mixed_evaluations
 
     known, unknown = [], []
     for residual in (1, 5):
         reach = Reach(states, 1, residual)
-        opened = OpenLoop(reach)
+        opened, table = OpenLoop(reach), exact_table(longest, states, 1 + residual)
         for end in range(longest // 2, longest + 1, max(1, longest // 40)):
             opened.run_to(end)
-            least = mixed_evaluations(end, states, 1 + residual)
+            least = int(table[end])
             known.append(ClosedLoop(reach, end).evaluations() / least)
             unknown.append(opened.evaluations() / least)
     return max(known), max(unknown)
+
+
+def exact_table(steps: int, units: int, tape: int) -> Any:
+    """Return the least runs that reverse 0, 1, … steps with room for so many states, a tape being as large as some.
+
+    With f(l, c) for l steps and c free units: a tape of the first step leaves f(l − 1, c − tape), and one run more;
+    saving the start and advancing i steps leaves f(l − i, c − 1) and then f(i, c), and i runs. (Maddison 2024, where a
+    tape is one unit.) The last step is taped in the workspace.
+    """
+    table = np.full((steps + 1, units + 1), 2**29, np.int64)
+    table[1] = 1
+    for length in range(2, steps + 1):
+        ahead = np.arange(1, length)[:, np.newaxis]
+        table[length, 1:] = (table[1:length, 1:] + ahead + table[length - 1 : 0 : -1, :-1]).min(axis=0)
+        if tape <= units:
+            np.minimum(table[length, tape:], table[length - 1, : units + 1 - tape] + 1, out=table[length, tape:])
+    return table[:, units]
 
 
 def print_budgets(found: list[Budgeted]) -> None:
@@ -193,21 +217,19 @@ def print_budgets(found: list[Budgeted]) -> None:
 
 
 def stream(steps: int, slots: int) -> tuple[float, int]:
-    """Go through a schedule; return the seconds it takes and its number of actions."""
-    from unspool.checkpoint import binomial
+    """Go through a schedule; return the seconds it takes and its number of rows."""
+    from unspool.checkpoint._schedule.budget import plan_for_slots
 
     start = time.perf_counter()
-    actions = sum(1 for _ in binomial.schedule(steps, slots))
-    return time.perf_counter() - start, actions
+    loop = plan_for_slots(slots).closed(steps)
+    rows = sum(map(len, loop.forward())) + sum(map(len, loop.backward()))
+    return time.perf_counter() - start, rows
 
 
 def stream_memory(steps: int, slots: int) -> int:
     """Return the peak of bytes that a schedule holds on its way."""
-    from unspool.checkpoint import binomial
-
     tracemalloc.start()
-    for _ in binomial.schedule(steps, slots):
-        pass
+    stream(steps, slots)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
@@ -215,36 +237,31 @@ def stream_memory(steps: int, slots: int) -> int:
 
 def choice(slots: int, rounds: int) -> float:
     """Return the median time of one choice of what to drop, in seconds, when all slots are full."""
-    from unspool.checkpoint import online
+    from unspool.checkpoint.online import choose_removal
 
-    schedule = online.OnlineSchedule(slots)
-    for _ in range(slots):
-        schedule.advance()
-    seconds = []
-    for _ in range(rounds):
+    positions, seconds = list(range(slots + 1)), []
+    for step in range(slots + 1, slots + 1 + rounds):
         start = time.perf_counter()
-        schedule.advance()
+        index = choose_removal(positions, step)
         seconds.append(time.perf_counter() - start)
+        positions.pop(index)
+        positions.append(step)
     return statistics.median(seconds)
 
 
 # --- the tables and the bars -----------------------------------------------------------------------------------------
 
 
-def print_ratios(found: dict[tuple[int, Rule], Ratios], longest: int) -> None:
-    """Print the worst and the mean ratio by slots, for both rules."""
+def print_ratios(found: dict[int, Ratios], longest: int) -> None:
+    """Print the worst and the mean ratio by slots."""
     print(f"\nUnknown length: evaluations beside the optimum, for every length up to {longest}")
-    print(f"  {'slots':>6}  {'worst':>8}{'at':>8}{'mean':>9}      {'Wang–Moin worst':>16}{'mean':>9}")
-    for slots in sorted({slots for slots, _ in found}):
-        ours, theirs = found[slots, "cost"], found[slots, "wang-moin"]
-        print(
-            f"  {slots:>6}  {ours.worst:>8.4f}{ours.worst_at:>8}{ours.mean:>9.4f}"
-            f"      {theirs.worst:>16.4f}{theirs.mean:>9.4f}"
-        )
+    print(f"  {'slots':>6}  {'worst':>8}{'at':>8}{'mean':>9}")
+    for slots, ratios in sorted(found.items()):
+        print(f"  {slots:>6}  {ratios.worst:>8.4f}{ratios.worst_at:>8}{ratios.mean:>9.4f}")
 
 
 def bars(
-    ratios: dict[tuple[int, Rule], Ratios],
+    ratios: dict[int, Ratios],
     factors: dict[tuple[int, int], float],
     wrong: int,
     streams: dict[int, tuple[float, int]],
@@ -254,13 +271,13 @@ def bars(
 ) -> Iterator[Bar]:
     """What the schedules are held to."""
     for slots, limit in WORST.items():
-        yield Bar(f"worst ratio to the optimum, {slots} slots", ratios[slots, "cost"].worst, limit, "×")
-        yield Bar(f"mean ratio to the optimum, {slots} slots", ratios[slots, "cost"].mean, MEAN, "×")
+        yield Bar(f"worst ratio to the optimum, {slots} slots", ratios[slots].worst, limit, "×")
+        yield Bar(f"mean ratio to the optimum, {slots} slots", ratios[slots].mean, MEAN, "×")
     for steps, slots, limit in KNOWN:
         yield Bar(f"evaluations of a step, {steps} steps in {slots} slots", factors[steps, slots], limit, "×")
     yield Bar("schedules of known length that are not optimal", wrong, 0, "")
-    for slots, (seconds, actions) in streams.items():
-        yield Bar(f"an action of a schedule, 10⁶ steps in {slots} slots", 1e6 * seconds / actions, 3.0, "µs")
+    for slots, (seconds, rows) in streams.items():
+        yield Bar(f"a row of a schedule, 10⁶ steps in {slots} slots", 1e6 * seconds / rows, 3.0, "µs")
         yield Bar(f"a schedule of 10⁶ steps in {slots} slots", seconds, 13.0, "s")
     for slots, limit in CHOICES.items():
         yield Bar(f"a choice of what to drop among {slots} states", 1e6 * choices[slots], limit, "µs")
@@ -280,8 +297,7 @@ def main() -> int:
     options = harness.options("Compare and time the checkpoint schedules of unspool.")
     harness.participants(PACKAGES)
     longest, pairs_to = (500, 20) if options.quick else (20_000, 400)
-    rules: tuple[Rule, ...] = ("cost", "wang-moin")
-    ratios = {(slots, rule): online_ratios(slots, longest, rule) for slots in WORST for rule in rules}
+    ratios = {slots: open_ratios(slots, longest) for slots in WORST}
     print_ratios(ratios, longest)
 
     pairs, wrong = wrong_counts(pairs_to)
@@ -290,16 +306,16 @@ def main() -> int:
     streams = {slots: stream(million, slots) for slots in (10, 100)}
     for slots, (seconds, actions) in streams.items():
         held = stream_memory(million // 10, slots)
-        print(f"  {million} steps in {slots} slots: {actions} actions, {seconds:.2f} s; the stream holds {held} bytes")
+        print(f"  {million} steps in {slots} slots: {actions} rows, {seconds:.2f} s; the stream holds {held} bytes")
     choices = {slots: choice(slots, 50 if options.quick else 500) for slots in CHOICES}
-    factors = {} if options.quick else {(steps, slots): online_factor(steps, slots) for steps, slots, _ in KNOWN}
+    factors = {} if options.quick else {(steps, slots): open_factor(steps, slots) for steps, slots, _ in KNOWN}
     lengths = BUDGET_STEPS[:2] if options.quick else (*BUDGET_STEPS, 100_000)
     budgets = [budgeted(steps, residual, share) for steps in lengths for residual in RESIDUALS for share in SHARES]
     print_budgets(budgets)
     tables = {states: ratios_to_the_table(states, 60 if options.quick else 300) for states in EXACT_STATES}
     if options.json:
         numbers = {
-            "online": [{"slots": slots, "rule": rule, **asdict(found)} for (slots, rule), found in ratios.items()],
+            "open": [{"slots": slots, **asdict(found)} for slots, found in ratios.items()],
             "factors": [{"steps": s, "slots": c, "factor": factor} for (s, c), factor in factors.items()],
             "streams": [{"slots": c, "seconds": seconds, "actions": n} for c, (seconds, n) in streams.items()],
             "choices": choices,

@@ -186,12 +186,15 @@ int move_slab(PyObject *slab, CallObject *call, PyObject *held);
 
 extern PyMethodDef holding_methods[];
 
-/* --- replays (replaying.c) --- */
+/* --- replays (replaying.c, levelling.c, describing.c) --- */
 
-extern PyTypeObject ValuesType, FrameType;
+extern PyTypeObject ValuesType, FrameType, LevelsType;
+extern PyMethodDef replaying_methods[];
 
 int replaying_start(void);
+int describing_start(void);
 long long peak_of(PlanObject *plan);
+PyObject *value_in(PyObject *values, NodeObject *node);
 
 /* --- running (running.c) --- */
 

@@ -177,6 +177,13 @@ value_of(const ValuesObject *self, NodeObject *node)
     return Py_XNewRef(value);
 }
 
+/* The same for whoever does not know what values are. */
+PyObject *
+value_in(PyObject *values, NodeObject *node)
+{
+    return value_of((ValuesObject *)values, node);
+}
+
 PyDoc_STRVAR(values_of_doc,
 "of(nodes, /)\n--\n\n"
 "Return the values of nodes: their own, one that is here, or what their call keeps; None if there is none.");
@@ -803,6 +810,20 @@ count_uses(PyObject *uses, PyObject *order)
     return 0;
 }
 
+PyDoc_STRVAR(count_uses_doc,
+"count_uses(uses, order, /)\n--\n\nAdd how often units read each node to a dict, by id.");
+
+static PyObject *
+count_uses_of(PyObject *module, PyObject *args)
+{
+    PyObject *uses, *order;
+    if (!PyArg_ParseTuple(args, "O!O!:count_uses", &PyDict_Type, &uses, &PyList_Type, &order) ||
+        count_uses(uses, order) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 frame_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -895,3 +916,8 @@ replaying_start(void)
                  name_nbytes == NULL || name_base == NULL || name_results == NULL || PyType_Ready(&EntryType) < 0;
     return failed ? -1 : 0;
 }
+
+PyMethodDef replaying_methods[] = {
+    {"count_uses", count_uses_of, METH_VARARGS, count_uses_doc},
+    {NULL},
+};

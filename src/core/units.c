@@ -55,18 +55,36 @@ append_links(TableObject *self, PyObject *given, Py_ssize_t limit)
     return (int)count;
 }
 
+/* Return the number of some new memory, or -1. */
+int
+add_buffer(TableObject *self, long long size)
+{
+    if (grow_array((void **)&self->buffers, &self->buffer_room, self->buffer_count + 1, sizeof(Buffer)) < 0) {
+        return -1;
+    }
+    self->buffers[self->buffer_count] = (Buffer){.size = size, .gone = -1};
+    return (int)self->buffer_count++;
+}
+
 PyDoc_STRVAR(table_buffer_doc, "buffer(size, /)\n--\n\nReturn the number of some new memory.");
 
 static PyObject *
 table_buffer(TableObject *self, PyObject *given)
 {
     long long size = PyLong_AsLongLong(given);
-    if ((size == -1 && PyErr_Occurred()) ||
-        grow_array((void **)&self->buffers, &self->buffer_room, self->buffer_count + 1, sizeof(Buffer)) < 0) {
-        return NULL;
+    int number = size == -1 && PyErr_Occurred() ? -1 : add_buffer(self, size);
+    return number < 0 ? NULL : PyLong_FromLong(number);
+}
+
+/* Return the number of a new unit, or -1. */
+int
+add_unit(TableObject *self)
+{
+    if (grow_array((void **)&self->units, &self->unit_room, self->unit_count + 1, sizeof(Unit)) < 0) {
+        return -1;
     }
-    self->buffers[self->buffer_count] = (Buffer){.size = size, .gone = -1};
-    return PyLong_FromSsize_t(self->buffer_count++);
+    self->units[self->unit_count] = (Unit){.spare = -1, .taken = -1, .place = -1};
+    return (int)self->unit_count++;
 }
 
 PyDoc_STRVAR(table_unit_doc, "unit()\n--\n\nReturn the number of a new unit; see `describe`.");
@@ -74,11 +92,36 @@ PyDoc_STRVAR(table_unit_doc, "unit()\n--\n\nReturn the number of a new unit; see
 static PyObject *
 table_unit(TableObject *self, PyObject *unused)
 {
-    if (grow_array((void **)&self->units, &self->unit_room, self->unit_count + 1, sizeof(Unit)) < 0) {
-        return NULL;
+    int number = add_unit(self);
+    return number < 0 ? NULL : PyLong_FromLong(number);
+}
+
+/* Append numbers to the links, which are known to be right. */
+static int
+link_numbers(TableObject *self, const int *numbers, int count)
+{
+    if (grow_array((void **)&self->links, &self->link_room, self->link_count + count, sizeof(int)) < 0) {
+        return -1;
     }
-    self->units[self->unit_count] = (Unit){.spare = -1, .taken = -1, .place = -1};
-    return PyLong_FromSsize_t(self->unit_count++);
+    if (count > 0) {
+        memcpy(self->links + self->link_count, numbers, (size_t)count * sizeof(int));
+    }
+    self->link_count += count;
+    return 0;
+}
+
+/* Return the number of a new node, or -1, given the unit that makes it and its buffers. */
+int
+add_node(TableObject *self, PyObject *id, int maker, int has_inputs, const int *buffers, int count)
+{
+    Py_ssize_t first = self->link_count;
+    if (link_numbers(self, buffers, count) < 0 ||
+        grow_array((void **)&self->nodes, &self->node_room, self->node_count + 1, sizeof(Made)) < 0) {
+        return -1;
+    }
+    self->nodes[self->node_count] = (Made){
+        .id = Py_NewRef(id), .maker = maker, .first = (int)first, .buffers = count, .has_inputs = (char)has_inputs};
+    return (int)self->node_count++;
 }
 
 PyDoc_STRVAR(table_node_doc,
@@ -99,12 +142,26 @@ table_node(TableObject *self, PyObject *args)
     }
     Py_ssize_t first = self->link_count;
     int count = append_links(self, buffers, self->buffer_count);
-    if (count < 0 || grow_array((void **)&self->nodes, &self->node_room, self->node_count + 1, sizeof(Made)) < 0) {
+    int number = count < 0 ? -1 : add_node(self, id, maker, has_inputs, NULL, 0);
+    if (number < 0) {
         return NULL;
     }
-    self->nodes[self->node_count] = (Made){
-        .id = Py_NewRef(id), .maker = maker, .first = (int)first, .buffers = count, .has_inputs = (char)has_inputs};
-    return PyLong_FromSsize_t(self->node_count++);
+    self->nodes[number].first = (int)first;
+    self->nodes[number].buffers = count;
+    return PyLong_FromLong(number);
+}
+
+/* Say what a unit is, and the numbers of what it reads and makes. */
+int
+set_unit(TableObject *self, int number, const Unit *unit, const int *numbers)
+{
+    Py_ssize_t first = self->link_count;
+    if (link_numbers(self, numbers, unit->reads + unit->makes) < 0) {
+        return -1;
+    }
+    self->units[number] = *unit;
+    self->units[number].first = (int)first;
+    return 0;
 }
 
 PyDoc_STRVAR(table_describe_doc,
@@ -225,6 +282,8 @@ static PyMethodDef unit_table_methods[] = {
     {"unit", (PyCFunction)table_unit, METH_NOARGS, table_unit_doc},
     {"node", (PyCFunction)table_node, METH_VARARGS, table_node_doc},
     {"describe", (PyCFunction)table_describe, METH_VARARGS, table_describe_doc},
+    {"numbers", (PyCFunction)table_numbers, METH_VARARGS, table_numbers_doc},
+    {"node_numbers", (PyCFunction)table_node_numbers, METH_VARARGS, table_node_numbers_doc},
     {"arrange", (PyCFunction)table_arrange, METH_VARARGS, table_arrange_doc},
     {"widths", (PyCFunction)table_widths, METH_VARARGS, table_widths_doc},
     {"need", (PyCFunction)table_need, METH_VARARGS, table_need_doc},

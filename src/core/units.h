@@ -54,9 +54,20 @@ place_of_maker(const TableObject *self, int node)
 
 int grow_array(void **array, Py_ssize_t *room, Py_ssize_t wanted, size_t size);
 int append_links(TableObject *self, PyObject *given, Py_ssize_t limit);
+int add_buffer(TableObject *self, long long size);
+int add_unit(TableObject *self);
+int add_node(TableObject *self, PyObject *id, int maker, int has_inputs, const int *buffers, int count);
+int set_unit(TableObject *self, int number, const Unit *unit, const int *numbers);
 int *enter_units(TableObject *self, PyObject *given, int *count);
 void leave_units(TableObject *self, const int *units, int count);
 void place_units(TableObject *self, const int *units, int count);
+
+/* --- describing calls (describing.c) --- */
+
+extern const char table_numbers_doc[], table_node_numbers_doc[];
+
+PyObject *table_numbers(TableObject *self, PyObject *args);
+PyObject *table_node_numbers(TableObject *self, PyObject *args);
 
 /* --- in which order they can run (arranging.c) --- */
 

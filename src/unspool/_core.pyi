@@ -204,6 +204,27 @@ class FrameBase:
         /,
     ) -> tuple[int, int]: ...
 
+def count_uses(uses: dict[int, int], order: list[Node], /) -> None: ...
+
+class LevelTable:
+    def __init__(
+        self, targets: dict[int, Node], is_literal: Callable[[Node], bool], begun: Sequence[int], /
+    ) -> None: ...
+    def of(self, unit: Node, /) -> int: ...
+    def divide(self, begun: Sequence[int], /) -> None: ...
+    def collect(
+        self,
+        stack: list[Node],
+        level: int,
+        found: dict[int, Node],
+        known: Container[int],
+        most: int,
+        values: ValuesBase,
+        on_disk: Callable[[Node], Any] | None,
+        /,
+    ) -> bool: ...
+    def below(self, order: list[Node], /) -> dict[int, dict[int, Node]]: ...
+
 class UnitTable:
     def __init__(self, branch: int, /) -> None: ...
     def buffer(self, size: int, /) -> int: ...
@@ -224,6 +245,28 @@ class UnitTable:
         flags: int,
         /,
     ) -> None: ...
+    def numbers(
+        self,
+        given: Sequence[Node],
+        units: dict[int, int],
+        nodes: dict[int, int],
+        buffers: dict[tuple[int, int], int],
+        kernels: dict[int, int],
+        describe: Callable[[Node], int],
+        describe_node: Callable[[Node], int],
+        /,
+    ) -> list[int]: ...
+    def node_numbers(
+        self,
+        given: Sequence[Node],
+        units: dict[int, int],
+        nodes: dict[int, int],
+        buffers: dict[tuple[int, int], int],
+        kernels: dict[int, int],
+        describe: Callable[[Node], int],
+        describe_node: Callable[[Node], int],
+        /,
+    ) -> list[int]: ...
     def arrange(self, units: Sequence[int], how: int, /) -> list[int]: ...
     def widths(self, units: Sequence[int], wanted: Sequence[int], /) -> tuple[int, int]: ...
     def need(self, units: Sequence[int], uses: dict[int, int], /) -> tuple[int, int, list[int], list[int]]: ...

@@ -13,12 +13,12 @@ Nothing in the graph changes: recomputing is a schedule of (run, evict), and val
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from unspool._core import unit_of
+from unspool._core import LevelTable, count_uses, unit_of
 from unspool._engine.frames import (
     BRANCH,
     Frame,
@@ -112,11 +112,9 @@ class Replay:
         self._busiest = 0
         self._known: dict[int, int] = {}
         self._ran: set[int] = set()
-        self._constant: dict[int, bool] = {}
-        self._has_variables: bool | None = None
         self._order = Order.AS_RECORDED
         self.units = Units(self.targets)
-        self._levels: dict[int, int] = {}
+        self._levels = LevelTable(self.targets, is_literal, marks.begun)
         has_pool = ledger.pool is not None and self._guard is None and self._room is not None
         self._lookout = Lookout(self, ledger.pool) if has_pool else None
         self.on_begin: Callable[[], None] = _nothing
@@ -258,7 +256,7 @@ class Replay:
         ``everything`` is what keeping all values takes, if that is known: it does not depend on levels.
         """
         spine = self.frame_for(targets)
-        levels = self._levels_below(spine)
+        levels = self._levels.below(spine.order)
         fixed, busiest = self._busiest_of(spine)
         constants = levels.pop(_ANY_LEVEL, {})
         if levels:
@@ -268,8 +266,7 @@ class Replay:
         units = [*spine.order, *[unit for level in below for unit in level.values()]]
         known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
         for level in below[:-1]:
-            for key, count in Frame(list(level.values()), 0).uses.items():
-                known[key] = known.get(key, 0) + count
+            count_uses(known, list(level.values()))
         if not levels:
             alone = Need(self.units, workspace=max(map(workspace_of, spine.order), default=0), fixed=fixed)
             alone.everything = busiest
@@ -289,28 +286,12 @@ class Replay:
         for level in below:
             units = self.units.arranged(list(level.values()), order)
             needs.append(Need(self.units, units, above))
-            for unit in units:
-                for operand in unit.inputs:
-                    above[operand.id] = above.get(operand.id, 0) + 1
+            count_uses(above, units)
         # The one that takes most is the loop. No two units run at the same time.
         main = max(needs, key=lambda need: need.tape)
         main.fixed = max(fixed, busiest - main.running())
         main.fixed += 2 * sum([need.least() for need in needs if need is not main])
         return main
-
-    def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
-        """Return the units that a frame is made of and that are not in it, by level."""
-        levels: dict[int, dict[int, Node]] = {}
-        inside = {unit.id for unit in spine.order}
-        stack = _sources_of(spine.order)
-        stack = [unit for unit in stack if self._level(unit) != _ANY_LEVEL]  # the spine has what is missing of these
-        while stack:
-            unit = stack.pop()
-            if unit.inputs and unit.id not in inside:
-                inside.add(unit.id)
-                levels.setdefault(self._level(unit), {})[unit.id] = unit
-                stack += _sources_of((unit,))
-        return levels
 
     def _run_calls(self, frame: Frame) -> int:
         """Run the next calls of a frame, as many as need nothing but what is there; return how many.
@@ -566,7 +547,7 @@ class Replay:
         If something waits for them it is the lowest level among them, so that what is kept is kept for who waits.
         """
         stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
-        levels = [self._level(unit) for unit in stack]
+        levels = [self._levels.of(unit) for unit in stack]
         own = [level for level in levels if level != _ANY_LEVEL]
         level = 0 if not own else max(own) if above is None else min(own)
         found: dict[int, Node] = {}
@@ -585,26 +566,11 @@ class Replay:
         return self.units.widths(frame.order, list(self.targets))
 
     def _collect(
-        self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
+        self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int = -1
     ) -> bool:
         """Find units that are not there, down to what is cached, known or of a lower level; too many are given up."""
-        levels = self._levels
-        while stack:
-            unit = stack.pop()
-            key = unit.id
-            if key in found or key in known:
-                continue
-            own = levels.get(key)
-            if (self._level(unit) if own is None else own) < level:
-                continue
-            if len(found) == most:
-                return False
-            found[key] = unit
-            operands = unit.inputs
-            for operand, value in zip(operands, self.values.of(operands), strict=True):
-                if value is None and (self._guard is None or self._from_disk(operand) is None):
-                    stack.append(unit_of(operand))
-        return True
+        on_disk = None if self._guard is None else self._from_disk
+        return self._levels.collect(stack, level, found, known, most, self.values, on_disk)
 
     def _widen(self, found: dict[int, Node], level: int, above: Frame) -> None:
         """Add what the frame above will read too and what can be had on the way: branches off the same steps.
@@ -612,14 +578,14 @@ class Replay:
         If there is room for all that it reads, all of it is added: a reader that goes the way the loop went asks for
         one step after the other, and they run once for all of them.
         """
-        keys, units = above.reads(level, self._level)
+        keys, units = above.reads(level, self._levels.of)
         fits = self._has_room_for_all()
         for unit in units if fits else units[bisect_left(keys, min(found)) : bisect_left(keys, max(found))]:
             if unit.id not in found and any(
                 above.uses.get(node.id) and self.find(node) is None for node in outputs_of(unit)
             ):
                 branch: dict[int, Node] = {}
-                if self._collect([unit], level, branch, found, None if fits else BRANCH):
+                if self._collect([unit], level, branch, found, -1 if fits else BRANCH):
                     found.update(branch)
 
     def _has_room_for_all(self) -> bool:
@@ -629,39 +595,10 @@ class Replay:
             return False
         return self._base + need.overhead() + need.tape <= limit
 
-    def _level(self, unit: Node) -> int:
-        """Return the level of a unit. What is made of constants alone has none: it runs where it is read.
-
-        It may be older than the program. Every one that writes the same down has the same node. A program that is made
-        of nothing else has levels as others have.
-        """
-        level = self._levels.get(unit.id)
-        if level is None:
-            if self._has_variables is None:
-                self._has_variables = not all(self._is_constant(unit_of(target)) for target in self.targets.values())
-            is_apart = self._has_variables and self._is_constant(unit)
-            level = self._levels[unit.id] = _ANY_LEVEL if is_apart else bisect_right(self._marks.begun, unit.id)
-        return level
-
-    def _is_constant(self, unit: Node) -> bool:
-        """Whether a unit is made of constants alone."""
-        is_constant = self._constant
-        stack = [] if unit.id in is_constant else [unit]
-        while stack:
-            node = stack[-1]
-            sources = [unit_of(operand) for operand in node.inputs]
-            known = [is_constant.get(source.id) for source in sources]
-            if False not in known and None in known:
-                stack.append(sources[known.index(None)])
-            else:
-                is_constant[node.id] = False not in known if sources else is_literal(node)
-                stack.pop()
-        return is_constant[unit.id]
-
     def _divide(self, marks: Marks) -> None:
         """Divide the work into the levels that begin at some marks."""
         self._marks = marks
-        self._levels.clear()
+        self._levels.divide(marks.begun)
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
@@ -821,15 +758,6 @@ class _Survey(NamedTuple):
 
 def _nothing() -> None:
     """Nobody looks on."""
-
-
-def _sources_of(units: Sequence[Node]) -> list[Node]:
-    """Return what has to run for what units read, but for numbers that are there: numbers are never evicted.
-
-    They may have been computed with something else entirely, by another program that has the number in common.
-    """
-    operands = [operand for unit in units for operand in unit.inputs]
-    return [unit_of(operand) for operand in operands if operand.value is None or operand.shape != ()]
 
 
 def _too_little(limit: int, need: Need) -> BudgetError:
