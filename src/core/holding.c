@@ -295,23 +295,25 @@ PyTypeObject HeldType = {
 };
 
 PyDoc_STRVAR(hold_doc,
-"hold(held, nodes, made, least, /)\n--\n\n"
-"Enter those of some nodes into a dict by id that have values of more than ``least`` bytes. Return their ids.");
+"hold(held, nodes, count, made, least, /)\n--\n\n"
+"Enter those of the first nodes of a list, or that weak references refer to, into a dict by id that have values of more\n"
+"than ``least`` bytes. Return their ids.");
 
 static PyObject *
 hold(PyObject *module, PyObject *args)
 {
     PyObject *held, *nodes;
-    Py_ssize_t made;
+    Py_ssize_t made, count;
     long long least;
-    if (!PyArg_ParseTuple(args, "O!O!nL:hold", &PyDict_Type, &held, &PyList_Type, &nodes, &made, &least)) {
+    if (!PyArg_ParseTuple(args, "O!O!nnL:hold", &PyDict_Type, &held, &PyList_Type, &nodes, &count, &made, &least)) {
         return NULL;
     }
     PyObject *ids = PySet_New(NULL);
-    for (Py_ssize_t i = 0; ids != NULL && i < PyList_GET_SIZE(nodes); i++) {
-        NodeObject *node = (NodeObject *)PyList_GET_ITEM(nodes, i);
+    for (Py_ssize_t i = 0; ids != NULL && i < count && i < PyList_GET_SIZE(nodes); i++) {
+        PyObject *item = PyList_GET_ITEM(nodes, i);
+        NodeObject *node = (NodeObject *)(PyWeakref_Check(item) ? alive(item) : item);
         long long nbytes;
-        if (!is_node((PyObject *)node) || node->value == NULL || node->value == Py_None) {
+        if (node == NULL || !is_node((PyObject *)node) || node->value == NULL || node->value == Py_None) {
             continue;
         }
         PyObject *entry = NULL;

@@ -57,11 +57,6 @@ def references_of(pieces: Sequence[Piece]) -> dict[int, int]:
     return _core.references_of(pieces, _reference_counts)
 
 
-def drop_slab(slab: Slab) -> int:
-    """Evict what a step keeps, as far as nobody wants it kept, and return how many bytes that gave."""
-    return slab.drop(kept_residuals, KEEP, TINY)
-
-
 def drop_unread(slab: Slab, read: Container[int]) -> int:
     """Evict what no node reads whose id is not among some, and return how many bytes that gave."""
     return slab.drop_unread(read, kept_residuals, KEEP, TINY)

@@ -11,19 +11,28 @@ by its calls, which the intern table knows; from then on steps are noted as they
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from unspool._core import Held, LedgerBase, Slab, add_values, piece_bytes
-from unspool._engine.held import Loose, drop_slab, drop_unread, graph_bytes, is_alive, record_bytes, references_of
+from unspool._engine.held import (
+    TINY,
+    Loose,
+    drop_unread,
+    graph_bytes,
+    is_alive,
+    kept_residuals,
+    record_bytes,
+    references_of,
+)
 from unspool._engine.line import Line
 from unspool._engine.room import no_room, usable
 from unspool._fragments.call import Call, live_calls
 from unspool._locks import RLock
+from unspool._ops.hints import KEEP
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -150,25 +159,31 @@ class Ledger(LedgerBase):
     def _look_at_arrived(self) -> None:
         self.track()
         arrived, self.arrived = self.arrived, []
-        line = self.line
+        steps: list[Call | Piece] = []
         for step in arrived:
-            found = step if type(step) is Loose else step()
-            if isinstance(found, Loose):
-                line.place_loose(found)
-            elif isinstance(found, Call):
-                line.place_call(found)
-                self.newest_call = step
-                if found.value:
-                    self._slabs.append(Slab(found))
-            elif found is not None and found.slab is None:
-                self._slabs += line.place_pieces([found])
+            if isinstance(step, Loose):
+                self._place(steps)
+                steps = []
+                self.line.place_loose(step)
+                continue
+            found = step()
+            if found is not None and (type(found) is Call or found.slab is None):
+                steps.append(found)
+        self._place(steps)
+
+    def _place(self, steps: Sequence[Call | Piece]) -> None:
+        """Place steps at the end of the line."""
+        self._slabs += [slab for slab in self.line.place_steps(steps) if slab.is_there]
+        call = next((step for step in reversed(steps) if type(step) is Call), None)
+        if call is not None:
+            self.newest_call = ref(call)
 
     def place_waiting(self) -> None:
         """Place the pieces that wait to be folded on the line."""
         with self.lock:
             self._look_at_arrived()
             fresh = [piece for piece in self._waiting() if piece.slab is None and not piece.is_loose]
-            self._slabs += self.line.place_pieces(fresh)
+            self._place(fresh)
 
     def fold_loose(self, call: Call) -> None:
         """Note that a step was folded that had been noted node by node."""
@@ -389,8 +404,18 @@ class Ledger(LedgerBase):
     def _drop_slabs(self, total: int, goal: int, left: int) -> int:
         """Evict slabs until what is held fits, oldest first, but not the newest: backward passes begin there."""
         slabs = self._slabs
+        dropped: list[Slab] = []
         while total > goal and len(slabs) > left:
-            total -= self._drop_slab(slabs.popleft())
+            slab = slabs.popleft()
+            freed = slab.drop(kept_residuals, KEEP, TINY)
+            dropped.append(slab)
+            total -= freed
+            if freed:
+                self._slab_size = freed
+                self.slabs_dropped += 1
+                STATISTICS.slabs_dropped += 1
+        self._kept += [slab for slab in dropped if slab.is_there]
+        self.has_dropped |= bool(dropped)
         return total
 
     def _drop_unread(self, wanted: int, read: Mapping[int, int], references: Mapping[int, int]) -> int:
@@ -438,7 +463,7 @@ class Ledger(LedgerBase):
         return total
 
     def _drop_slab(self, slab: Slab) -> int:
-        freed = drop_slab(slab)
+        freed = slab.drop(kept_residuals, KEEP, TINY)
         if slab.is_there:
             self._kept.append(slab)
         if freed:

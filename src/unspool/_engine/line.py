@@ -69,12 +69,6 @@ class Line:
 
     # -- placing steps --
 
-    def place_call(self, call: Call) -> None:
-        """Place a call that ran at the end of the line."""
-        note_reads(self.held, call.inputs, self.now, 1)
-        self._end_step(call.handles, call.id, call.plan)
-        self._steps.append(ref(call))
-
     def place_loose(self, step: Loose) -> None:
         """Place a step that is not a call at the end of the line."""
         note_reads(self.held, step.read, self.now, 1)
@@ -82,20 +76,35 @@ class Line:
         self._end_step(nodes, max([node.id for node in nodes], default=0), None)
         self._steps.append(step.nodes)
 
-    def place_pieces(self, pieces: Sequence[Piece]) -> list[Slab]:
-        """Place pieces at the end of the line that are not folded, not yet or not at all: nodes have their values.
+    def place_steps(self, steps: Sequence[Call | Piece]) -> list[Slab]:
+        """Place calls that ran at the end of the line, and pieces that are not folded: their nodes have the values.
 
         Returns what they keep for derivatives.
         """
-        slabs = []
-        for piece in pieces:
-            site, outputs = piece.site, piece.outputs
-            # What its nodes refer to is counted when it is asked for: they may die.
-            note_reads(self.held, piece.inputs, self.now, 0)
-            slab = piece.slab = Slab(piece)
-            self._end_step([reference() for reference in outputs[: site.results]], slab.identity, site.plan)
-            self._steps.append(outputs)
+        held, ids, now = self.held, self._ids, self.now
+        last = ids[-1] if ids else 0
+        slabs: list[Slab] = []
+        plans: list[Plan | None] = []
+        for step in steps:
+            slab = Slab(step)
+            if isinstance(step, Call):
+                note_reads(held, step.inputs, now, 1)
+                outputs: list[Any] = step.handles
+                plan, count = step.plan, len(outputs)
+                self._steps.append(ref(step))
+            else:
+                # What its nodes refer to is counted when it is asked for: they may die.
+                note_reads(held, step.inputs, now, 0)
+                outputs, plan, count = step.outputs, step.site.plan, step.site.results
+                step.slab = slab
+                self._steps.append(outputs)
+            self.latest = hold(held, outputs, count, now, TINY)
+            last = max(slab.identity, last)
+            ids.append(last)
+            plans.append(plan)
             slabs.append(slab)
+            now += 1
+        self._go_on_to(now, plans)
         return slabs
 
     def refer(self, operands: Sequence[Node | int]) -> None:
@@ -103,12 +112,15 @@ class Line:
         note_reads(self.held, operands, -1, 1)
 
     def _end_step(self, nodes: list[Any], identity: int, plan: Plan | None) -> None:
-        self.latest = hold(self.held, nodes, self.now, TINY)
-        self.now += 1
-        ids = self._ids
-        ids.append(max(identity, ids[-1]) if ids else identity)
-        self.boundaries.append(self.now)
-        self.clock.add(plan)
+        self.latest = hold(self.held, nodes, len(nodes), self.now, TINY)
+        self._ids.append(max(identity, self._ids[-1] if self._ids else 0))
+        self._go_on_to(self.now + 1, [plan])
+
+    def _go_on_to(self, now: int, plans: Sequence[Plan | None]) -> None:
+        """Note the boundaries up to one, given the plans of the steps between them."""
+        self.boundaries += range(self.now + 1, now + 1)
+        self.now = now
+        self.clock.add(plans)
 
     # -- looking --
 
@@ -237,8 +249,8 @@ class Line:
         died = self.died
         while freed < wanted:
             line = np.array(self.boundaries)
-            first, end = np.searchsorted(line, values.made, "right"), np.searchsorted(line, values.last, "right")
-            idle = np.flatnonzero(first == end)
+            first, end = line.searchsorted(values.made, "right"), line.searchsorted(values.last, "right")
+            (idle,) = (first == end).nonzero()
             if len(idle):
                 freed += self.let_go([values.entries[i] for i in idle], guard)
                 freed = self.died - died if surely else freed
@@ -257,7 +269,7 @@ class Line:
                 break
             if guard is not None:
                 for boundary in gone:
-                    state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
+                    state = [values.entries[i] for i in ((first <= boundary) & (boundary < end)).nonzero()[0]]
                     guard.give_up(state, int(line[boundary]), self.clock.times, len(line))
             self.boundaries = np.delete(line, gone).tolist()
             given_up += len(gone)
@@ -274,7 +286,7 @@ class Line:
             return close
         most = max(1, len(line) // _SHARE)
         # Behind the last one that may go lies the newest block, whose values are there.
-        count = int(np.flatnonzero(gains)[-1]) + 2
+        count = int(gains.nonzero()[0][-1]) + 2
         line, gains = line[:count], gains[:count]
         places = np.concatenate(([0], np.cumsum(-(-np.diff(line) // block))))
         times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.clock.times)[line]).tolist()
@@ -329,7 +341,8 @@ def _inside_blocks(line: Any, gains: Any, block: int, wanted: int) -> list[int]:
 
     They cost nothing: a block is run once, whether there is a boundary inside of it or not.
     """
-    candidates = np.flatnonzero((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0)) + 1
+    (candidates,) = ((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0)).nonzero()
+    candidates += 1
     places = line.tolist()
     gone: list[int] = []
     before = -1
