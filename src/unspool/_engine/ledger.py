@@ -283,7 +283,7 @@ class Ledger(LedgerBase):
             newest = self.line.now
             block = self._block - self._block // _MANY
             state, step, most = self._state_size, self._state_size + self._slab_size, self.limit // _MARGIN
-            many = max(4, len(self.line) // _MANY)
+            many = max(4, max(len(self.line.boundaries), len(self._slabs)) // _MANY)
             enough = goal - min(many * step, most)
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()

@@ -28,6 +28,7 @@ from unspool._engine.frames import (
     is_taken,
     outputs_of,
     spare_of,
+    viewed,
     waited_for,
     workspace_of,
 )
@@ -362,10 +363,9 @@ class Replay:
         """Whether a unit of a frame that reads an operand may write its result onto it."""
         key = operand.id
         return (
-            operand.value is None
+            all(node.value is None and node.id not in self.targets for node in viewed(operand))
             and key in frame.live
             and frame.uses[key] == 1
-            and key not in self.targets
             and self._guard is None
             and self.values.is_spare(key)
         )

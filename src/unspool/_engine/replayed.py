@@ -15,7 +15,8 @@ from unspool._core import ValuesBase
 from unspool._engine.planning import nbytes
 from unspool._fragments.call import Projection
 from unspool._graph import Node
-from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
+from unspool._ops.indexing.repeated import POSITIONS
+from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE, RESHAPE
 from unspool._ops.op import PART
 
 # Some memory, by the node and the output that it was made for, and its bytes.
@@ -25,7 +26,22 @@ Buffer: TypeAlias = tuple[tuple[int, int], int]
 def is_view(node: Node) -> bool:
     """Whether the value of a node is always a view of what it reads, whatever layout that has."""
     op = node.op
-    return op is PART or op is BROADCAST_TO or op is PERMUTE or op.renames
+    return op is PART or op is BROADCAST_TO or op is PERMUTE or names_again(node)
+
+
+def names_again(node: Node) -> bool:
+    """Whether the value of a node is that of its first input, under another name or in another shape."""
+    return node.op.renames or (node.op is RESHAPE and _is_in_order(node.inputs[0]))
+
+
+def _is_in_order(node: Node) -> bool:
+    """Whether the elements of a value surely lie in memory one after the other, or equally far from each other."""
+    if len(node.shape) < 2 or node.op is POSITIONS:
+        return True
+    if type(node) is Projection or node.op is not PART or not node.inputs[0].op.stepwise:
+        return False
+    is_stack: bool = node.inputs[0].attributes["chain"].is_stack(node.attributes["index"])
+    return is_stack
 
 
 def buffers_of(node: Node) -> tuple[Buffer, ...]:
@@ -98,7 +114,7 @@ class Values(ValuesBase):
             type(value) is ndarray
             and buffers is not None
             and self.are_own(buffers)
-            and value.base is None
+            and (value.base is None or (type(value.base) is ndarray and value.base.base is None))
             and value.flags.writeable
             and value.flags.c_contiguous
         )
