@@ -177,21 +177,19 @@ CallObject *fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, 
 
 extern PyTypeObject PrivacyType;
 
-/* --- what is held of steps (holding.c) --- */
+/* --- what is held of steps (held.c, slabs.c) --- */
 
 extern PyTypeObject HeldType, SlabType;
 
-int holding_start(void);
 int move_slab(PyObject *slab, CallObject *call, PyObject *held);
 
-extern PyMethodDef holding_methods[];
-
-/* --- replays (replaying.c, levelling.c, describing.c) --- */
+/* --- replays (values.c, frames.c, levelling.c, describing.c) --- */
 
 extern PyTypeObject ValuesType, FrameType, LevelsType;
 extern PyMethodDef replaying_methods[];
 
-int replaying_start(void);
+int values_start(void);
+int frames_start(void);
 int describing_start(void);
 long long peak_of(PlanObject *plan);
 PyObject *value_in(PyObject *values, NodeObject *node);

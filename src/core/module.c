@@ -2,6 +2,7 @@
 
 #include "core.h"
 #include "evaluation.h"
+#include "holding.h"
 #include "journal.h"
 
 static PyModuleDef definition = {
@@ -32,14 +33,15 @@ PyInit__core(void)
                                 note_function_methods, call_sweep_function_methods, term_methods,
                                 tracking_methods,      substitution_methods, product_methods,
                                 bundle_methods,        chain_methods,
-                                unit_methods,          laid_methods,           holding_methods,
-                                replaying_methods};
+                                unit_methods,          laid_methods,           held_functions,
+                                waiting_functions,     replaying_methods};
     empty = PyTuple_New(0);
     if (empty == NULL || table_start() < 0 || calls_start() < 0 || indexing_start() < 0 ||
         constants_start() < 0 || layout_start() < 0 || reducing_start() < 0 || queue_start() < 0 ||
         folding_start() < 0 || running_start() < 0 || notes_start() < 0 || call_sweeps_start() < 0 ||
         terms_start() < 0 || encoding_start() < 0 ||
-        laid_start() < 0 || ledger_start() < 0 || holding_start() < 0 || replaying_start() < 0 ||
+        laid_start() < 0 || ledger_start() < 0 || memories_start() < 0 ||
+        slabs_start() < 0 || waiting_start() < 0 || values_start() < 0 || frames_start() < 0 ||
         describing_start() < 0) {
         return PyErr_NoMemory();
     }

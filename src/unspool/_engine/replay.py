@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from unspool._core import LevelTable, count_uses, unit_of
+from unspool._core import LevelTable, unit_of
 from unspool._engine.frames import (
     BRANCH,
     Frame,
@@ -39,26 +39,19 @@ from unspool._engine.levels import Marks
 from unspool._engine.lookout import Lookout
 from unspool._engine.need import Need
 from unspool._engine.numpy_values import owned
-from unspool._engine.planning import kernels_of, nbytes
+from unspool._engine.planning import kernels_of
 from unspool._engine.replayed import Values, buffers_of
-from unspool._engine.room import budget_for, no_room
-from unspool._engine.sizes import format_bytes
+from unspool._engine.room import no_room
 from unspool._engine.structure import is_literal
-from unspool._engine.units import STEP_ORDERS, Order, Units
+from unspool._engine.surveying import ANY_LEVEL, survey_levels, too_little
+from unspool._engine.units import Order, Units
 from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
-from unspool._records import NamedTuple
-from unspool.errors import BudgetError, RebuildError
+from unspool.errors import RebuildError
 
 if TYPE_CHECKING:
     from unspool._core import Held
     from unspool._engine.ledger import Ledger
-
-# The level of what is made of constants alone: above all others.
-_ANY_LEVEL = 1 << 60
-
-# The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
-_SHARED = 64
 
 
 def survey(ledger: Ledger, targets: Sequence[Node], marks: Marks) -> Need:
@@ -203,7 +196,7 @@ class Replay:
             self._divide(Marks())  # a single level: all that is missing runs in one go
             return
         if need.least() > limit and self._ledger.is_strict:
-            raise _too_little(self._ledger.limit, need)
+            raise too_little(self._ledger.limit, need)
         room = limit - need.overhead()
         self._free(
             self._base + need.overhead() + need.state + need.step - limit,
@@ -231,68 +224,12 @@ class Replay:
             self._base -= self._ledger.free(wanted, None, self._known, block_of)
 
     def survey(self, targets: Sequence[Node]) -> Need:
-        """Tell what the levels below the highest one take if nothing is held of them.
-
-        Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
-        """
-        each = self._survey_levels(targets)
-        marks = self._marks.dividing(self.units.kernels)
-        joined = marks.joined(self.units.kernels)
-        if len(joined.begun) < len(marks.begun):
-            marks = self._marks
-            self._divide(joined)
-            other = self._survey_levels(targets, each.need.everything)
-            if other.need.least() < each.need.least():
-                each = other
-            else:
-                self._divide(marks)
-        self.units.kernels.clear()  # nobody asks for them again, and they are as many as there are units
-        need, self._busiest, self._order, self._has_one_level_below, self._known = each
+        """Tell what the levels below the highest one take if nothing is held of them."""
+        found = survey_levels(
+            lambda: self.frame_for(targets), self.units, self._levels, self._marks, list(self.targets)
+        )
+        need, self._busiest, self._order, self._has_one_level_below, self._known, self._marks = found
         return need
-
-    def _survey_levels(self, targets: Sequence[Node], everything: int | None = None) -> _Survey:
-        """Tell what levels take, from which the nodes of the highest one read.
-
-        The level that takes most is the one that is told about; what the others cannot do without is added to it.
-        ``everything`` is what keeping all values takes, if that is known: it does not depend on levels.
-        """
-        spine = self.frame_for(targets)
-        levels = self._levels.below(spine.order)
-        fixed, busiest = self._busiest_of(spine)
-        constants = levels.pop(_ANY_LEVEL, {})
-        if levels:
-            levels[min(levels)] |= constants
-        levels.pop(spine.level, None)
-        below = [levels[level] for level in sorted(levels, reverse=True)]
-        units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
-        for level in below[:-1]:
-            count_uses(known, list(level.values()))
-        if not levels:
-            alone = Need(self.units, workspace=max(map(workspace_of, spine.order), default=0), fixed=fixed)
-            alone.everything = busiest
-            return _Survey(alone, busiest, Order.AS_RECORDED, False, known)
-        needs = [(self._need_of(below, spine, fixed, busiest, order), order) for order in STEP_ORDERS]
-        need, order = min(needs, key=lambda pair: pair[0].least_in_steps())
-        # One that is made of constants may be there for a frame of any level.
-        sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
-        need.fixed += max(sizes, default=0)
-        need.everything = self.units.narrowest(units, list(self.targets))[1] if everything is None else everything
-        return _Survey(need, busiest, order, len(levels) == 1, known)
-
-    def _need_of(self, below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, order: Order) -> Need:
-        """Tell what levels take if their units run in some order."""
-        needs: list[Need] = []
-        above = dict(spine.uses)
-        for level in below:
-            units = self.units.arranged(list(level.values()), order)
-            needs.append(Need(self.units, units, above))
-            count_uses(above, units)
-        # The one that takes most is the loop. No two units run at the same time.
-        main = max(needs, key=lambda need: need.tape)
-        main.fixed = max(fixed, busiest - main.running())
-        main.fixed += 2 * sum([need.least() for need in needs if need is not main])
-        return main
 
     def _run_calls(self, frame: Frame) -> int:
         """Run the next calls of a frame, as many as need nothing but what is there; return how many.
@@ -548,11 +485,11 @@ class Replay:
         """
         stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
         levels = [self._levels.of(unit) for unit in stack]
-        own = [level for level in levels if level != _ANY_LEVEL]
+        own = [level for level in levels if level != ANY_LEVEL]
         level = 0 if not own else max(own) if above is None else min(own)
         found: dict[int, Node] = {}
         self._collect(
-            [unit for unit, other in zip(stack, levels, strict=True) if other in (level, _ANY_LEVEL)], level, found
+            [unit for unit, other in zip(stack, levels, strict=True) if other in (level, ANY_LEVEL)], level, found
         )
         if above is not None and len(found) > 1:
             self._widen(found, level, above)
@@ -743,37 +680,5 @@ class Replay:
         return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self.frames)
 
 
-class _Survey(NamedTuple):
-    """What levels take: also of the highest one at its busiest, in which order steps run, and if one level is left.
-
-    ``known`` is how often the nodes of sweeps refer to others, by id.
-    """
-
-    need: Need
-    busiest: int
-    order: Order
-    has_one_level_below: bool
-    known: dict[int, int]
-
-
 def _nothing() -> None:
     """Nobody looks on."""
-
-
-def _too_little(limit: int, need: Need) -> BudgetError:
-    # What a program shares with an earlier run of itself is not quite the same every time.
-    least = budget_for(need.least_in_steps())
-    least += least // _SHARED
-    takes = (
-        f"a state takes {format_bytes(need.state)}, what is read of one step {format_bytes(need.step)}, and what has "
-        f"to be there beside them {format_bytes(need.overhead())}"
-    )
-    if need.everything is not None and budget_for(need.everything) < least:
-        least = budget_for(need.everything)
-        takes = f"all of them together take {format_bytes(need.everything)}, and to run some of them again takes more"
-    error = BudgetError(
-        f"a memory budget of {format_bytes(limit)} is too small for {need.steps} steps: {takes}. The least that works "
-        f"is {least} bytes"
-    )
-    error.least = least
-    return error
