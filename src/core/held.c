@@ -242,6 +242,62 @@ stretches(PyObject *module, PyObject *args)
     return found;
 }
 
+/* Whether a value may go that was made behind a node: nobody waits for it, and nothing refers to it but what is known.
+   -1 is an error. */
+static int
+may_go(const HeldObject *one, NodeObject *node, PyObject *waited_for, PyObject *latest, PyObject *uses)
+{
+    int stays = PySequence_Contains(waited_for, node->id);
+    stays = stays ? stays : PySet_Contains(latest, node->id);
+    if (stays || uses == Py_None) {
+        return stays < 0 ? -1 : !stays;
+    }
+    Py_ssize_t known = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(uses); i++) {
+        PyObject *count = PyDict_GetItemWithError(PyTuple_GET_ITEM(uses, i), node->id);
+        known += count == NULL ? 0 : PyLong_AsSsize_t(count);
+    }
+    return PyErr_Occurred() ? -1 : !refers(one, (PyObject *)node, known);
+}
+
+PyDoc_STRVAR(held_after_doc,
+"held_after(held, identity, waited_for, latest, uses, keep, /)\n--\n\n"
+"Return the records of values that may be evicted and were made after the node with an id.\n\n"
+"What is ``waited_for`` stays, what the ``latest`` step made, and what is under ``keep``. ``uses`` are dicts of how often\n"
+"nodes are known to be referred to, by id: what is referred to more often stays too. With None nobody is asked.");
+
+static PyObject *
+held_after(PyObject *module, PyObject *args)
+{
+    PyObject *held, *waited_for, *latest, *uses, *keep, *key, *entry;
+    long long identity;
+    Py_ssize_t at = 0;
+    if (!PyArg_ParseTuple(args, "O!LOO!OO:held_after", &PyDict_Type, &held, &identity, &waited_for, &PySet_Type, &latest,
+                          &uses, &keep)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; uses != Py_None && i < (PyTuple_Check(uses) ? PyTuple_GET_SIZE(uses) : 1); i++) {
+        if (!PyTuple_Check(uses) || !PyDict_Check(PyTuple_GET_ITEM(uses, i))) {
+            return PyErr_Format(PyExc_TypeError, "references are counted in dicts");
+        }
+    }
+    PyObject *found = PyList_New(0);
+    int failed = found == NULL;
+    while (!failed && PyDict_Next(held, &at, &key, &entry)) {
+        NodeObject *node = with_value(((HeldObject *)entry)->node);
+        if (node == NULL || number_of(node) <= identity) {
+            continue;
+        }
+        int goes = is_marked(node, keep);
+        goes = goes ? (goes < 0 ? -1 : 0) : may_go((HeldObject *)entry, node, waited_for, latest, uses);
+        failed = goes < 0 || (goes && PyList_Append(found, entry) < 0);
+    }
+    if (failed) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
 /* Take a value from a node; add the bytes that go with it. */
 static int
 release_value(HeldObject *entry, NodeObject *node, long long *freed, long long *died)
@@ -327,6 +383,7 @@ PyMethodDef held_functions[] = {
     {"note_reads", note_reads, METH_VARARGS, note_reads_doc},
     {"live_entries", live_entries, METH_O, live_entries_doc},
     {"stretches", stretches, METH_VARARGS, stretches_doc},
+    {"held_after", held_after, METH_VARARGS, held_after_doc},
     {"release", release, METH_VARARGS, release_doc},
     {"add_values", add_values, METH_VARARGS, add_values_doc},
     {NULL},

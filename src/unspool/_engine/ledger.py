@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._core import Held, LedgerBase, Slab, add_values, piece_bytes
+from unspool._core import Held, LedgerBase, Slab, add_values, held_after, piece_bytes
 from unspool._engine.held import (
     TINY,
     Loose,
@@ -382,15 +382,15 @@ class Ledger(LedgerBase):
         """Return how often nodes of pieces that wait refer to what is held: they ask for nothing."""
         return references_of(list(self._waiting()))
 
-    def drop_after(self, identity: int, waited_for: Container[int], protect: Callable[[Held], bool]) -> int:
+    def drop_after(self, identity: int, waited_for: Container[int], uses: tuple[dict[int, int], ...] | None) -> int:
         """Evict what was made after the node with an id; return how many bytes that gave.
 
-        What is waited for, or protected, stays, and so does what the newest step made.
+        What is waited for stays, what the newest step made, and what is referred to more often than ``uses`` tells, if
+        that is not None: how often frames still read each node, by id.
         """
         with self.lock:
             self._look_at_arrived()
-            gone = [entry for entry in self.line.after(identity, waited_for) if not protect(entry)]
-            freed = self._let_go(gone)
+            freed = self._let_go(held_after(self.held, identity, waited_for, self.line.latest, uses, KEEP))
             while self._slabs and self._slabs[-1].identity > identity:
                 freed += self._drop_slab(self._slabs.pop())
             self._note(self.noted - freed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -140,16 +140,6 @@ class Line:
         """Return what a step adds to what is held, on average."""
         alive = self.entries()
         return sum([entry.nbytes for entry in alive]) // max(1, len({entry.made for entry in alive}))
-
-    def after(self, identity: int, waited_for: Container[int]) -> Iterator[Held]:
-        """Yield what was made after the node with an id, except what is waited for and what the newest step made."""
-        for entry in self.entries():
-            node = entry.node()
-            if node is not None and node.id > identity and not is_kept(node):
-                key = node.id
-                del node
-                if key not in waited_for and key not in self.latest:
-                    yield entry
 
     def place_of(self, identity: int) -> int:
         """Return the boundary before the step whose node has an id."""

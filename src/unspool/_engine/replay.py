@@ -50,7 +50,6 @@ from unspool._graph import Node
 from unspool.errors import RebuildError
 
 if TYPE_CHECKING:
-    from unspool._core import Held
     from unspool._engine.ledger import Ledger
 
 
@@ -483,7 +482,9 @@ class Replay:
 
         If something waits for them it is the lowest level among them, so that what is kept is kept for who waits.
         """
-        stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
+        if self._guard is not None:
+            missing = [node for node in missing if self._from_disk(node) is None]
+        stack = [unit_of(node) for node in missing]
         levels = [self._levels.of(unit) for unit in stack]
         own = [level for level in levels if level != ANY_LEVEL]
         level = 0 if not own else max(own) if above is None else min(own)
@@ -630,9 +631,9 @@ class Replay:
             if self._guard is not None:
                 self._guard.forget_after(identity)
             waiting = {operand.id for frame in self.frames for operand in waited_for(frame)}
-            for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
+            for uses in (tuple([frame.uses for frame in self.frames]), None):
                 if before - self._base - self._nbytes < wanted:
-                    self._base -= self._ledger.drop_after(identity, waiting, protect)
+                    self._base -= self._ledger.drop_after(identity, waiting, uses)
         return before - self._base - self._nbytes
 
     def _give_up(self, wanted: int, frame: Frame) -> int:
@@ -673,11 +674,6 @@ class Replay:
                 if operand.id in frame.taped and operand.id not in now:
                     frame.taped.remove(operand.id)
                     self.values.drop_reason(operand.id)
-
-    def _references(self, held: Held) -> int:
-        """Return how often the nodes that are to run refer to one that is held."""
-        node = held.node()
-        return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self.frames)
 
 
 def _nothing() -> None:
