@@ -39,11 +39,12 @@ held_is_alive(HeldObject *self, PyObject *unused)
     return PyBool_FromLong(with_value(self->node) != NULL);
 }
 
-/* Whether somebody refers to the node beside the steps that used it and some more. */
+/* Whether somebody refers to the node beside the steps that used it and some more. Where references cannot be counted,
+   somebody may. */
 static int
 refers(const HeldObject *self, const PyObject *node, Py_ssize_t known)
 {
-    return Py_REFCNT(node) > self->uses + known;
+    return can_count != Py_True || Py_REFCNT(node) > self->uses + known;
 }
 
 PyDoc_STRVAR(held_is_referenced_doc,

@@ -461,6 +461,7 @@ def bind(
     complex128: np.dtype[Any] = ...,
     int64: np.dtype[Any] = ...,
     dtypes: tuple[np.dtype[Any], ...] = ...,
+    can_count: bool = ...,
     array_class: type[np.ndarray[Any, Any]] = ...,
     numpy_float: type[np.float64] = ...,
     numpy_integer: type[np.int64] = ...,
