@@ -148,12 +148,14 @@ def growth(kind: Kind, steps: int, data: Data, rounds: int) -> float:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def within(kind: Kind, steps: int, data: Data, share: int) -> Budgeted:
-    """Run a loop and its gradient in a part of what they take by themselves."""
-    with us.memory(PLENTY) as memory:
-        free = answer(kind, steps, data)
-        everything = memory.report().peak
-    budget = max(1, everything // share)
+def within(kind: Kind, steps: int, data: Data, share: int, least: int | None = None) -> Budgeted:
+    """Run a loop and its gradient in a part of what they take by themselves.
+
+    With ``least`` it is a part of what is beside the results, and these, but no less than that and these.
+    """
+    everything, free = taken_by(kind, steps, data)
+    results = 0 if least is None else bytes_of(free)
+    budget = max(1, results + max((everything - results) // share, least or 0))
     try:
         with us.memory(budget) as memory:
             tight = answer(kind, steps, data)
@@ -164,12 +166,33 @@ def within(kind: Kind, steps: int, data: Data, share: int) -> Budgeted:
     return Budgeted(budget, report.peak, report.factor, report.optimal_factor, same)
 
 
+def taken_by(kind: Kind, steps: int, data: Data) -> tuple[int, list[np.ndarray]]:
+    """Return the most bytes that a loop and its gradient take by themselves, and their results."""
+    with us.memory(PLENTY) as memory:
+        found = answer(kind, steps, data)
+        return memory.report().peak or 0, found
+
+
+def bytes_of(arrays: list[np.ndarray]) -> int:
+    """Return the bytes of some arrays.
+
+    >>> bytes_of([np.zeros(3), np.array(1.0)])
+    32
+    """
+    return sum(array.nbytes for array in arrays)
+
+
 def within_eighth(kind: Kind, steps: int) -> Budgeted | None:
-    """Run a loop over arrays of 64×64 in an eighth of the memory, if the kind has a size."""
+    """Run a loop over arrays of 64×64 in an eighth of the memory, if the kind has a size.
+
+    Results are the user's, and a loop of two steps has nothing that could run again: what it takes beside its results
+    is the least that is asked for.
+    """
     if kind.large is None:
         return None
+    two, results = taken_by(kind, 2, kind.setup(2, **kind.large))
     steps = min(steps, kind.most, LARGE_STEPS)
-    return within(kind, steps, kind.setup(steps, **kind.large), SMALL_SHARE)
+    return within(kind, steps, kind.setup(steps, **kind.large), SMALL_SHARE, max(0, two - bytes_of(results)))
 
 
 def calls_in_a_step(kind: Kind, steps: int) -> float:

@@ -10,7 +10,8 @@ A row has the largest relative error of value and gradients beside PyTorch, micr
 both, loop and gradient, the least of rounds in which they take turns, and their ratio, below 1 where unspool is faster.
 *growth* is the time of a step with four times the steps over that of a step; 1 is a straight line. *half the memory*
 has how often a step runs in half of what the loop takes by itself, *an eighth* the same for arrays of 64×64, beside the
-optimum; BITS says that a bit changed, OVER that the peak was above the budget.
+optimum: in the results, which are the user's, and an eighth of what is beside them, but no less than two steps take.
+BITS says that a bit changed, OVER that the peak was above the budget.
 
 Exits with 1 if a bar is missed.
 """

@@ -142,6 +142,7 @@ extern PyObject *call_op;
 extern PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
 extern PyObject *float32, *float64, *complex128, *int64;
 extern PyObject *dtypes; /* all that tensors have */
+extern PyObject *can_count; /* whether this interpreter counts references as is known */
 extern PyObject *array_class, *numpy_float, *numpy_integer;
 extern PyObject *slice_op, *gather_op, *reshape_op, *broadcast_op, *concat_op;
 extern PyObject *update_class, *general_update;

@@ -27,26 +27,6 @@ PyTypeObject CountersType = {
     .tp_members = counter_members,
 };
 
-static PyMemberDef ledger_members[] = {
-    {"noted", T_LONGLONG, offsetof(LedgerObject, noted), 0, NULL},
-    {"ceiling", T_LONGLONG, offsetof(LedgerObject, ceiling), 0, NULL},
-    {"steps", T_LONGLONG, offsetof(LedgerObject, steps), 0, NULL},
-    {"kernels", T_LONGLONG, offsetof(LedgerObject, kernels), 0, NULL},
-    {"is_strict", T_BOOL, offsetof(LedgerObject, is_strict), 0, NULL},
-    {"is_tracking", T_BOOL, offsetof(LedgerObject, is_tracking), 0, NULL},
-    {NULL},
-};
-
-PyTypeObject LedgerType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "unspool._core.LedgerBase",
-    .tp_doc = "What of a ledger is looked at in every step; see `unspool._engine.ledger.Ledger`.",
-    .tp_basicsize = sizeof(LedgerObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_new = PyType_GenericNew,
-    .tp_members = ledger_members,
-};
-
 /* Note that a call was made that has so many instructions and an id. */
 void
 note_bounds(long long length, long long newest)

@@ -42,6 +42,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *id, *output_shapes, *output_dtypes, *run;
     double seconds; /* of the fastest run that was timed; 0 before one was */
+    long long peak; /* the most bytes that a run takes; 0 before anybody asked */
     char is_simple; /* nothing in it is a user's: no cycle goes through it (tracking.c) */
 } PlanObject;
 
@@ -88,10 +89,17 @@ typedef struct {
     long long calls, chains, derivatives, evaluations, fragments, kernel_calls, plan_hits, plan_misses, slabs_dropped;
 } CountersObject;
 
+/* What of a ledger is looked at in every step; Python's class has the rest. */
 typedef struct {
     PyObject_HEAD
-    long long noted, ceiling, steps, kernels;
+    long long noted, ceiling, peak, steps, kernels;
     char is_strict, is_tracking;
+    PyObject *lock;     /* that threads which share a budget take in turn */
+    PyObject *timeline; /* a list of samples, or None */
+    PyObject *arrived;  /* a list of steps that were not looked at yet */
+    Py_ssize_t crowd;   /* how long it may become before it is looked through */
+    PyObject *held;     /* a dict of the values that are held, by id (holding.c) */
+    PyObject *newest_call; /* a weak reference, or None */
 } LedgerObject;
 
 typedef struct {
@@ -100,6 +108,10 @@ typedef struct {
 } BoundsObject;
 
 extern PyTypeObject CountersType, LedgerType, BoundsType;
+
+int ledger_start(void);
+int note_peak(LedgerObject *ledger, long long nbytes);
+int note_folded_step(LedgerObject *ledger, CallObject *call, PyObject *slab);
 extern PyObject *counters, *bounds; /* those of the process (given.c) */
 
 void note_bounds(long long length, long long newest);
@@ -167,6 +179,23 @@ CallObject *fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, 
                            PyObject *residuals, PyObject *indices, NodeObject *const *tensors);
 
 extern PyTypeObject PrivacyType;
+
+/* --- what is held of steps (held.c, slabs.c) --- */
+
+extern PyTypeObject HeldType, SlabType;
+
+int move_slab(PyObject *slab, CallObject *call, PyObject *held);
+
+/* --- replays (values.c, frames.c, levelling.c, describing.c) --- */
+
+extern PyTypeObject ValuesType, FrameType, LevelsType;
+extern PyMethodDef replaying_methods[];
+
+int values_start(void);
+int frames_start(void);
+int describing_start(void);
+long long peak_of(PlanObject *plan);
+PyObject *value_in(PyObject *values, NodeObject *node);
 
 /* --- running (running.c) --- */
 

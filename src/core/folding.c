@@ -460,13 +460,23 @@ slab_of(QueueObject *queue, PieceObject *piece)
                     : PyObject_CallMethodOneArg((PyObject *)queue, name_slab_of, (PyObject *)piece);
 }
 
-/* Whether anybody has to be told of a piece that was folded. */
+/* Tell the ledger of a piece that was folded, if it has to know. */
 static int
-is_looked_at(const QueueObject *queue, const PieceObject *piece)
+tell_ledger(QueueObject *queue, PieceObject *piece, CallObject *call)
 {
     PyObject *ledger = queue->ledger;
-    return piece->is_loose || piece->slab != Py_None || PySet_GET_SIZE(((SiteObject *)piece->site)->apart_results) > 0 ||
-           ledger == NULL || !PyObject_TypeCheck(ledger, &LedgerType) || ((LedgerObject *)ledger)->is_tracking;
+    int done = 0;
+    if (ledger != NULL && PyObject_TypeCheck(ledger, &LedgerType) && !piece->is_loose &&
+        PySet_GET_SIZE(((SiteObject *)piece->site)->apart_results) == 0) {
+        done = note_folded_step((LedgerObject *)ledger, call, piece->slab);
+    }
+    if (done == 0) {
+        PyObject *told =
+            PyObject_CallMethodObjArgs((PyObject *)queue, name_on_fold, (PyObject *)call, (PyObject *)piece, NULL);
+        done = told == NULL ? -1 : 1;
+        Py_XDECREF(told);
+    }
+    return done < 0 ? -1 : 0;
 }
 
 static int
@@ -492,13 +502,7 @@ fold_handles(QueueObject *queue, PieceObject *piece, const Handles *handles)
     }
     ((CountersObject *)counters)->calls++;
     note_bounds(site->length, number);
-    int failed = 0;
-    if (is_looked_at(queue, piece)) {
-        PyObject *done =
-            PyObject_CallMethodObjArgs((PyObject *)queue, name_on_fold, (PyObject *)call, (PyObject *)piece, NULL);
-        failed = done == NULL;
-        Py_XDECREF(done);
-    }
+    int failed = tell_ledger(queue, piece, call) < 0;
     Py_DECREF(call);
     return failed ? -1 : 0;
 }

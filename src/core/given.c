@@ -17,6 +17,7 @@ PyObject *projection_class; /* the class of tensors that are outputs of calls */
 PyObject *lost;             /* stands for the evaluation of a tensor that lost its value */
 PyObject *float32, *float64, *complex128, *int64;
 PyObject *dtypes;       /* all that tensors have */
+PyObject *can_count;    /* whether this interpreter counts references as is known: True or False */
 PyObject *array_class;  /* NumPy's arrays: made of a shape, a dtype and bytes */
 PyObject *numpy_float;  /* NumPy's numbers that are Python floats, and are not weak */
 PyObject *numpy_integer; /* NumPy's integers, of 64 bits */
@@ -34,7 +35,7 @@ static const struct {
     {"tensor_class", &tensor_class}, {"no_params", &no_params},     {"is_internal", &is_internal},
     {"origin", &origin_var},         {"with_sizes", &with_sizes},   {"align", &align},
     {"constant", &constant_op},      {"float64", &float64},         {"complex128", &complex128},
-    {"int64", &int64},               {"dtypes", &dtypes},           {"array_class", &array_class},
+    {"int64", &int64},               {"dtypes", &dtypes},           {"array_class", &array_class},     {"can_count", &can_count},
     {"numpy_float", &numpy_float},   {"call", &call_op},            {"projection", &projection_class},
     {"lost", &lost},                 {"plain_output", &plain_output}, {"leaves", &leaf_ops},
     {"numpy_integer", &numpy_integer},

@@ -6,7 +6,7 @@
 
 PyObject *default_runner, *watched, *general_float;
 
-static PyObject *name_item;
+static PyObject *name_item, *name_acquire, *name_release;
 
 typedef struct {
     PyObject_HEAD
@@ -133,13 +133,15 @@ static int
 run_site(RunnerObject *self, SiteObject *site, PyObject *inputs, NodeObject *const *outputs, Py_ssize_t count)
 {
     LedgerObject *ledger = self->ledger;
-    if (!site->is_ready || (site->is_large && ledger->noted + site->peak > ledger->ceiling)) {
+    int is_noted = site->is_large || ledger->is_strict;
+    long long most = ledger->noted + site->peak;
+    if (!site->is_ready || (is_noted && most > ledger->ceiling)) {
         return 0; /* room has to be made */
     }
-    double started = site->is_large ? seconds_now() : 0.0;
+    double started = is_noted ? seconds_now() : 0.0;
     PyObject *plan = Py_NewRef(site->plan);
     PyObject *results = run_plan(self, plan, inputs);
-    double seconds = site->is_large ? seconds_now() - started : 0.0;
+    double seconds = is_noted ? seconds_now() - started : 0.0;
     PyObject *residuals = results == NULL ? NULL : store(outputs, count, results, site->results);
     Py_XDECREF(results);
     if (residuals == NULL) {
@@ -156,26 +158,21 @@ run_site(RunnerObject *self, SiteObject *site, PyObject *inputs, NodeObject *con
     count_here->kernel_calls += site->kernels;
     ledger->noted += site->nbytes;
     int failed = queue_step(self->queue, site, inputs, outputs, count, residuals) < 0;
-    if (!failed && site->is_large) {
+    if (!failed && is_noted) {
         note_large(self, site, plan, seconds);
+        failed = ledger->is_strict && note_peak(ledger, most) < 0;
     }
     Py_DECREF(residuals);
     Py_DECREF(plan);
     return failed ? -1 : 1;
 }
 
-/* Run what stands behind targets if it is known, and nobody has to look on; whether it ran, -1 is an error. */
+/* Run what stands behind targets if it is known; whether it ran, -1 is an error. */
 static int
-run_known(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
+run_match(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
 {
-    if (self->ledger->is_strict || counters == NULL || Py_IS_TYPE(targets[0], (PyTypeObject *)projection_class)) {
-        return 0;
-    }
-    int found = is_off(self->observer);
     Match match;
-    if (found > 0) {
-        found = find_match(self->lines, targets, count, &match);
-    }
+    int found = find_match(self->lines, targets, count, &match);
     if (found <= 0) {
         return found;
     }
@@ -197,6 +194,45 @@ run_known(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
     Py_XDECREF(outputs);
     release_match(&match);
     return done;
+}
+
+/* The same in turn with other threads: together they would exceed the budget. */
+static int
+run_in_turn(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
+{
+    PyObject *lock = Py_XNewRef(self->ledger->lock);
+    PyObject *taken = lock == NULL ? NULL : PyObject_CallMethodNoArgs(lock, name_acquire);
+    if (taken == NULL) {
+        Py_XDECREF(lock);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    Py_DECREF(taken);
+    int done = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        done &= ((NodeObject *)targets[i])->value == Py_None; /* another thread may have computed it */
+    }
+    done = done ? run_match(self, targets, count) : 0;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *left = PyObject_CallMethodNoArgs(lock, name_release);
+    if (type != NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+    }
+    Py_XDECREF(left);
+    Py_DECREF(lock);
+    return left == NULL ? -1 : done;
+}
+
+/* Run what stands behind targets if it is known, and nobody has to look on; whether it ran, -1 is an error. */
+static int
+run_known(RunnerObject *self, PyObject *const *targets, Py_ssize_t count)
+{
+    if (counters == NULL || Py_IS_TYPE(targets[0], (PyTypeObject *)projection_class)) {
+        return 0;
+    }
+    int off = is_off(self->observer);
+    return off <= 0 ? off : self->ledger->is_strict ? run_in_turn(self, targets, count) : run_match(self, targets, count);
 }
 
 /* Return the value of a node, which is run if it is known how; None if it has none yet. */
@@ -251,8 +287,8 @@ tensor_float(PyObject *self)
 
 PyDoc_STRVAR(run_doc,
 "run(targets, /)\n--\n\n"
-"Give targets without values theirs if they are recognised and nothing else has to be looked after: a budget that was\n"
-"given, an observer, room that has to be made. Returns whether that was so.");
+"Give targets without values theirs if they are recognised and nothing else has to be looked after: an\n"
+"observer, room that has to be made. Returns whether that was so.");
 
 static PyObject *
 runner_run(PyObject *self, PyObject *object)
@@ -341,7 +377,9 @@ int
 running_start(void)
 {
     name_item = PyUnicode_InternFromString("item");
-    return name_item == NULL ? -1 : 0;
+    name_acquire = PyUnicode_InternFromString("acquire");
+    name_release = PyUnicode_InternFromString("release");
+    return name_item == NULL || name_acquire == NULL || name_release == NULL ? -1 : 0;
 }
 
 PyMethodDef running_functions[] = {

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import CellType, CodeType, FrameType
 from typing import Any, Self, TypeVar
@@ -9,11 +9,12 @@ import numpy as np
 from unspool._autodiff.placing import Placed, Wired
 from unspool._dims import Shape
 from unspool._engine.backend import Run
-from unspool._engine.held import Slab
 from unspool._engine.ledger import Ledger
 from unspool._engine.matching import Site
 from unspool._engine.plan import Plan
+from unspool._engine.replayed import Buffer
 from unspool._engine.sealing import FoldQueue
+from unspool._locks import RLock
 from unspool._ops.op import Op
 from unspool._saving.codec import Word
 from unspool._tensor import Tensor
@@ -96,10 +97,72 @@ class CountersBase:
 class LedgerBase:
     noted: int
     ceiling: int
+    peak: int
     steps: int
     kernels: int
     is_strict: bool
     is_tracking: bool
+    lock: RLock
+    timeline: list[tuple[float, int]] | None
+    arrived: list[Any]
+    crowd: int
+    held: dict[int, Held]
+    newest_call: ref[Call] | None
+    def note_peak(self, nbytes: int, /) -> None: ...
+    def note_folded(self, call: Call, slab: Slab, /) -> None: ...
+
+class Held:
+    @property
+    def node(self) -> ref[Node]: ...
+    @property
+    def nbytes(self) -> int: ...
+    made: int
+    last: int
+    def is_alive(self) -> bool: ...
+    def is_referenced(self, known: int = ..., /) -> bool: ...
+
+class Slab:
+    def __init__(self, step: Call | Piece, /) -> None: ...
+    @property
+    def identity(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def is_there(self) -> bool: ...
+    def add_to(self, found: dict[int, int], /) -> bool: ...
+    def drop(self, find_kept: Callable[[Any], frozenset[int]], keep: Any, tiny: int, /) -> int: ...
+    def drop_unread(
+        self, read: Container[int], find_kept: Callable[[Any], frozenset[int]], keep: Any, tiny: int, /
+    ) -> int: ...
+
+def hold(held: dict[int, Held], nodes: list[Any], count: int, made: int, least: int, /) -> set[int]: ...
+def note_reads(held: dict[int, Held], operands: Sequence[Node | int], now: int, times: int, /) -> None: ...
+def live_entries(held: dict[int, Held], /) -> list[Held]: ...
+def stretches(
+    held: dict[int, Held],
+    first: int,
+    newest: int,
+    young: int,
+    latest: set[int],
+    references: Mapping[int, int] | None,
+    keep: Any,
+    /,
+) -> tuple[list[Held], bytearray, bytearray, bytearray]: ...
+def held_after(
+    held: dict[int, Held],
+    identity: int,
+    waited_for: Container[int],
+    latest: set[int],
+    uses: tuple[dict[int, int], ...] | None,
+    keep: Any,
+    /,
+) -> list[Held]: ...
+def release(held: dict[int, Held], entries: list[Held], /) -> tuple[int, int]: ...
+def add_values(found: dict[int, int], held: dict[int, Held], /) -> None: ...
+def piece_bytes(piece: Piece, /) -> int: ...
+def references_of(
+    pieces: Sequence[Piece], count: Callable[[Any, tuple[bool, ...]], list[int]], /
+) -> dict[int, int]: ...
 
 class Bounds:
     @property
@@ -107,6 +170,70 @@ class Bounds:
     @property
     def newest(self) -> int: ...
     def note(self, length: int, id: int, /) -> None: ...
+
+class ValuesBase:
+    @property
+    def nbytes(self) -> int: ...
+    def __contains__(self, key: int, /) -> bool: ...
+    def of(self, nodes: Sequence[Node], /) -> list[Any]: ...
+    def get(self, key: int, /) -> Any: ...
+    def is_wanted(self, key: int, more: int = ..., /) -> bool: ...
+    def put(self, key: int, value: Any, buffers: tuple[Buffer, ...], /) -> None: ...
+    def buffers(self, key: int, /) -> tuple[Buffer, ...] | None: ...
+    def are_own(self, buffers: tuple[Buffer, ...], /) -> bool: ...
+    def replace(self, key: int, value: Any, gone: tuple[Buffer, ...], /) -> None: ...
+    def add_reason(self, key: int, /) -> None: ...
+    def drop_reason(self, key: int, /) -> None: ...
+    def nbytes_of(self, keys: Iterable[int], /) -> int: ...
+
+class FrameBase:
+    def __new__(cls, order: list[Node], *args: Any) -> Self: ...
+    order: list[Node]
+    uses: dict[int, int]
+    live: set[int]
+    taped: set[int]
+    pinned: list[int]
+    ahead: list[int]
+    recent: list[int]
+    saves: set[int]
+    position: int
+    tape_from: int
+    def leave(self, values: ValuesBase, operands: Sequence[Node], /) -> None: ...
+    def run_on(
+        self,
+        above: FrameBase | None,
+        values: ValuesBase,
+        targets: dict[int, Node],
+        ledger: LedgerBase,
+        beside: int,
+        limit: int,
+        due: int,
+        ran: set[int] | None,
+        owned: Callable[[Any], Any],
+        tiny: int,
+        /,
+    ) -> tuple[int, int]: ...
+
+def count_uses(uses: dict[int, int], order: list[Node], /) -> None: ...
+
+class LevelTable:
+    def __init__(
+        self, targets: dict[int, Node], is_literal: Callable[[Node], bool], begun: Sequence[int], /
+    ) -> None: ...
+    def of(self, unit: Node, /) -> int: ...
+    def divide(self, begun: Sequence[int], /) -> None: ...
+    def collect(
+        self,
+        stack: list[Node],
+        level: int,
+        found: dict[int, Node],
+        known: Container[int],
+        most: int,
+        values: ValuesBase,
+        on_disk: Callable[[Node], Any] | None,
+        /,
+    ) -> bool: ...
+    def below(self, order: list[Node], /) -> dict[int, dict[int, Node]]: ...
 
 class UnitTable:
     def __init__(self, branch: int, /) -> None: ...
@@ -128,6 +255,28 @@ class UnitTable:
         flags: int,
         /,
     ) -> None: ...
+    def numbers(
+        self,
+        given: Sequence[Node],
+        units: dict[int, int],
+        nodes: dict[int, int],
+        buffers: dict[tuple[int, int], int],
+        kernels: dict[int, int],
+        describe: Callable[[Node], int],
+        describe_node: Callable[[Node], int],
+        /,
+    ) -> list[int]: ...
+    def node_numbers(
+        self,
+        given: Sequence[Node],
+        units: dict[int, int],
+        nodes: dict[int, int],
+        buffers: dict[tuple[int, int], int],
+        kernels: dict[int, int],
+        describe: Callable[[Node], int],
+        describe_node: Callable[[Node], int],
+        /,
+    ) -> list[int]: ...
     def arrange(self, units: Sequence[int], how: int, /) -> list[int]: ...
     def widths(self, units: Sequence[int], wanted: Sequence[int], /) -> tuple[int, int]: ...
     def need(self, units: Sequence[int], uses: dict[int, int], /) -> tuple[int, int, list[int], list[int]]: ...
@@ -322,6 +471,7 @@ def bind(
     complex128: np.dtype[Any] = ...,
     int64: np.dtype[Any] = ...,
     dtypes: tuple[np.dtype[Any], ...] = ...,
+    can_count: bool = ...,
     array_class: type[np.ndarray[Any, Any]] = ...,
     numpy_float: type[np.float64] = ...,
     numpy_integer: type[np.int64] = ...,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -27,7 +28,8 @@ from tests.engine.budgets import (
 )
 from unspool._engine.levels import Marks
 from unspool._engine.replay import Replay
-from unspool._engine.replayed import Memory, buffers_of
+from unspool._engine.replayed import Memory, buffers_of, is_view
+from unspool._ops.elementwise.absence import MASK
 from unspool.checkpoint.binomial import factor
 
 
@@ -402,7 +404,7 @@ def test_nothing_is_held_once_a_replay_is_over(share: int, monkeypatch: pytest.M
 
     def run(work: Replay, original: Any = Replay.run) -> None:
         original(work)
-        left.append(work.values.memory.nbytes)
+        left.append(work.values.nbytes)
 
     with us.memory(PLENTY) as scope:
         alone = answer(kind, 100, data)
@@ -411,3 +413,54 @@ def test_nothing_is_held_once_a_replay_is_over(share: int, monkeypatch: pytest.M
         same_bits(answer(kind, 100, data), alone)
     assert left
     assert not any(left)
+
+
+# --- what is written onto what nobody else reads ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (9000,), (), (0, 4)])
+def test_a_mask_that_is_written_onto_its_operand_is_the_mask(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, keep = np.asarray(rng.normal(size=shape)), np.asarray(rng.random(shape) < 0.5)
+    for kept in (keep, np.asarray(True), np.asarray(False)):
+        expected = np.where(kept, x, 0.0)
+        found = MASK.onto(x.copy(), kept)
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_a_reshape_is_a_view_where_its_operand_surely_lies_in_order() -> None:
+    x = us.tensor(matrix(4, 0))
+    flat = us.sin(us.reshape(us.sin(x), (16,)))
+    again = us.reshape(flat, (2, 8))
+    assert is_view(again)
+    assert buffers_of(again) == buffers_of(flat) == (((flat.id, 0), 128),)
+    turned = us.transpose(us.sin(x))
+    assert not is_view(us.reshape(turned, (2, 8)))
+
+
+def test_a_step_within_a_budget_takes_few_calls_of_python() -> None:
+    kind = KINDS["same"]
+
+    def calls(steps: int) -> int:
+        data = kind.setup(steps, **(kind.large or {}))
+        with us.memory(PLENTY) as scope:
+            answer(kind, steps, data)
+        budget = scope.report().peak // 2
+        with us.memory(budget):
+            answer(kind, steps, data)
+        seen = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal seen
+            seen += event == "call"
+
+        with us.memory(budget):
+            sys.setprofile(count)
+            try:
+                answer(kind, steps, data)
+            finally:
+                sys.setprofile(None)
+        return seen
+
+    few, many = 200, 500
+    assert calls(many) - calls(few) <= 20 * (many - few)

@@ -132,6 +132,10 @@ class Chain(NamedTuple):
             found += [((count, *shapes[i]), dtypes[i]) for i in kind.stacked]
         return found
 
+    def is_stack(self, index: int) -> bool:
+        """Whether an output has values of all steps of a kind: they lie in memory one after the other."""
+        return index >= sum([len(kind.last) for kind in self.kinds])
+
     @property
     def kernels(self) -> int:
         """How many kernels all steps run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,18 +37,21 @@ class Clock:
         self._seconds: list[float] = [_INSTANT]
         self._which = array("i")
 
-    def add(self, plan: Plan | None) -> None:
-        """Add a step that ran by a plan, or one that was not timed."""
-        number = 0
-        if plan is not None and plan.seconds:
-            number = self._numbers.setdefault(plan.id, len(self._seconds))
-            if number == len(self._seconds):
-                self._seconds.append(plan.seconds)
-            elif plan.seconds < _NEWS * self._seconds[number]:
-                self._seconds[number] = plan.seconds
-                self._work_out()
-        self._which.append(number)
-        self.times.append(self.times[-1] + self._seconds[number])
+    def add(self, plans: Iterable[Plan | None]) -> None:
+        """Add steps that ran by some plans; one without was not timed."""
+        times, which, seconds = self.times, self._which, self._seconds
+        for plan in plans:
+            number = 0
+            if plan is not None and plan.seconds:
+                number = self._numbers.setdefault(plan.id, len(seconds))
+                if number == len(seconds):
+                    seconds.append(plan.seconds)
+                elif plan.seconds < _NEWS * seconds[number]:
+                    seconds[number] = plan.seconds
+                    self._work_out()
+                    times = self.times
+            which.append(number)
+            times.append(times[-1] + seconds[number])
 
     def rewind(self, steps: int) -> None:
         """Forget all but some steps."""

@@ -511,16 +511,17 @@ class Evaluator:
         ledger.enter(step)
 
     def _on_fold(self, call: Call, piece: Piece) -> None:
+        ledger = self.ledger
         if piece.is_loose:
-            self.ledger.fold_loose(call)
+            ledger.fold_loose(call)
         elif piece.slab is not None:
-            self.ledger.fold_piece(piece.slab, call)
+            ledger.note_folded(call, piece.slab)
         else:
-            if self.ledger.is_tracking:
-                self.ledger.enter(call)  # other calls are found when it matters
+            if ledger.is_tracking:
+                ledger.enter(call)  # other calls are found when it matters
             left = [node for index in piece.site.apart.results if (node := piece.outputs[index]()) is not None]
             if left:
-                self.ledger.enter(Loose(left, ()))
+                ledger.enter(Loose(left, ()))
 
     def _on_stay(self, piece: Piece) -> None:
         """Note a piece that is not folded: its values, those for derivatives too, are with its nodes."""

@@ -6,13 +6,13 @@ least.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from unspool._core import unit_of
+from unspool._core import FrameBase, unit_of
 from unspool._engine.costs import nbytes
-from unspool._engine.replayed import is_view
-from unspool._fragments.call import Call
+from unspool._engine.replayed import is_view, names_again
+from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._ops.op import PART
 
@@ -20,7 +20,7 @@ from unspool._ops.op import PART
 BRANCH = 16
 
 
-class Frame:
+class Frame(FrameBase):
     """Nodes of one level that run in order.
 
     Attributes
@@ -45,38 +45,10 @@ class Frame:
         From this position on, what the frame above reads is kept for it.
     """
 
-    __slots__ = (
-        "_reads",
-        "ahead",
-        "chain",
-        "level",
-        "live",
-        "order",
-        "pinned",
-        "position",
-        "recent",
-        "saves",
-        "tape_from",
-        "taped",
-        "uses",
-    )
+    __slots__ = ("_reads", "chain", "level")
 
     def __init__(self, order: list[Node], level: int) -> None:
-        self.order = order
         self.level = level
-        self.position = 0
-        self.uses: dict[int, int] = {}
-        uses = self.uses
-        for node in order:
-            for operand in node.inputs:
-                uses[operand.id] = uses.get(operand.id, 0) + 1
-        self.live: set[int] = set()
-        self.taped: set[int] = set()
-        self.pinned: list[int] = []
-        self.ahead: list[int] = []
-        self.recent: list[int] = []
-        self.saves: set[int] = set()
-        self.tape_from = 0
         self.chain: Any = None  # the run of a chain that the frame is at
         self._reads: dict[int, tuple[list[int], list[Node]]] | None = None
 
@@ -132,11 +104,22 @@ def is_taken(unit: Node) -> bool:
 
 
 def spare_of(unit: Node) -> Node | None:
-    """Return the operand that a unit can write its result onto, if nobody else reads it."""
+    """Return the operand that a unit can write its result onto, if nobody else reads it, nor what it is a view of."""
     if unit.op.onto is None:
         return None
-    first = unit.inputs[0]
-    return first if first.inputs and (first.op.fresh or first.op.onto is not None) else None
+    source = unit.inputs[0]
+    while type(source) is not Projection and names_again(source):
+        source = source.inputs[0]
+    is_own = type(source) is not Projection and source.inputs and (source.op.fresh or source.op.onto is not None)
+    return unit.inputs[0] if is_own else None
+
+
+def viewed(node: Node) -> Iterator[Node]:
+    """Yield a node and, if it has another name for the value of one, that too, down to what has memory of its own."""
+    yield node
+    while type(node) is not Projection and names_again(node):
+        node = node.inputs[0]
+        yield node
 
 
 def entering(chain: Node) -> Sequence[Node]:

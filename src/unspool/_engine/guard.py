@@ -20,7 +20,7 @@ from unspool._graph import Node, describe, source_of
 from unspool.errors import RebuildError, SpillError, SpillWarning
 
 if TYPE_CHECKING:
-    from unspool._engine.held import Held
+    from unspool._core import Held
     from unspool.checkpoint.spill import SpillHandle, SpillStore
 
 

@@ -146,10 +146,10 @@ def kept_nodes(order: list[Node], uses: dict[int, int], targets: Container[int])
 
 def take_from_slab(projection: Node) -> bool:
     """Give a residual its value if its call has kept it; tell whether it did."""
-    call, index = link_of(projection)
-    position = call.plan.fragment.slab.get(index)
+    call = call_of(projection)
     slab = call.value
-    if not slab or position is None:
+    position = call.plan.fragment.slab.get(projection.output) if slab else None
+    if position is None:
         return False
     projection.value = slab[position]
     return projection.value is not None

@@ -11,29 +11,27 @@ by its calls, which the intern table knows; from then on steps are noted as they
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._core import LedgerBase
+from unspool._core import Held, LedgerBase, Slab, add_values, held_after, piece_bytes
 from unspool._engine.held import (
-    Held,
+    TINY,
     Loose,
-    Slab,
-    add_memory,
+    drop_unread,
     graph_bytes,
     is_alive,
-    piece_bytes,
+    kept_residuals,
     record_bytes,
     references_of,
 )
 from unspool._engine.room import no_room, usable
 from unspool._fragments.call import Call, live_calls
 from unspool._locks import RLock
+from unspool._ops.hints import KEEP
 from unspool._statistics import STATISTICS
 
 if TYPE_CHECKING:
@@ -56,9 +54,6 @@ _SELDOM = 8
 _RECORD = 1 << 12
 _RECORDS = 8
 _SMALL = 1 << 24
-
-# Samples of a timeline; when there are more, every other one is dropped.
-_MOST_SAMPLES = 1 << 13
 
 # Steps that are noted before those of graphs that have died are forgotten.
 _CROWD = 1 << 10
@@ -105,17 +100,18 @@ class Ledger(LedgerBase):
         self.need: Need | None = None
         self.guard: Guard | None = None
         self.pool: Any = None
-        self.timeline: list[tuple[float, int]] | None = None
+        self.timeline = None
         self.lock = RLock()
         self._line: Line | None = None
+        self.held = {}
         self._waiting = waiting
         self.is_tracking = False
-        self._arrived: list[Any] = []
-        self._crowd = _CROWD
+        self.arrived = []
+        self.crowd = _CROWD
         self._slabs: deque[Slab] = deque()
         self._kept: list[Slab] = []
         self._newest: Plan | None = None
-        self._newest_call: ref[Call] | None = None
+        self.newest_call = None
 
     def set_limit(self, limit: int) -> None:
         """Set the budget."""
@@ -136,6 +132,7 @@ class Ledger(LedgerBase):
         with self.lock:
             if self._line is None:
                 self._line = Line()
+                self.held = self._line.held
             return self._line
 
     # -- noting --
@@ -146,27 +143,27 @@ class Ledger(LedgerBase):
         It is only looked at later: who calls this may hold other locks.
         """
         if isinstance(step, Loose):
-            self._arrived.append(step)
+            self.arrived.append(step)
         elif self.is_tracking or not isinstance(step, Call):
-            self._arrived.append(ref(step))  # other calls are found when it matters
-        if len(self._arrived) > self._crowd:
-            self._arrived = [step for step in self._arrived if is_alive(step)]
-            self._crowd = max(_CROWD, 2 * len(self._arrived))
+            self.arrived.append(ref(step))  # other calls are found when it matters
+        if len(self.arrived) > self.crowd:
+            self.arrived = [step for step in self.arrived if is_alive(step)]
+            self.crowd = max(_CROWD, 2 * len(self.arrived))
 
     def track(self) -> None:
         """Find what is held, and note steps from now on as they come."""
         with self.lock:
             if not self.is_tracking:
                 self.is_tracking = True
-                calls: list[Any] = [ref(call) for call in live_calls() if call.value is not None]
-                self._arrived = sorted(filter(is_alive, calls + self._arrived), key=_identity)
+                calls = [ref(call) for call in live_calls() if call.value is not None]
+                self.arrived = sorted(filter(is_alive, calls + self.arrived), key=_identity)
 
     def stop_tracking(self) -> None:
         """Forget the line; what is held stays held."""
         with self.lock:
             self.is_tracking = False
-            self._arrived = []
-            self._line = None
+            self.arrived = []
+            self._line, self.held = None, {}
             self._slabs.clear()
             self._kept.clear()
             for piece in self._waiting():
@@ -174,47 +171,37 @@ class Ledger(LedgerBase):
 
     def _look_at_arrived(self) -> None:
         self.track()
-        arrived, self._arrived = self._arrived, []
+        arrived, self.arrived = self.arrived, []
+        steps: list[Call | Piece] = []
         for step in arrived:
-            found = step if type(step) is Loose else step()
-            if isinstance(found, Loose):
-                self.line.place_loose(found)
-            elif isinstance(found, Call):
-                self.line.place_call(found)
-                self._newest_call = step
-                if found.value:
-                    self._slabs.append(Slab(found))
-            elif found is not None and found.slab is None:
-                self._place_piece(found)
+            if isinstance(step, Loose):
+                self._place(steps)
+                steps = []
+                self.line.place_loose(step)
+                continue
+            found = step()
+            if found is not None and (type(found) is Call or found.slab is None):
+                steps.append(found)
+        self._place(steps)
+
+    def _place(self, steps: Sequence[Call | Piece]) -> None:
+        """Place steps at the end of the line."""
+        self._slabs += [slab for slab in self.line.place_steps(steps) if slab.is_there]
+        call = next((step for step in reversed(steps) if type(step) is Call), None)
+        if call is not None:
+            self.newest_call = ref(call)
 
     def place_waiting(self) -> None:
         """Place the pieces that wait to be folded on the line."""
         with self.lock:
             self._look_at_arrived()
-            for piece in list(self._waiting()):
-                if piece.slab is None and not piece.is_loose:
-                    self._place_piece(piece)
-
-    def _place_piece(self, piece: Piece) -> None:
-        """Place a piece on the line that is not folded, not yet or not at all: its values are with its nodes."""
-        results = piece.site.results
-        nodes = [node for node in [reference() for reference in piece.outputs[:results]] if node is not None]
-        # What its nodes refer to is counted when it is asked for: they may die.
-        self.line.read([operand.id for operand in piece.inputs], times=0)
-        self.line.place_loose(Loose(nodes, ()), piece.site.plan)
-        piece.slab = Slab(piece)
-        self._slabs.append(piece.slab)
-
-    def fold_piece(self, slab: Slab, call: Call) -> None:
-        """Note that a piece was folded that had been placed on the line before."""
-        slab.move_to(call)
-        self._newest_call = ref(call)
-        self.line.refer([operand.id for operand in call.inputs])
+            fresh = [piece for piece in self._waiting() if piece.slab is None and not piece.is_loose]
+            self._place(fresh)
 
     def fold_loose(self, call: Call) -> None:
         """Note that a step was folded that had been noted node by node."""
         if self.is_tracking:
-            self.line.refer([operand.id for operand in call.inputs])
+            self.line.refer(call.inputs)
             if call.value:
                 self._kept.append(Slab(call))
 
@@ -225,11 +212,11 @@ class Ledger(LedgerBase):
         with self.lock:
             self._look_at_arrived()
             arrays: dict[int, int] = {}
-            add_memory(arrays, self.line.values())
-            self._slabs = deque(_counted(self._slabs, arrays))
-            self._kept = _counted(self._kept, arrays)
-            total = sum(arrays.values())
-            total += sum([piece_bytes(piece) for piece in self._waiting() if piece.slab is None and not piece.is_loose])
+            add_values(arrays, self.held)
+            self._slabs = deque([slab for slab in self._slabs if slab.add_to(arrays)])
+            self._kept = [slab for slab in self._kept if slab.add_to(arrays)]
+            fresh = [piece for piece in self._waiting() if piece.slab is None and not piece.is_loose]
+            total = sum(arrays.values()) + sum(map(piece_bytes, fresh))
             self._note(total)
             return total
 
@@ -239,7 +226,7 @@ class Ledger(LedgerBase):
 
     def record_bytes(self) -> int:
         """Return the bytes of the record of one step, as far as is known: those of the newest call or piece."""
-        call = None if self._newest_call is None else self._newest_call()
+        call = None if self.newest_call is None else self.newest_call()
         if call is not None:
             return record_bytes(call)
         piece = next(iter(list(self._waiting())[-1:]), None)
@@ -260,16 +247,6 @@ class Ledger(LedgerBase):
                 if not before:
                     self.line.end_sweep()
                 self.held_bytes()
-
-    def note_peak(self, nbytes: int) -> None:
-        """Note that so many bytes were in use at once."""
-        if nbytes > self.peak:
-            self.peak = nbytes
-        timeline = self.timeline
-        if timeline is not None:
-            timeline.append((perf_counter(), nbytes))
-            if len(timeline) > _MOST_SAMPLES:
-                del timeline[1::2]
 
     def add_replay(self, work: Replay, *, is_done: bool = True) -> None:
         """Note what an evaluation within the budget did; one that is not done begins anew, with the same steps."""
@@ -318,9 +295,8 @@ class Ledger(LedgerBase):
             # of blocks, and at the end of the newest one. What the backward pass would miss goes in smaller parts.
             newest = self.line.now
             block = self._block - self._block // _MANY
-            old = bisect_right(self.line.boundaries, newest - block)
             state, step, most = self._state_size, self._state_size + self._slab_size, self.limit // _MARGIN
-            many = max(4, old // _MANY)
+            many = max(4, max(len(self.line.boundaries), len(self._slabs)) // _MANY)
             enough = goal - min(many * step, most)
             spare = min(len(self.line) // _MANY * step, most)
             references = self._references()
@@ -417,17 +393,17 @@ class Ledger(LedgerBase):
 
     def _references(self) -> dict[int, int]:
         """Return how often nodes of pieces that wait refer to what is held: they ask for nothing."""
-        return references_of(piece for piece in self._waiting() if not piece.is_loose)
+        return references_of(list(self._waiting()))
 
-    def drop_after(self, identity: int, waited_for: Container[int], protect: Callable[[Held], bool]) -> int:
+    def drop_after(self, identity: int, waited_for: Container[int], uses: tuple[dict[int, int], ...] | None) -> int:
         """Evict what was made after the node with an id; return how many bytes that gave.
 
-        What is waited for, or protected, stays, and so does what the newest step made.
+        What is waited for stays, what the newest step made, and what is referred to more often than ``uses`` tells, if
+        that is not None: how often frames still read each node, by id.
         """
         with self.lock:
             self._look_at_arrived()
-            gone = [entry for entry in self.line.after(identity, waited_for) if not protect(entry)]
-            freed = self._let_go(gone)
+            freed = self._let_go(held_after(self.line.held, identity, waited_for, self.line.latest, uses, KEEP))
             while self._slabs and self._slabs[-1].identity > identity:
                 freed += self._drop_slab(self._slabs.pop())
             self._note(self.noted - freed)
@@ -441,8 +417,18 @@ class Ledger(LedgerBase):
     def _drop_slabs(self, total: int, goal: int, left: int) -> int:
         """Evict slabs until what is held fits, oldest first, but not the newest: backward passes begin there."""
         slabs = self._slabs
+        dropped: list[Slab] = []
         while total > goal and len(slabs) > left:
-            total -= self._drop_slab(slabs.popleft())
+            slab = slabs.popleft()
+            freed = slab.drop(kept_residuals, KEEP, TINY)
+            dropped.append(slab)
+            total -= freed
+            if freed:
+                self._slab_size = freed
+                self.slabs_dropped += 1
+                STATISTICS.slabs_dropped += 1
+        self._kept += [slab for slab in dropped if slab.is_there]
+        self.has_dropped |= bool(dropped)
         return total
 
     def _drop_unread(self, wanted: int, read: Mapping[int, int], references: Mapping[int, int]) -> int:
@@ -450,7 +436,7 @@ class Ledger(LedgerBase):
         freed = 0
         for slab in self._slabs:
             if freed < wanted:
-                freed += slab.drop_unread(read)
+                freed += drop_unread(slab, read)
         if freed < wanted and self._slabs:
             first = self.line.place_of(self._slabs[0].identity)
             freed += self.line.drop_unread(wanted - freed, first, read, references, self.guard)
@@ -490,8 +476,8 @@ class Ledger(LedgerBase):
         return total
 
     def _drop_slab(self, slab: Slab) -> int:
-        freed = slab.drop()
-        if slab.arrays():
+        freed = slab.drop(kept_residuals, KEEP, TINY)
+        if slab.is_there:
             self._kept.append(slab)
         if freed:
             self._slab_size = freed
@@ -520,16 +506,6 @@ class Ledger(LedgerBase):
         self.evictions += given_up
         self.has_dropped |= bool(freed)
         return total - freed
-
-
-def _counted(slabs: Iterable[Slab], found: dict[int, int]) -> list[Slab]:
-    """Return those of some slabs that hold something still, and add the bytes of their memory."""
-    there = []
-    for slab in slabs:
-        if arrays := slab.arrays():
-            there.append(slab)
-            add_memory(found, arrays)
-    return there
 
 
 def _identity(step: Any) -> int:

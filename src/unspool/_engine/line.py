@@ -11,21 +11,23 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
 
+from unspool._core import Held, Slab, hold, live_entries, note_reads, release, stretches
 from unspool._engine.clock import Clock
-from unspool._engine.held import TINY, Held, Loose, freed_of, is_alive, watch
-from unspool._fragments.call import LOST, Call
+from unspool._engine.held import TINY, Loose, is_left
+from unspool._fragments.call import Call
 from unspool._graph import Node
-from unspool._ops.hints import is_kept
+from unspool._ops.hints import KEEP, is_kept
 from unspool._records import NamedTuple
 
 if TYPE_CHECKING:
+    from unspool._core import Piece
     from unspool._engine.guard import Guard
     from unspool._engine.plan import Plan
 
@@ -49,6 +51,8 @@ class Line:
         The time that the steps before each boundary take in all.
     latest : set of id
         What the newest step made.
+    held : dict
+        Records of the values that are held, by id.
     died : int
         The bytes of values that were evicted and whose memory was freed by that: nobody else had it.
     """
@@ -60,93 +64,82 @@ class Line:
         self.latest: set[int] = set()
         self.died = 0
         self._ids = array("q")
-        self._steps: deque[Loose | ref[Call]] = deque()
-        self._held: dict[int, Held] = {}
+        self._steps: deque[list[ref[Node]] | ref[Call]] = deque()  # what refers to what is left of each
+        self.held: dict[int, Held] = {}
 
     # -- placing steps --
 
-    def place_call(self, call: Call) -> None:
-        """Place a call that ran at the end of the line."""
-        self.read([operand.id for operand in call.inputs], times=1)
-        self._end_step([node for node in call.handles if node is not None], call.id, call.plan)
-        self._steps.append(ref(call))
-
-    def place_loose(self, step: Loose, plan: Plan | None = None) -> None:
-        """Place a step that is not a call at the end of the line, and the plan that it ran by."""
-        self.read(step.read, times=1)
+    def place_loose(self, step: Loose) -> None:
+        """Place a step that is not a call at the end of the line."""
+        note_reads(self.held, step.read, self.now, 1)
         nodes = [node for node in [reference() for reference in step.nodes] if node is not None]
-        self._end_step(nodes, max([node.id for node in nodes], default=0), plan)
-        self._steps.append(step)
+        self._end_step(nodes, max([node.id for node in nodes], default=0), None)
+        self._steps.append(step.nodes)
 
-    def read(self, keys: Iterable[int], *, times: int) -> None:
-        """Note that the step at the end of the line reads values, and how often each tuple of its refers to them."""
-        for key in keys:
-            entry = self._held.get(key)
-            if entry is not None:
-                entry.last = self.now
-                entry.uses += times
+    def place_steps(self, steps: Sequence[Call | Piece]) -> list[Slab]:
+        """Place calls that ran at the end of the line, and pieces that are not folded: their nodes have the values.
 
-    def refer(self, keys: Iterable[int]) -> None:
+        Returns what they keep for derivatives.
+        """
+        held, ids, now = self.held, self._ids, self.now
+        last = ids[-1] if ids else 0
+        slabs: list[Slab] = []
+        plans: list[Plan | None] = []
+        for step in steps:
+            slab = Slab(step)
+            if isinstance(step, Call):
+                note_reads(held, step.inputs, now, 1)
+                outputs: list[Any] = step.handles
+                plan, count = step.plan, len(outputs)
+                self._steps.append(ref(step))
+            else:
+                # What its nodes refer to is counted when it is asked for: they may die.
+                note_reads(held, step.inputs, now, 0)
+                outputs, plan, count = step.outputs, step.site.plan, step.site.results
+                step.slab = slab
+                self._steps.append(outputs)
+            self.latest = hold(held, outputs, count, now, TINY)
+            last = max(slab.identity, last)
+            ids.append(last)
+            plans.append(plan)
+            slabs.append(slab)
+            now += 1
+        self._go_on_to(now, plans)
+        return slabs
+
+    def refer(self, operands: Sequence[Node | int]) -> None:
         """Note that one tuple more refers to values."""
-        for key in keys:
-            entry = self._held.get(key)
-            if entry is not None:
-                entry.uses += 1
+        note_reads(self.held, operands, -1, 1)
 
-    def _end_step(self, nodes: Sequence[Node], identity: int, plan: Plan | None) -> None:
-        self.latest = set()
-        for node in nodes:
-            if node.value is not None and node.value.nbytes > TINY:
-                self._held[node.id] = Held(node, self.now)
-                self.latest.add(node.id)
-        self.now += 1
+    def _end_step(self, nodes: list[Any], identity: int, plan: Plan | None) -> None:
+        self.latest = hold(self.held, nodes, len(nodes), self.now, TINY)
         self._ids.append(max(identity, self._ids[-1] if self._ids else 0))
-        self.boundaries.append(self.now)
-        self.clock.add(plan)
+        self._go_on_to(self.now + 1, [plan])
+
+    def _go_on_to(self, now: int, plans: Sequence[Plan | None]) -> None:
+        """Note the boundaries up to one, given the plans of the steps between them."""
+        self.boundaries += range(self.now + 1, now + 1)
+        self.now = now
+        self.clock.add(plans)
 
     # -- looking --
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     @property
     def steps(self) -> int:
         """How many steps there are of which something is left."""
         return len(self._steps)
 
-    def entries(self) -> Iterator[Held]:
-        """Yield what is held, and forget what is not any more."""
-        for key, entry in list(self._held.items()):
-            if entry.is_alive():
-                yield entry
-            else:
-                del self._held[key]
-
-    def values(self) -> list[Any]:
+    def entries(self) -> list[Held]:
         """Return what is held, and forget what is not any more."""
-        found = []
-        for key, entry in list(self._held.items()):
-            node = entry.node()
-            if node is None or node.value is None:
-                del self._held[key]
-            else:
-                found.append(node.value)
-        return found
+        return live_entries(self.held)
 
     def state_bytes(self) -> int:
         """Return what a step adds to what is held, on average."""
-        alive = list(self.entries())
+        alive = self.entries()
         return sum([entry.nbytes for entry in alive]) // max(1, len({entry.made for entry in alive}))
-
-    def after(self, identity: int, waited_for: Container[int]) -> Iterator[Held]:
-        """Yield what was made after the node with an id, except what is waited for and what the newest step made."""
-        for entry in list(self.entries()):
-            node = entry.node()
-            if node is not None and node.id > identity and not is_kept(node):
-                key = node.id
-                del node
-                if key not in waited_for and key not in self.latest:
-                    yield entry
 
     def place_of(self, identity: int) -> int:
         """Return the boundary before the step whose node has an id."""
@@ -163,7 +156,7 @@ class Line:
         too little, it stays: steps are to run again then, from states.
         """
         unread: list[Held] = []
-        for key, entry in list(self._held.items()):
+        for key, entry in list(self.held.items()):
             if entry.made < first or key in read or key in self.latest or entry.is_referenced(references.get(key, 0)):
                 continue
             node = entry.node()
@@ -189,28 +182,20 @@ class Line:
 
     def end_sweep(self) -> None:
         """Note that the backward pass is over: what it has left of the steps it passed belongs to no boundary now."""
-        for entry in self._held.values():
+        for entry in self.held.values():
             if entry.made >= self.now:
                 entry.made = entry.last = self.now - 1
 
     def let_go(self, entries: Iterable[Held], guard: Guard | None) -> int:
         """Evict values, and return how many bytes that gives, now or when what shares their memory has gone too."""
-        freed = 0
-        for entry in entries:
-            node = entry.node()
-            if node is not None:
-                if node.value is not None:
-                    if guard is not None:
-                        guard.before_drop(node)
-                    array = ref(node.value)
-                    watched = watch([node.value])
-                    node.value = None
-                    self.died += freed_of(watched)
-                    if array() is None:  # else the step keeps it for derivatives too
-                        freed += entry.nbytes
-                    if getattr(node, "piece", None) is None:
-                        node.piece = LOST
-                self._held.pop(node.id, None)
+        entries = list(entries)
+        if guard is not None:
+            for node in [entry.node() for entry in entries]:
+                if node is not None and node.value is not None:
+                    guard.before_drop(node)
+            node = None
+        freed, died = release(self.held, entries)
+        self.died += died
         return freed
 
     def give_up_boundaries(
@@ -254,8 +239,8 @@ class Line:
         died = self.died
         while freed < wanted:
             line = np.array(self.boundaries)
-            first, end = np.searchsorted(line, values.made, "right"), np.searchsorted(line, values.last, "right")
-            idle = np.flatnonzero(first == end)
+            first, end = line.searchsorted(values.made, "right"), line.searchsorted(values.last, "right")
+            (idle,) = (first == end).nonzero()
             if len(idle):
                 freed += self.let_go([values.entries[i] for i in idle], guard)
                 freed = self.died - died if surely else freed
@@ -274,7 +259,7 @@ class Line:
                 break
             if guard is not None:
                 for boundary in gone:
-                    state = [values.entries[i] for i in np.flatnonzero((first <= boundary) & (boundary < end))]
+                    state = [values.entries[i] for i in ((first <= boundary) & (boundary < end)).nonzero()[0]]
                     guard.give_up(state, int(line[boundary]), self.clock.times, len(line))
             self.boundaries = np.delete(line, gone).tolist()
             given_up += len(gone)
@@ -291,7 +276,7 @@ class Line:
             return close
         most = max(1, len(line) // _SHARE)
         # Behind the last one that may go lies the newest block, whose values are there.
-        count = int(np.flatnonzero(gains)[-1]) + 2
+        count = int(gains.nonzero()[0][-1]) + 2
         line, gains = line[:count], gains[:count]
         places = np.concatenate(([0], np.cumsum(-(-np.diff(line) // block))))
         times = np.interp(np.arange(places[-1] + 2), places, np.asarray(self.clock.times)[line]).tolist()
@@ -312,29 +297,15 @@ class Line:
     def _forget_dead(self) -> None:
         """Forget the beginning of the line if the graph it belonged to has died: the line starts later then."""
         steps = self._steps
-        while steps and not is_alive(steps[0]):
+        while steps and not is_left(steps[0]):
             steps.popleft()
         start = self.now - len(steps)
         self.boundaries = [start, *self.boundaries[bisect_right(self.boundaries, start) :]]
 
     def _stretches(self, references: Mapping[int, int] | None, newest: int, young: int) -> _Stretches:
         """Return what was made before a boundary, and in so many young steps: that may hold nothing used later."""
-        entries: list[Held] = []
-        last: list[int] = []
-        for entry in self._held.values():
-            if newest <= entry.made < self.now - young or entry.made >= self.now:
-                continue
-            node = entry.node()
-            if node is None or node.value is None or is_kept(node):
-                continue
-            key = node.id
-            del node
-            is_new = key in self.latest
-            is_wanted = is_new or (references is not None and entry.is_referenced(references.get(key, 0)))
-            entries.append(entry)
-            last.append(self.now if is_wanted else entry.last)
-        made = np.array([entry.made for entry in entries], np.int64)
-        return _Stretches(entries, made, np.array(last, np.int64), np.array([entry.nbytes for entry in entries]))
+        found = stretches(self.held, newest, self.now, self.now - young, self.latest, references, KEEP)
+        return _Stretches(found[0], *[np.frombuffer(column, np.int64) for column in found[1:]])
 
 
 def _gains(first: Any, end: Any, nbytes: Any, fixed: Any) -> Any:
@@ -360,7 +331,8 @@ def _inside_blocks(line: Any, gains: Any, block: int, wanted: int) -> list[int]:
 
     They cost nothing: a block is run once, whether there is a boundary inside of it or not.
     """
-    candidates = np.flatnonzero((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0)) + 1
+    (candidates,) = ((line[2:] - line[:-2] <= block) & (gains[1:-1] > 0)).nonzero()
+    candidates += 1
     places = line.tolist()
     gone: list[int] = []
     before = -1

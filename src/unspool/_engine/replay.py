@@ -13,13 +13,13 @@ Nothing in the graph changes: recomputing is a schedule of (run, evict), and val
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from unspool._core import unit_of
-from unspool._engine.costs import kernels_of, nbytes
+from unspool._core import LevelTable, unit_of
+from unspool._engine.costs import kernels_of
 from unspool._engine.frames import (
     BRANCH,
     Frame,
@@ -29,6 +29,7 @@ from unspool._engine.frames import (
     is_taken,
     outputs_of,
     spare_of,
+    viewed,
     waited_for,
     workspace_of,
 )
@@ -40,24 +41,16 @@ from unspool._engine.lookout import Lookout
 from unspool._engine.need import Need
 from unspool._engine.numpy_values import owned
 from unspool._engine.replayed import Values, buffers_of
-from unspool._engine.room import budget_for, no_room
-from unspool._engine.sizes import format_bytes
+from unspool._engine.room import no_room
 from unspool._engine.structure import is_literal
-from unspool._engine.units import STEP_ORDERS, Order, Units
+from unspool._engine.surveying import ANY_LEVEL, survey_levels, too_little
+from unspool._engine.units import Order, Units
 from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
-from unspool._records import NamedTuple
-from unspool.errors import BudgetError, RebuildError
+from unspool.errors import RebuildError
 
 if TYPE_CHECKING:
-    from unspool._engine.held import Held
     from unspool._engine.ledger import Ledger
-
-# The level of what is made of constants alone: above all others.
-_ANY_LEVEL = 1 << 60
-
-# The part of what is named as the least budget that is allowed for nodes which an earlier run has left.
-_SHARED = 64
 
 
 def survey(ledger: Ledger, targets: Sequence[Node], marks: Marks) -> Need:
@@ -112,11 +105,9 @@ class Replay:
         self._busiest = 0
         self._known: dict[int, int] = {}
         self._ran: set[int] = set()
-        self._constant: dict[int, bool] = {}
-        self._has_variables: bool | None = None
         self._order = Order.AS_RECORDED
         self.units = Units(self.targets)
-        self._levels: dict[int, int] = {}
+        self._levels = LevelTable(self.targets, is_literal, marks.begun)
         has_pool = ledger.pool is not None and self._guard is None and self._room is not None
         self._lookout = Lookout(self, ledger.pool) if has_pool else None
         self.on_begin: Callable[[], None] = _nothing
@@ -142,7 +133,7 @@ class Replay:
     def _nbytes(self) -> int:
         """The bytes of what belongs to the replay."""
         promised = 0 if self._lookout is None else self._lookout.nbytes
-        return self.values.memory.nbytes + self._in_chain + promised
+        return self.values.nbytes + self._in_chain + promised
 
     @property
     def distinct(self) -> int:
@@ -176,7 +167,7 @@ class Replay:
                 frame = self.frames[-1]
                 if frame.position == len(frame.order):
                     self._pop()
-                elif self._advance(frame, frame.order[frame.position]):
+                elif not self._run_calls(frame) and self._advance(frame, frame.order[frame.position]):
                     frame.position += 1
 
     def _pop(self) -> None:
@@ -204,7 +195,7 @@ class Replay:
             self._divide(Marks())  # a single level: all that is missing runs in one go
             return
         if need.least() > limit and self._ledger.is_strict:
-            raise _too_little(self._ledger.limit, need)
+            raise too_little(self._ledger.limit, need)
         room = limit - need.overhead()
         self._free(
             self._base + need.overhead() + need.state + need.step - limit,
@@ -232,85 +223,45 @@ class Replay:
             self._base -= self._ledger.free(wanted, None, self._known, block_of)
 
     def survey(self, targets: Sequence[Node]) -> Need:
-        """Tell what the levels below the highest one take if nothing is held of them.
-
-        Of the ways to divide the work into levels and to order it, the one that takes least is chosen.
-        """
-        each = self._survey_levels(targets)
-        marks = self._marks.dividing(self.units.kernels)
-        joined = marks.joined(self.units.kernels)
-        if len(joined.begun) < len(marks.begun):
-            marks = self._marks
-            self._divide(joined)
-            other = self._survey_levels(targets, each.need.everything)
-            if other.need.least() < each.need.least():
-                each = other
-            else:
-                self._divide(marks)
-        self.units.kernels.clear()  # nobody asks for them again, and they are as many as there are units
-        need, self._busiest, self._order, self._has_one_level_below, self._known = each
+        """Tell what the levels below the highest one take if nothing is held of them."""
+        found = survey_levels(
+            lambda: self.frame_for(targets), self.units, self._levels, self._marks, list(self.targets)
+        )
+        need, self._busiest, self._order, self._has_one_level_below, self._known, self._marks = found
         return need
 
-    def _survey_levels(self, targets: Sequence[Node], everything: int | None = None) -> _Survey:
-        """Tell what levels take, from which the nodes of the highest one read.
+    def _run_calls(self, frame: Frame) -> int:
+        """Run the next calls of a frame, as many as need nothing but what is there; return how many.
 
-        The level that takes most is the one that is told about; what the others cannot do without is added to it.
-        ``everything`` is what keeping all values takes, if that is known: it does not depend on levels.
+        That is how all steps run of a stretch of a loop. Who compares values, or moves them to disk, runs each alone.
         """
-        spine = self.frame_for(targets)
-        levels = self._levels_below(spine)
-        fixed, busiest = self._busiest_of(spine)
-        constants = levels.pop(_ANY_LEVEL, {})
-        if levels:
-            levels[min(levels)] |= constants
-        levels.pop(spine.level, None)
-        below = [levels[level] for level in sorted(levels, reverse=True)]
-        units = [*spine.order, *[unit for level in below for unit in level.values()]]
-        known = dict(spine.uses)  # the steps of the loop, which are below all, are known to who evicts
-        for level in below[:-1]:
-            for key, count in Frame(list(level.values()), 0).uses.items():
-                known[key] = known.get(key, 0) + count
-        if not levels:
-            alone = Need(self.units, workspace=max(map(workspace_of, spine.order), default=0), fixed=fixed)
-            alone.everything = busiest
-            return _Survey(alone, busiest, Order.AS_RECORDED, False, known)
-        needs = [(self._need_of(below, spine, fixed, busiest, order), order) for order in STEP_ORDERS]
-        need, order = min(needs, key=lambda pair: pair[0].least_in_steps())
-        # One that is made of constants may be there for a frame of any level.
-        sizes = [sum(nbytes(node.shape, node.dtype) for node in outputs_of(unit)) for unit in constants.values()]
-        need.fixed += max(sizes, default=0)
-        need.everything = self.units.narrowest(units, list(self.targets))[1] if everything is None else everything
-        return _Survey(need, busiest, order, len(levels) == 1, known)
+        if self._guard is not None or type(frame.order[frame.position]) is not Call:
+            return 0
+        started = perf_counter()
+        lookout, values, is_below = self._lookout, self.values, len(self.frames) > 1
+        done, kernels = frame.run_on(
+            self.frames[-2] if is_below else None,
+            values,
+            self.targets,
+            self._ledger,
+            self._base + self._nbytes - values.nbytes,
+            -1 if self._limit is None else self._limit,
+            -1 if lookout is None else lookout.due,
+            self._ran if is_below else None,
+            owned,
+            TINY,
+        )
+        if is_below:
+            self.runs += done
+            self.kernels += kernels
+            self.seconds += perf_counter() - started
+        if done:
+            self._look_if_due()
+        return done
 
-    def _need_of(self, below: Sequence[dict[int, Node]], spine: Frame, fixed: int, busiest: int, order: Order) -> Need:
-        """Tell what levels take if their units run in some order."""
-        needs: list[Need] = []
-        above = dict(spine.uses)
-        for level in below:
-            units = self.units.arranged(list(level.values()), order)
-            needs.append(Need(self.units, units, above))
-            for unit in units:
-                for operand in unit.inputs:
-                    above[operand.id] = above.get(operand.id, 0) + 1
-        # The one that takes most is the loop. No two units run at the same time.
-        main = max(needs, key=lambda need: need.tape)
-        main.fixed = max(fixed, busiest - main.running())
-        main.fixed += 2 * sum([need.least() for need in needs if need is not main])
-        return main
-
-    def _levels_below(self, spine: Frame) -> dict[int, dict[int, Node]]:
-        """Return the units that a frame is made of and that are not in it, by level."""
-        levels: dict[int, dict[int, Node]] = {}
-        inside = {unit.id for unit in spine.order}
-        stack = _sources_of(spine.order)
-        stack = [unit for unit in stack if self._level(unit) != _ANY_LEVEL]  # the spine has what is missing of these
-        while stack:
-            unit = stack.pop()
-            if unit.inputs and unit.id not in inside:
-                inside.add(unit.id)
-                levels.setdefault(self._level(unit), {})[unit.id] = unit
-                stack += _sources_of((unit,))
-        return levels
+    def _look_if_due(self) -> None:
+        if self._lookout is not None and self._base + self._nbytes <= self._lookout.due:
+            self._lookout.look()
 
     def _advance(self, frame: Frame, unit: Node) -> bool:
         """Run a unit if what it reads is there, else begin to get it; tell whether it ran."""
@@ -348,10 +299,9 @@ class Replay:
         """Whether a unit of a frame that reads an operand may write its result onto it."""
         key = operand.id
         return (
-            operand.value is None
+            all(node.value is None and node.id not in self.targets for node in viewed(operand))
             and key in frame.live
             and frame.uses[key] == 1
-            and key not in self.targets
             and self._guard is None
             and self.values.is_spare(key)
         )
@@ -472,26 +422,8 @@ class Replay:
 
     def _after(self, frame: Frame, operands: Sequence[Node]) -> None:
         """Evict what was read for the last time."""
-        uses = frame.uses
-        for operand in operands:
-            key = operand.id
-            uses[key] -= 1
-            if not uses[key]:
-                if key in frame.live:
-                    frame.live.remove(key)
-                    self.values.drop_reason(key)
-                if key in frame.taped:
-                    frame.taped.remove(key)
-                    self.values.drop_reason(key)
-        if frame.pinned:
-            # They stay until the next time: who goes through the steps forwards needs the state after the last one
-            # then.
-            self.unpin(frame.recent)
-            frame.recent += frame.pinned + frame.ahead
-            frame.pinned.clear()
-            frame.ahead.clear()
-        if self._lookout is not None and self._base + self._nbytes <= self._lookout.due:
-            self._lookout.look()
+        frame.leave(self.values, operands)
+        self._look_if_due()
 
     def unpin(self, keys: list[int]) -> None:
         for key in keys:
@@ -550,13 +482,15 @@ class Replay:
 
         If something waits for them it is the lowest level among them, so that what is kept is kept for who waits.
         """
-        stack = [unit_of(node) for node in missing if self._from_disk(node) is None]
-        levels = [self._level(unit) for unit in stack]
-        own = [level for level in levels if level != _ANY_LEVEL]
+        if self._guard is not None:
+            missing = [node for node in missing if self._from_disk(node) is None]
+        stack = [unit_of(node) for node in missing]
+        levels = [self._levels.of(unit) for unit in stack]
+        own = [level for level in levels if level != ANY_LEVEL]
         level = 0 if not own else max(own) if above is None else min(own)
         found: dict[int, Node] = {}
         self._collect(
-            [unit for unit, other in zip(stack, levels, strict=True) if other in (level, _ANY_LEVEL)], level, found
+            [unit for unit, other in zip(stack, levels, strict=True) if other in (level, ANY_LEVEL)], level, found
         )
         if above is not None and len(found) > 1:
             self._widen(found, level, above)
@@ -570,26 +504,11 @@ class Replay:
         return self.units.widths(frame.order, list(self.targets))
 
     def _collect(
-        self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int | None = None
+        self, stack: list[Node], level: int, found: dict[int, Node], known: Container[int] = (), most: int = -1
     ) -> bool:
         """Find units that are not there, down to what is cached, known or of a lower level; too many are given up."""
-        levels = self._levels
-        while stack:
-            unit = stack.pop()
-            key = unit.id
-            if key in found or key in known:
-                continue
-            own = levels.get(key)
-            if (self._level(unit) if own is None else own) < level:
-                continue
-            if len(found) == most:
-                return False
-            found[key] = unit
-            operands = unit.inputs
-            for operand, value in zip(operands, self.values.of(operands), strict=True):
-                if value is None and (self._guard is None or self._from_disk(operand) is None):
-                    stack.append(unit_of(operand))
-        return True
+        on_disk = None if self._guard is None else self._from_disk
+        return self._levels.collect(stack, level, found, known, most, self.values, on_disk)
 
     def _widen(self, found: dict[int, Node], level: int, above: Frame) -> None:
         """Add what the frame above will read too and what can be had on the way: branches off the same steps.
@@ -597,14 +516,14 @@ class Replay:
         If there is room for all that it reads, all of it is added: a reader that goes the way the loop went asks for
         one step after the other, and they run once for all of them.
         """
-        keys, units = above.reads(level, self._level)
+        keys, units = above.reads(level, self._levels.of)
         fits = self._has_room_for_all()
         for unit in units if fits else units[bisect_left(keys, min(found)) : bisect_left(keys, max(found))]:
             if unit.id not in found and any(
                 above.uses.get(node.id) and self.find(node) is None for node in outputs_of(unit)
             ):
                 branch: dict[int, Node] = {}
-                if self._collect([unit], level, branch, found, None if fits else BRANCH):
+                if self._collect([unit], level, branch, found, -1 if fits else BRANCH):
                     found.update(branch)
 
     def _has_room_for_all(self) -> bool:
@@ -614,39 +533,10 @@ class Replay:
             return False
         return self._base + need.overhead() + need.tape <= limit
 
-    def _level(self, unit: Node) -> int:
-        """Return the level of a unit. What is made of constants alone has none: it runs where it is read.
-
-        It may be older than the program. Every one that writes the same down has the same node. A program that is made
-        of nothing else has levels as others have.
-        """
-        level = self._levels.get(unit.id)
-        if level is None:
-            if self._has_variables is None:
-                self._has_variables = not all(self._is_constant(unit_of(target)) for target in self.targets.values())
-            is_apart = self._has_variables and self._is_constant(unit)
-            level = self._levels[unit.id] = _ANY_LEVEL if is_apart else bisect_right(self._marks.begun, unit.id)
-        return level
-
-    def _is_constant(self, unit: Node) -> bool:
-        """Whether a unit is made of constants alone."""
-        is_constant = self._constant
-        stack = [] if unit.id in is_constant else [unit]
-        while stack:
-            node = stack[-1]
-            sources = [unit_of(operand) for operand in node.inputs]
-            known = [is_constant.get(source.id) for source in sources]
-            if False not in known and None in known:
-                stack.append(sources[known.index(None)])
-            else:
-                is_constant[node.id] = False not in known if sources else is_literal(node)
-                stack.pop()
-        return is_constant[unit.id]
-
     def _divide(self, marks: Marks) -> None:
         """Divide the work into the levels that begin at some marks."""
         self._marks = marks
-        self._levels.clear()
+        self._levels.divide(marks.begun)
 
     def _from_disk(self, node: Node) -> Any:
         """Return a value that was moved to disk; all that is in one file is held like a state that was saved."""
@@ -741,9 +631,9 @@ class Replay:
             if self._guard is not None:
                 self._guard.forget_after(identity)
             waiting = {operand.id for frame in self.frames for operand in waited_for(frame)}
-            for protect in (lambda held: held.is_referenced(self._references(held)), lambda held: False):
+            for uses in (tuple([frame.uses for frame in self.frames]), None):
                 if before - self._base - self._nbytes < wanted:
-                    self._base -= self._ledger.drop_after(identity, waiting, protect)
+                    self._base -= self._ledger.drop_after(identity, waiting, uses)
         return before - self._base - self._nbytes
 
     def _give_up(self, wanted: int, frame: Frame) -> int:
@@ -785,52 +675,6 @@ class Replay:
                     frame.taped.remove(operand.id)
                     self.values.drop_reason(operand.id)
 
-    def _references(self, held: Held) -> int:
-        """Return how often the nodes that are to run refer to one that is held."""
-        node = held.node()
-        return 0 if node is None else sum(frame.uses.get(node.id, 0) for frame in self.frames)
-
-
-class _Survey(NamedTuple):
-    """What levels take: also of the highest one at its busiest, in which order steps run, and if one level is left.
-
-    ``known`` is how often the nodes of sweeps refer to others, by id.
-    """
-
-    need: Need
-    busiest: int
-    order: Order
-    has_one_level_below: bool
-    known: dict[int, int]
-
 
 def _nothing() -> None:
     """Nobody looks on."""
-
-
-def _sources_of(units: Sequence[Node]) -> list[Node]:
-    """Return what has to run for what units read, but for numbers that are there: numbers are never evicted.
-
-    They may have been computed with something else entirely, by another program that has the number in common.
-    """
-    operands = [operand for unit in units for operand in unit.inputs]
-    return [unit_of(operand) for operand in operands if operand.value is None or operand.shape != ()]
-
-
-def _too_little(limit: int, need: Need) -> BudgetError:
-    # What a program shares with an earlier run of itself is not quite the same every time.
-    least = budget_for(need.least_in_steps())
-    least += least // _SHARED
-    takes = (
-        f"a state takes {format_bytes(need.state)}, what is read of one step {format_bytes(need.step)}, and what has "
-        f"to be there beside them {format_bytes(need.overhead())}"
-    )
-    if need.everything is not None and budget_for(need.everything) < least:
-        least = budget_for(need.everything)
-        takes = f"all of them together take {format_bytes(need.everything)}, and to run some of them again takes more"
-    error = BudgetError(
-        f"a memory budget of {format_bytes(limit)} is too small for {need.steps} steps: {takes}. The least that works "
-        f"is {least} bytes"
-    )
-    error.least = least
-    return error

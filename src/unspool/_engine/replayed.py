@@ -6,16 +6,17 @@ from being freed. Which memory a value takes follows from the graph, so a survey
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from numpy import ndarray
 
-from unspool._core import unit_of
+from unspool._core import ValuesBase
 from unspool._engine.costs import nbytes
-from unspool._fragments.call import Call, Projection
+from unspool._fragments.call import Projection
 from unspool._graph import Node
-from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE
+from unspool._ops.indexing.repeated import POSITIONS
+from unspool._ops.layout.reshaping import BROADCAST_TO, PERMUTE, RESHAPE
 from unspool._ops.op import PART
 
 # Some memory, by the node and the output that it was made for, and its bytes.
@@ -25,7 +26,22 @@ Buffer: TypeAlias = tuple[tuple[int, int], int]
 def is_view(node: Node) -> bool:
     """Whether the value of a node is always a view of what it reads, whatever layout that has."""
     op = node.op
-    return op is PART or op is BROADCAST_TO or op is PERMUTE or op.renames
+    return op is PART or op is BROADCAST_TO or op is PERMUTE or names_again(node)
+
+
+def names_again(node: Node) -> bool:
+    """Whether the value of a node is that of its first input, under another name or in another shape."""
+    return node.op.renames or (node.op is RESHAPE and _is_in_order(node.inputs[0]))
+
+
+def _is_in_order(node: Node) -> bool:
+    """Whether the elements of a value surely lie in memory one after the other, or equally far from each other."""
+    if len(node.shape) < 2 or node.op is POSITIONS:
+        return True
+    if type(node) is Projection or node.op is not PART or not node.inputs[0].op.stepwise:
+        return False
+    is_stack: bool = node.inputs[0].attributes["chain"].is_stack(node.attributes["index"])
+    return is_stack
 
 
 def buffers_of(node: Node) -> tuple[Buffer, ...]:
@@ -69,10 +85,6 @@ class Memory:
             if not before:
                 self.nbytes += size
 
-    def is_alone(self, buffers: Iterable[Buffer] | None) -> bool:
-        """Whether no other value is in the buffers of one that is counted."""
-        return buffers is not None and all(self._users[key] == 1 for key, _ in buffers)
-
     def give(self, buffers: Iterable[Buffer]) -> None:
         """Note that a value is gone."""
         users = self._users
@@ -84,96 +96,32 @@ class Memory:
                 self.nbytes -= size
 
 
-class Values:
+class Values(ValuesBase):
     """Values by the ids of their nodes. Each is there as long as there is a reason for it.
 
     Attributes
     ----------
-    memory : Memory
-        What they take.
+    nbytes : int
+        The memory they take: each buffer once.
     """
 
-    __slots__ = ("_buffers", "_reasons", "_values", "memory")
-
-    def __init__(self) -> None:
-        self.memory = Memory()
-        self._values: dict[int, Any] = {}
-        self._buffers: dict[int, tuple[Buffer, ...]] = {}
-        self._reasons: dict[int, int] = {}
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._values
-
-    def of(self, nodes: Sequence[Node]) -> list[Any]:
-        """Return the values of nodes: their own, one that is here, or what their call keeps; None if there is none."""
-        known = self._values
-        # Looked at once: another thread may evict values at any time.
-        values = [known.get(node.id) if (value := node.value) is None else value for node in nodes]
-        for i, value in enumerate(values):
-            if value is None and type(node := nodes[i]) is Projection:
-                call = unit_of(node)
-                slab = call.value
-                if slab and type(call) is Call:
-                    position = call.plan.fragment.slab.get(node.output)
-                    values[i] = None if position is None else slab[position]
-        return values
-
-    def get(self, key: int) -> Any:
-        """Return a value, or None if it is not there."""
-        return self._values.get(key)
-
-    def is_wanted(self, key: int, more: int = 0) -> bool:
-        """Whether there is a reason to have a value, which is not there yet; there may be so many more."""
-        reasons = self._reasons.get(key, 0) + more
-        if more:
-            self._reasons[key] = reasons
-        return reasons > 0 and key not in self._values
-
-    def put(self, key: int, value: Any, buffers: tuple[Buffer, ...]) -> None:
-        """Put in a value for which there is a reason."""
-        self._values[key] = value
-        self._buffers[key] = buffers
-        self.memory.take(buffers)
+    __slots__ = ()
 
     def is_spare(self, key: int) -> bool:
         """Whether a value is there for one reason, and alone in its memory: who has the reason may overwrite it."""
-        value = self._values.get(key)
+        value, buffers = self.get(key), self.buffers(key)
         return (
             type(value) is ndarray
-            and self._reasons[key] == 1
-            and self.memory.is_alone(self._buffers[key])
-            and value.base is None
+            and buffers is not None
+            and self.are_own(buffers)
+            and (value.base is None or (type(value.base) is ndarray and value.base.base is None))
             and value.flags.writeable
             and value.flags.c_contiguous
         )
 
-    def add_reason(self, key: int) -> None:
-        """Add a reason to have a value, now or when it comes."""
-        self._reasons[key] = self._reasons.get(key, 0) + 1
-
-    def drop_reason(self, key: int) -> None:
-        """Take a reason away; with the last one the value goes."""
-        left = self._reasons[key] - 1
-        if left:
-            self._reasons[key] = left
-            return
-        del self._reasons[key]
-        if self._values.pop(key, None) is not None:
-            self.memory.give(self._buffers.pop(key))
-
     def let_part_go(self, key: int, index: int) -> None:
         """Let an output go that is not read from a bundle any more, if there is a single reason for the bundle."""
-        parts = self._values.get(key)
-        if parts is not None and self._reasons[key] == 1:
-            self._values[key] = (*parts[:index], None, *parts[index + 1 :])
-            gone = tuple([buffer for buffer in self._buffers[key] if buffer[0][1] == index])
-            self._buffers[key] = tuple([buffer for buffer in self._buffers[key] if buffer[0][1] != index])
-            self.memory.give(gone)
-
-    def nbytes_of(self, keys: Iterable[int]) -> int:
-        """Return the bytes that some of the values take."""
-        return sum(dict(self._buffers_of(keys)).values())
-
-    def _buffers_of(self, keys: Iterable[int]) -> Iterator[Buffer]:
-        for key in keys:
-            yield from self._buffers.get(key, ())
+        parts, buffers = self.get(key), self.buffers(key)
+        if buffers is not None:
+            gone = tuple([buffer for buffer in buffers if buffer[0][1] == index])
+            self.replace(key, (*parts[:index], None, *parts[index + 1 :]), gone)

@@ -6,14 +6,15 @@ to no node: who counts references does not see it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from enum import IntEnum
+from typing import TypeAlias
 
 from unspool._core import UnitTable, unit_of
 from unspool._engine.costs import kernels_of
-from unspool._engine.frames import BRANCH, entering, held_by_chain, is_taken, outputs_of, spare_of, workspace_of
+from unspool._engine.frames import BRANCH, entering, held_by_chain, is_taken, spare_of, workspace_of
 from unspool._engine.replayed import Buffer, buffers_of, is_view, own_buffers
-from unspool._fragments.call import Call, Projection
+from unspool._fragments.call import Projection
 from unspool._graph import Node
 
 # An order in which work that frees memory comes first is taken if it takes less than this part of what others do.
@@ -47,6 +48,17 @@ class Order(IntEnum):
 STEP_ORDERS = (Order.AS_RECORDED, Order.AS_POSSIBLE, Order.BRANCHES_EARLY)
 
 
+# The numbers of units, nodes and buffers, the kernels of units, and what describes units and nodes.
+Known: TypeAlias = tuple[
+    dict[int, int],
+    dict[int, int],
+    dict[tuple[int, int], int],
+    dict[int, int],
+    Callable[[Node], int],
+    Callable[[Node], int],
+]
+
+
 class Units:
     """The units that a replay meets, by number.
 
@@ -68,9 +80,11 @@ class Units:
 
     def numbers(self, units: Sequence[Node]) -> list[int]:
         """Return the numbers of units."""
-        known = self._units
-        found = [known.get(unit.id, _NONE) for unit in units]
-        return [self._describe(unit) if n < 0 else n for n, unit in zip(found, units, strict=True)]
+        return self._table.numbers(units, *self._known())
+
+    def _known(self) -> Known:
+        """Return what is known, and what describes the rest."""
+        return self._units, self._nodes, self._buffers, self.kernels, self._describe, self._describe_node
 
     def arranged(self, units: Sequence[Node], order: Order) -> list[Node]:
         """Return units in an order in which they can run."""
@@ -111,17 +125,14 @@ class Units:
     # -- describing them --
 
     def _describe(self, unit: Node) -> int:
-        """Note what a unit reads and makes."""
+        """Note what a unit reads and makes that is no call."""
         key, inputs = unit.id, unit.inputs
         number = self._unit(key)
         self._units[key] = number
-        reads = self._numbers_of(inputs)
+        reads = self._table.node_numbers(inputs, *self._known())
         workspace = workspace_of(unit)
         begun, fixed, stacked, spare, taken, flags = 0, len(reads), 0, _NONE, _NONE, 0
-        if type(unit) is Call:
-            self.kernels[key] = unit.plan.kernels
-            flags = _LARGE
-        elif unit.op.stepwise:
+        if unit.op.stepwise:
             chain = unit.attributes["chain"]
             self.kernels[key] = int(chain.kernels)
             begun, fixed = len(entering(unit)), chain.fixed
@@ -133,19 +144,9 @@ class Units:
             spare = _NONE if operand is None else self._nodes[operand.id]
             if is_taken(unit):
                 taken = self._buffer(*own_buffers(inputs[0])[unit.attributes["index"]])
-        makes = self._numbers_of(outputs_of(unit))
+        makes = self._table.node_numbers((unit,), *self._known())
         self._table.describe(number, key, reads, makes, begun, fixed, workspace, stacked, spare, taken, flags)
         return number
-
-    def _numbers_of(self, nodes: Sequence[Node]) -> list[int]:
-        """Return the numbers of nodes, each of which is described once, whoever reads it."""
-        known = self._nodes
-        numbers = [known.get(node.id, _NONE) for node in nodes]
-        for i, number in enumerate(numbers):
-            if number < 0:
-                node = nodes[i]
-                numbers[i] = known[node.id] = self._describe_node(node)
-        return numbers
 
     def _describe_node(self, node: Node) -> int:
         # What is wanted is handed out, and counts in full, be it a view or not.

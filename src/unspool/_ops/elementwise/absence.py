@@ -27,6 +27,9 @@ from unspool._ops.op import INPUTS, Op, register
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
 
+# Of so many elements at once it is worked out which are absent, where a mask is applied in place.
+_AT_ONCE = 1 << 12
+
 
 def mask(x: Tensor, keep: Tensor) -> Tensor:
     """Return ``x`` where ``keep``, and 0 where an element is absent (see the module docstring)."""
@@ -107,6 +110,16 @@ def _mask_kernel(x: Any, keep: Any) -> Any:
     return np.where(keep, x, np.zeros((), x.dtype))
 
 
+def _mask_onto(x: Any, keep: Any) -> Any:
+    if keep.shape != x.shape:
+        np.copyto(x, 0, where=~keep)
+        return x
+    kept, flat = keep.reshape(-1), x.reshape(-1)  # views: what is written onto is contiguous
+    for first in range(0, flat.size, _AT_ONCE):
+        np.copyto(flat[first : first + _AT_ONCE], 0, where=~kept[first : first + _AT_ONCE])
+    return x
+
+
 def _mask_rule(ct: Tensor, out: Tensor, x: Tensor, keep: Tensor) -> Tensor:
     return mask(ct, keep)
 
@@ -122,6 +135,7 @@ MASK = register(
         canonical=_canonical_mask,
         cheap=True,
         fresh=True,
+        onto=_mask_onto,
         batch=batching.like_first,
     )
 )

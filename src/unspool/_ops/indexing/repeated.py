@@ -63,11 +63,16 @@ def _infer_positions(*at: Node, index: Flat, lengths: Lengths, shape: Shape, sta
     return (*around, *indexed_shape(shape, index, lengths, [x.shape[stack:] for x in at])), INT64
 
 
+def _positions_kernel(*at: Any, index: Flat, lengths: Lengths, shape: Any, stack: int) -> Any:
+    # In order: they are read as a flat array, which would be a copy else.
+    return np.ascontiguousarray(stacked_positions(index, lengths, at, shape, stack))
+
+
 POSITIONS = register(
     Op(
         "positions",
         infer=_infer_positions,
-        kernel=lambda *at, index, lengths, shape, stack: stacked_positions(index, lengths, at, shape, stack),
+        kernel=_positions_kernel,
         params={"index": STRUCTURE, "lengths": SIZE, "shape": SIZE, "stack": STRUCTURE},
         batch=batching.positions,
     )
