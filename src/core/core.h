@@ -60,8 +60,7 @@ typedef struct NodeObject {
     PyObject *output;
     PyObject *name;
     int lasti;
-    short is_entered;
-    short is_found; /* its recipe was looked up since it was made: it was recorded again */
+    int is_entered;
     Py_uhash_t hash;
     struct NodeObject *next; /* in the chain of the table */
 } NodeObject;

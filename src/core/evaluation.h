@@ -61,7 +61,6 @@ typedef struct {
     PyObject *checks;        /* what tells whether it is private, by the indices of the outputs that are alive */
     PyObject *indices, *check; /* those that were asked for last: nearly always the next ones too */
     PyObject *apart_results; /* indices of results that are no part of it */
-    PyObject *sources;       /* of each result, the positions of the inputs that it is made from */
     Py_ssize_t results, length;
     long long nbytes, peak, kernels;
     char is_ready, is_large, has_bundles;
@@ -136,7 +135,6 @@ typedef struct {
     PyObject *slab;
     PyObject *row;
     long long newest;
-    long long oldest;          /* the lowest id of what belongs to it, or 0 if that was not looked for */
     Py_ssize_t depth;
     struct QueueObject *queue; /* in which it waits, borrowed: it takes itself off when it dies */
     long long ticket;          /* its place there */
@@ -173,8 +171,7 @@ int queue_step(QueueObject *self, SiteObject *site, PyObject *inputs, NodeObject
 /* --- folding (folding.c, calls.c) --- */
 
 int folding_start(void);
-int fold_piece(QueueObject *queue, PieceObject *piece, long long later);
-long long oldest_of(PieceObject *piece);
+int fold_piece(QueueObject *queue, PieceObject *piece);
 CallObject *fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *id, PyObject *depth,
                            PyObject *residuals, PyObject *indices, NodeObject *const *tensors);
 

@@ -2,12 +2,12 @@
 
 #include "evaluation.h"
 
-static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_of, *name_on_fold, *name_on_stay, *name_cut;
+static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_of, *name_on_fold, *name_on_stay;
 
 /* What a check finds if nothing outside has come to use what is inside of a piece; and why a piece stays as it is if it
-   is not that: its outputs are older than what it reads, the same was recorded before, or what it computed belongs to
-   other steps or to all. As in `unspool._engine.matching`. */
-enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4, OF_OTHERS = -5 };
+   is not that: its outputs are older than what it reads, or the same was recorded before. As in
+   `unspool._engine.matching`. */
+enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4 };
 
 /* --- privacy --- */
 
@@ -39,47 +39,13 @@ inputs_of(NodeObject *node, PyObject **kept)
     return PyTuple_Check(inputs) ? inputs : PyErr_Format(PyExc_TypeError, "the inputs of a node are a tuple");
 }
 
-/* Return the lowest id of the nodes of a piece that are no outputs of calls by now, but for those that may be used by
-   anybody because they are made of constants. */
-static long long
-find_oldest(const PrivacyObject *self, NodeObject *const *shown, Py_ssize_t count)
-{
-    NodeObject **node = PyMem_Calloc(self->slots + 1, sizeof(NodeObject *));
-    long long oldest = LLONG_MAX;
-    if (node == NULL || count != self->shown) {
-        PyMem_Free(node);
-        return node == NULL ? (PyErr_NoMemory(), -1) : oldest;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        node[self->show[i]] = shown[i];
-    }
-    for (Py_ssize_t i = 0; i < self->steps; i++) {
-        const PrivacyStep *step = &self->step[i];
-        NodeObject *here = node[step->slot];
-        if (here == NULL || !PyTuple_Check(here->inputs)) {
-            continue;
-        }
-        long long id = number_of(here);
-        oldest = id < oldest ? id : oldest;
-        for (Py_ssize_t j = 0; j < step->fresh; j++) {
-            Py_ssize_t position = step->read[2 * j];
-            if (position < PyTuple_GET_SIZE(here->inputs)) {
-                node[step->read[2 * j + 1]] = (NodeObject *)PyTuple_GET_ITEM(here->inputs, position);
-            }
-        }
-    }
-    PyMem_Free(node);
-    return oldest;
-}
-
 static Py_ssize_t
 check_steps(const PrivacyObject *self, NodeObject **node, PyObject **kept)
 {
     for (Py_ssize_t i = 0; i < self->steps; i++) {
         const PrivacyStep *step = &self->step[i];
         NodeObject *here = node[step->slot];
-        /* An output of a call belongs to another piece, which was folded. */
-        if (step->uses >= 0 && (Py_REFCNT(here) != step->uses || Py_IS_TYPE(here, (PyTypeObject *)projection_class))) {
+        if (step->uses >= 0 && Py_REFCNT(here) != step->uses) {
             return step->slot;
         }
         PyObject *inputs = step->fresh == 0 ? NULL : inputs_of(here, kept);
@@ -319,98 +285,6 @@ find_check(SiteObject *site, PyObject *indices)
     return check;
 }
 
-/* Return the lowest id of what belongs to a piece that waits; -1 is an error. */
-long long
-oldest_of(PieceObject *piece)
-{
-    if (piece->oldest != 0) {
-        return piece->oldest;
-    }
-    Handles handles;
-    if (find_handles(piece, &handles) < 0) {
-        return -1;
-    }
-    piece->oldest = LLONG_MAX;
-    if (handles.count > 0) {
-        PyObject *check = find_check((SiteObject *)piece->site, handles.indices);
-        piece->oldest = check == NULL ? 0 : find_oldest((PrivacyObject *)check, handles.node, handles.count);
-        Py_XDECREF(check);
-    }
-    release_handles(&handles);
-    return PyErr_Occurred() ? -1 : piece->oldest;
-}
-
-/* Return the pieces that wait in a queue and came after one, if they have computed what was recorded up to an id. */
-static PyObject *
-later_pieces(QueueObject *queue, const PieceObject *piece, long long end)
-{
-    PyObject *list = PyList_New(0);
-    for (long long ticket = piece->ticket + 1; list != NULL && ticket < queue->first + queue->count; ticket++) {
-        if (ticket < queue->first) {
-            continue;
-        }
-        PieceObject *other = queue->piece[queue->head + (ticket - queue->first)];
-        if (other != NULL && Py_REFCNT(other) > 0 && other->oldest != 0 && other->oldest < end &&
-            PyList_Append(list, (PyObject *)other) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
-/* Whether a node reads nothing. */
-static int
-reads_nothing(PyObject *node)
-{
-    PyObject *inputs = ((NodeObject *)node)->inputs;
-    return PyTuple_Check(inputs) && PyTuple_GET_SIZE(inputs) == 0;
-}
-
-/* Whether an output of a piece is made of leaves alone, and was recorded more than once. */
-static int
-is_common(const PieceObject *piece, const Handles *handles, Py_ssize_t i)
-{
-    PyObject *sources = ((SiteObject *)piece->site)->sources;
-    Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(handles->indices, i));
-    if (!handles->node[i]->is_found || index < 0 || index >= PyTuple_GET_SIZE(sources)) {
-        return 0;
-    }
-    PyObject *positions = PyTuple_GET_ITEM(sources, index);
-    for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(positions); j++) {
-        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, j));
-        if (at < 0 || at >= PyTuple_GET_SIZE(piece->inputs) || !reads_nothing(PyTuple_GET_ITEM(piece->inputs, at))) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Whether two inputs of a piece are one node, by chance: what it contributes to that has to be added up as one. */
-static int
-has_twins(const PieceObject *piece)
-{
-    PyObject **input = &PyTuple_GET_ITEM(piece->inputs, 0);
-    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(piece->inputs); i++) {
-        for (Py_ssize_t j = 0; j < i; j++) {
-            if (input[i] == input[j] && ((NodeObject *)input[i])->op != constant_op) {
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
-
-static int
-has_common(const PieceObject *piece, const Handles *handles)
-{
-    for (Py_ssize_t i = 0; i < handles->count; i++) {
-        if (is_common(piece, handles, i)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 /* Return why a piece cannot be folded; PRIVATE if it can. */
 static Py_ssize_t
 look_outside(SiteObject *site, const Handles *handles)
@@ -507,73 +381,20 @@ fold_handles(QueueObject *queue, PieceObject *piece, const Handles *handles)
     return failed ? -1 : 0;
 }
 
-/* Fold a piece if what is inside of it is nobody else's. Returns PRIVATE if so, or why not, or FAILED. Unless it was cut
-   already it must have no output that belongs to all steps. */
-static Py_ssize_t
-fold_whole(QueueObject *queue, PieceObject *piece, int is_cut, long long later, long long *end)
+/* Fold a piece that has left the queue, if it can be; -1 is an error. */
+int
+fold_piece(QueueObject *queue, PieceObject *piece)
 {
     Handles handles;
-    if (find_handles(piece, &handles) < 0) {
-        return FAILED;
+    if (counters == NULL || find_handles(piece, &handles) < 0) {
+        return -1;
     }
-    *end = 0;
-    for (Py_ssize_t i = 0; i < handles.count; i++) {
-        long long id = number_of(handles.node[i]);
-        *end = id > *end ? id : *end;
-    }
-    Py_ssize_t used = OF_OTHERS;
-    if (is_cut || (later > *end && !has_common(piece, &handles) && !has_twins(piece))) {
-        used = look_outside((SiteObject *)piece->site, &handles);
-    }
-    if (used == PRIVATE && fold_handles(queue, piece, &handles) < 0) {
-        used = FAILED;
-    }
+    Py_ssize_t used = look_outside((SiteObject *)piece->site, &handles);
+    int failed = used == FAILED    ? -1
+                 : used == PRIVATE ? fold_handles(queue, piece, &handles)
+                                   : let_stay(queue, piece, used);
     release_handles(&handles);
-    return used;
-}
-
-/* Let nothing keep a piece that was folded in parts. */
-static void
-let_go(PieceObject *piece)
-{
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(piece->outputs); i++) {
-        NodeObject *node = (NodeObject *)Py_XNewRef(output_alive(piece, i));
-        if (node != NULL && node->piece == (PyObject *)piece) {
-            Py_XSETREF(node->piece, Py_NewRef(node->value == Py_None ? lost : Py_None));
-        }
-        Py_XDECREF(node);
-    }
-}
-
-/* Fold a piece that has left the queue, if it can be: as it is, or cut. The oldest that those which came after it have
-   computed is given. -1 is an error. */
-int
-fold_piece(QueueObject *queue, PieceObject *piece, long long later)
-{
-    if (counters == NULL) {
-        return -1;
-    }
-    long long end;
-    Py_ssize_t used = fold_whole(queue, piece, 0, later, &end);
-    if (used == PRIVATE || used == FAILED) {
-        return used == FAILED ? -1 : 0;
-    }
-    PyObject *others = later == LLONG_MAX ? PyList_New(0) : later_pieces(queue, piece, end);
-    PyObject *cut = others == NULL
-                        ? NULL
-                        : PyObject_CallMethodObjArgs((PyObject *)queue, name_cut, (PyObject *)piece, others, NULL);
-    Py_XDECREF(others);
-    if (cut == NULL) {
-        return -1;
-    }
-    int is_cut = Py_IS_TYPE(cut, &PieceType);
-    Py_ssize_t left = is_cut ? fold_whole(queue, (PieceObject *)cut, 1, LLONG_MAX, &end) : used;
-    Py_DECREF(cut);
-    if (left == PRIVATE) {
-        let_go(piece);
-        return 0;
-    }
-    return left == FAILED ? -1 : let_stay(queue, piece, is_cut ? left : used);
+    return failed;
 }
 
 /* Make the names of what folding asks of Python's classes; returns -1 if there is no memory for them. */
@@ -586,9 +407,8 @@ folding_start(void)
     name_slab_of = PyUnicode_InternFromString("_slab_of");
     name_on_fold = PyUnicode_InternFromString("_on_fold");
     name_on_stay = PyUnicode_InternFromString("_on_stay");
-    name_cut = PyUnicode_InternFromString("_cut");
     return name_make_plan == NULL || name_note_stay == NULL || name_make_check == NULL || name_slab_of == NULL ||
-                   name_on_fold == NULL || name_on_stay == NULL || name_cut == NULL
+                   name_on_fold == NULL || name_on_stay == NULL
                ? -1
                : 0;
 }

@@ -31,7 +31,6 @@ static PyMemberDef node_members[] = {
     {"piece", T_OBJECT_EX, offsetof(NodeObject, piece), 0, NULL},
     {"output", T_OBJECT_EX, offsetof(NodeObject, output), 0, NULL},
     {"lasti", T_INT, offsetof(NodeObject, lasti), READONLY, NULL},
-    {"is_found", T_SHORT, offsetof(NodeObject, is_found), READONLY, NULL},
     {NULL},
 };
 
@@ -264,7 +263,7 @@ make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, 
     }
     if (is_tensor) {
         node->weak = node->output = node->name = NULL;
-        node->is_entered = node->is_found = 0;
+        node->is_entered = 0;
         node->hash = 0;
         node->next = NULL;
     }

@@ -425,7 +425,7 @@ keep_value(Run *run, NodeObject *node, PyObject *value)
         Py_ssize_t uses = uses_of(run, node->id);
         if (uses < 0) {
             if (!PyErr_Occurred()) {
-                PyErr_SetNone(run->dropped); /* another thread has folded it, without a value */
+                PyErr_SetObject(PyExc_KeyError, node->id);
             }
             return -1;
         }
@@ -454,7 +454,7 @@ value_of_output(Run *run, NodeObject *node)
     PyObject *results = PyDict_GetItemWithError(run->values, ((NodeObject *)node->inputs)->id);
     if (results == NULL) {
         if (!PyErr_Occurred()) {
-            PyErr_SetNone(run->dropped); /* another thread has folded it, without a value */
+            PyErr_SetObject(PyExc_KeyError, node->id);
         }
         return NULL;
     }

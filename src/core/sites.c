@@ -112,7 +112,6 @@ site_dealloc(SiteObject *self)
     Py_CLEAR(self->origins);
     Py_CLEAR(self->indices);
     Py_CLEAR(self->apart_results);
-    Py_CLEAR(self->sources);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -123,7 +122,6 @@ site_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (made != NULL) {
         made->origins = Py_NewRef(empty);
         made->match = Py_NewRef(Py_None);
-        made->sources = Py_NewRef(empty);
         made->checks = PyDict_New();
         made->apart_results = PyFrozenSet_New(NULL);
         if (made->checks == NULL || made->apart_results == NULL) {
@@ -134,23 +132,20 @@ site_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 PyDoc_STRVAR(describe_doc,
-"describe(results, origins, apart_results, sources, /)\n--\n\n"
-"Say how many results the piece has, where its instructions were recorded, which results are no part of it, and from\n"
-"which inputs each result is made.");
+"describe(results, origins, apart_results, /)\n--\n\n"
+"Say how many results the piece has, where its instructions were recorded, and which results are no part of it.");
 
 static PyObject *
 site_describe(SiteObject *self, PyObject *args)
 {
     Py_ssize_t results;
-    PyObject *origins, *apart, *sources;
-    if (!PyArg_ParseTuple(args, "nO!O!O!", &results, &PyTuple_Type, &origins, &PyFrozenSet_Type, &apart, &PyTuple_Type,
-                          &sources)) {
+    PyObject *origins, *apart;
+    if (!PyArg_ParseTuple(args, "nO!O!", &results, &PyTuple_Type, &origins, &PyFrozenSet_Type, &apart)) {
         return NULL;
     }
     self->results = results;
     Py_SETREF(self->origins, Py_NewRef(origins));
     Py_SETREF(self->apart_results, Py_NewRef(apart));
-    Py_SETREF(self->sources, Py_NewRef(sources));
     Py_RETURN_NONE;
 }
 
@@ -159,7 +154,6 @@ static PyMemberDef site_members[] = {
     {"match", T_OBJECT, offsetof(SiteObject, match), 0, NULL},
     {"origins", T_OBJECT_EX, offsetof(SiteObject, origins), READONLY, NULL},
     {"checks", T_OBJECT_EX, offsetof(SiteObject, checks), READONLY, NULL},
-    {"sources", T_OBJECT_EX, offsetof(SiteObject, sources), READONLY, NULL},
     {"results", T_PYSSIZET, offsetof(SiteObject, results), READONLY, NULL},
     {"length", T_PYSSIZET, offsetof(SiteObject, length), 0, NULL},
     {"nbytes", T_LONGLONG, offsetof(SiteObject, nbytes), 0, NULL},

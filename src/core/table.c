@@ -205,9 +205,6 @@ table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *ke
         node = next;
     }
     Py_XDECREF(ruled_out);
-    if (found != NULL) {
-        found->is_found = 1;
-    }
     return found;
 }
 

@@ -48,7 +48,6 @@ class Node:
     value: Any
     code: CodeType
     lasti: int
-    is_found: int
     @property
     def line(self) -> int: ...
     piece: Any
@@ -311,16 +310,7 @@ class SiteBase:
     def checks(self) -> dict[tuple[int, ...], Privacy]: ...
     @property
     def results(self) -> int: ...
-    @property
-    def sources(self) -> tuple[tuple[int, ...], ...]: ...
-    def describe(
-        self,
-        results: int,
-        origins: tuple[Place, ...],
-        apart_results: frozenset[int],
-        sources: tuple[tuple[int, ...], ...],
-        /,
-    ) -> None: ...
+    def describe(self, results: int, origins: tuple[Place, ...], apart_results: frozenset[int], /) -> None: ...
 
 class QueueBase:
     ledger: Ledger

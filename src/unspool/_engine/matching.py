@@ -35,8 +35,8 @@ MOST_BRANCHES = 32
 MOST_LINES = 4096
 
 # What a check for references from outside gives if there are none; and why a piece stays as it is if there are none:
-# its outputs are older than what it reads, the same was recorded before, or what it computed belongs to other steps.
-PRIVATE, TOO_OLD, RECORDED_BEFORE, OF_OTHERS = -1, -2, -3, -5
+# its outputs are older than what it reads, or the same was recorded before.
+PRIVATE, TOO_OLD, RECORDED_BEFORE = -1, -2, -3
 
 
 class Site(_core.SiteBase):
@@ -67,7 +67,7 @@ class Site(_core.SiteBase):
         What `make_check` made.
     stays : dict of int to int
         Why pieces could not be folded, and how many: because of the node at a slot, which something outside has come to
-        use, or for `TOO_OLD`, `RECORDED_BEFORE` or `OF_OTHERS`.
+        use, or for `TOO_OLD` or `RECORDED_BEFORE`.
     """
 
     __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
@@ -83,7 +83,7 @@ class Site(_core.SiteBase):
         has_bundles: bool,
         apart: Apart,
     ) -> None:
-        self.describe(results, origins, apart.results, _sources(fragment, results))
+        self.describe(results, origins, apart.results)
         self._make = make
         self.fragment = fragment
         self.positions = positions
@@ -114,16 +114,8 @@ class Site(_core.SiteBase):
         twice if the piece was folded. ``indices`` are the outputs that are alive. What stands apart may be used by
         anybody.
         """
-        check = self.checks[indices] = make_privacy_check(self.fragment, indices, self.apart.slots)
+        check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
         return check
-
-
-def _sources(fragment: Fragment, results: int) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of the inputs that each result is made from."""
-    behind: list[frozenset[int]] = [frozenset([position]) for position in range(len(fragment.dtypes))]
-    for instruction in fragment.body:
-        behind.append(frozenset().union(*[behind[slot] for slot in instruction.operands]))
-    return tuple([tuple(sorted(behind[slot])) for slot in fragment.outputs[:results]])
 
 
 class Sites:

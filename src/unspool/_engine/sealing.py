@@ -20,7 +20,6 @@ Another program, or thread, that writes the same down has the same node, and wou
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -29,11 +28,10 @@ from weakref import WeakSet
 
 from unspool import _core
 from unspool._core import Piece, measure_piece
-from unspool._engine.cutting import cut
 from unspool._engine.held import kept_residuals
 from unspool._engine.matching import Site
-from unspool._engine.structure import find_apart, reads_nothing
-from unspool._fragments.call import Call, Projection
+from unspool._engine.structure import find_apart
+from unspool._fragments.call import Call
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -42,7 +40,6 @@ from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._core import Row
-    from unspool._engine.cutting import Describe
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
@@ -101,7 +98,6 @@ class FoldQueue(_core.QueueBase):
         self,
         on_fold: Callable[[Call, Piece], None],
         on_stay: Callable[[Piece], None],
-        describe: Describe,
         beside: FoldQueue | None = None,
     ) -> None:
         self.most = MOST_WAITING
@@ -112,7 +108,6 @@ class FoldQueue(_core.QueueBase):
         self.families: dict[tuple[int, int], None] = {}
         self._on_fold = on_fold
         self._on_stay = on_stay
-        self._describe = describe
         self._gate: _Gate = _Gate() if beside is None else beside._gate
         self._gate.queues.add(self)
 
@@ -157,17 +152,6 @@ class FoldQueue(_core.QueueBase):
             self._fold_all(None, older)
         self.crowd = max(MOST_WAITING, 2 * len(self))
 
-    def _cut(self, piece: Piece, later: Sequence[Piece]) -> Piece | None:
-        """Return what can be folded where a piece is that shares nodes with others, such as some ``later`` ones.
-
-        Not within a budget, where the piece stays as it is: outputs that have no value would have to be computed from
-        the states of earlier steps, again and again. In bits it is not seen.
-        """
-        left = None if self.ledger.is_strict else cut(piece, later, self._describe)
-        if left is not None:
-            measure_piece(left)
-        return left
-
     def _slab_of(self, piece: Piece) -> tuple[Any, ...]:
         """Return what the call of a piece keeps for derivatives, if not simply all that the piece kept."""
         site = piece.site
@@ -197,35 +181,13 @@ class FoldQueue(_core.QueueBase):
         """Return the identities of the pieces that wait, in any queue."""
         return {id(piece) for queue in tuple(self._gate.queues) for piece in queue.pieces()}
 
-    def settle(self, outputs: Sequence[Node] = (), variables: Sequence[Node] = ()) -> None:
-        """Fold all loops, and the rest of what was folded in part, before outputs are differentiated.
-
-        Not if that is in variables from which a few pieces were made: a step that takes a gradient. A loop that goes on
-        is not folded to its end, because the next steps compute what these have recorded. Nor is a piece folded if in
-        its time something was recorded that has not been computed.
-        """
+    def settle(self) -> None:
+        """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
         queues = self._gate.queues
         # To go through a set of weak references takes longer than there is to do, mostly.
         for queue in (self,) if len(queues) == 1 else tuple(queues):
-            if len(queue) and not (variables and queue._is_near(variables)):
-                queue.find_families()
-                pending = _pending_since(outputs, min([piece.newest for piece in queue.pieces()], default=0))
-                queue._fold_all(partial(queue._is_due, pending) if pending else queue.will_fold)
-
-    def _is_due(self, pending: Sequence[int], piece: Piece) -> bool:
-        """Whether a piece is to be folded, and nothing that is pending was recorded in its time."""
-        if not self.will_fold(piece):
-            return False
-        end = max([node.id for reference in piece.outputs if (node := reference()) is not None], default=0)
-        return bisect_right(pending, piece.newest) == bisect_right(pending, end)
-
-    def _is_near(self, variables: Sequence[Node]) -> bool:
-        """Whether variables are no leaves, and few pieces wait that were made since, none with a factorisation."""
-        if any(map(reads_nothing, variables)):
-            return False
-        first = min([variable.id for variable in variables])
-        made = [piece for piece in self.pieces() if piece.newest >= first]
-        return len(made) < self.after and not any(piece.site.has_bundles for piece in made)
+            queue.find_families()
+            queue._fold_all(queue.will_fold)
 
     def flush(self) -> None:
         """Fold everything that waits."""
@@ -277,18 +239,6 @@ def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(values)
     kept = kept_residuals(plan)
     return tuple([value if i in kept else None for i, value in enumerate(values)]) if kept else ()
-
-
-def _pending_since(outputs: Sequence[Node], first: int) -> list[int]:
-    """Return the ids, in order, of what outputs are made from that has no value and is younger than a node."""
-    found: set[int] = set()
-    stack = [node for node in outputs if node.value is None]
-    while stack:
-        node = stack.pop()
-        if node.id > first and node.id not in found and type(node) is not Projection:
-            found.add(node.id)
-            stack += [operand for operand in node.inputs if operand.value is None]
-    return sorted(found)
 
 
 def make_site(

@@ -56,12 +56,9 @@ def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -
 
 def is_literal(node: Node) -> bool:
     """Whether a node reads nothing and is no leaf of a user's: a constant, or what is computed from sizes alone."""
-    return reads_nothing(node) and node.op is not TENSOR and node.op is not PLACEHOLDER
-
-
-def reads_nothing(node: Node) -> bool:
-    """Whether a node has no inputs. Those of an output of a call would be made to be looked at."""
-    return type(node) is not Projection and not node.inputs
+    if type(node) is Projection or node.inputs:
+        return False
+    return node.op is not TENSOR and node.op is not PLACEHOLDER
 
 
 class Apart(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.engine import LARGEST_PIECE, MOST_OF_A_LINE, SMALLEST_LOOP, Evaluator
-from unspool._engine.matching import OF_OTHERS, RECORDED_BEFORE, TOO_OLD
+from unspool._engine.matching import RECORDED_BEFORE, TOO_OLD
 from unspool._engine.outcomes import Why
 from unspool._engine.sealing import FEWEST_LONG, MANY_NODES
 from unspool._engine.step_number import place_of
@@ -187,12 +187,6 @@ def _stayed(unit: Unit, places: Places) -> Reason:
         return Reason(
             "recorded before",
             "The same was recorded and evaluated before, and the tensors of that time are alive.",
-        )
-    if why == OF_OTHERS:
-        return Reason(
-            "of other steps",
-            "What it computed was recorded in the time of other steps, or is made of leaves alone and read by several: "
-            "there is nothing left that is its own.",
         )
     name, line = places.name(*unit.place_of(why)), places.line(*unit.place_of(why))[1]
     if _is_made_of_leaves(unit, why):
