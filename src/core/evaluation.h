@@ -30,6 +30,8 @@ typedef struct {
     Py_ssize_t *output, *target;
     PyObject *find_part;  /* returns a part of a bundle that is alive, or None */
     PyObject *leaves;     /* ops of leaves that are no literals */
+    NodeObject **seen;    /* a table of the inputs, by their addresses, while they are told apart */
+    size_t mask;          /* of a place in it */
 } MatcherObject;
 
 int match_nodes(const MatcherObject *self, PyObject *const *targets, NodeObject **node);

@@ -133,22 +133,51 @@ match_step(const MatcherObject *self, const MatchStep *step, NodeObject **node)
     return 1;
 }
 
+/* Whether a node is a constant, or computed from sizes alone; -1 is an error. */
+static int
+is_literal(const MatcherObject *self, NodeObject *node)
+{
+    if (!PyTuple_Check(node->inputs) || PyTuple_GET_SIZE(node->inputs)) {
+        return 0;
+    }
+    int is_leaf = PySequence_Contains(self->leaves, node->op);
+    return is_leaf < 0 ? -1 : !is_leaf;
+}
+
 static int
 match_input(const MatcherObject *self, const MatchInput *input, NodeObject *node)
 {
     if (node->value == Py_None || node->dtype != input->dtype) {
         return 0;
     }
-    if (input->is_literal) {
-        if (!PyTuple_Check(node->inputs) || PyTuple_GET_SIZE(node->inputs)) {
-            return 0;
+    int is_fit = input->is_literal ? is_literal(self, node) : 1;
+    return is_fit == 1 ? agree(node->shape, input->shape) : is_fit;
+}
+
+/* Whether inputs that were different are different again; -1 is an error.
+
+   Where two are one, a step is another program, in which the contributions to its cotangent are added up in the order of
+   the nodes, and that is what it is described as when it is met for the first time. Literals may be one: numbers that
+   change from step to step are sometimes equal, and have no cotangent. */
+static int
+are_different(const MatcherObject *self, NodeObject **node)
+{
+    memset(self->seen, 0, (self->mask + 1) * sizeof(NodeObject *));
+    for (Py_ssize_t i = 0; i < self->inputs; i++) {
+        NodeObject *here = node[self->input[i].slot];
+        size_t place = ((size_t)here >> 4) & self->mask;
+        while (self->seen[place] != NULL && self->seen[place] != here) {
+            place = (place + 1) & self->mask;
         }
-        int is_leaf = PySequence_Contains(self->leaves, node->op);
-        if (is_leaf) {
-            return is_leaf < 0 ? -1 : 0;
+        if (self->seen[place] == here) {
+            int may_be_one = is_literal(self, here);
+            if (may_be_one != 1) {
+                return may_be_one;
+            }
         }
+        self->seen[place] = here;
     }
-    return agree(node->shape, input->shape);
+    return 1;
 }
 
 PyObject *
@@ -175,7 +204,7 @@ match_nodes(const MatcherObject *self, PyObject *const *targets, NodeObject **no
     for (Py_ssize_t i = 0; i < self->inputs && is_match == 1; i++) {
         is_match = match_input(self, &self->input[i], node[self->input[i].slot]);
     }
-    return is_match;
+    return is_match == 1 && self->inputs > 1 ? are_different(self, node) : is_match;
 }
 
 /* --- the type --- */
@@ -210,6 +239,7 @@ matcher_dealloc(MatcherObject *self)
     PyMem_Free(self->input);
     PyMem_Free(self->output);
     PyMem_Free(self->target);
+    PyMem_Free(self->seen);
     Py_XDECREF(self->find_part);
     Py_XDECREF(self->leaves);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -253,7 +283,11 @@ matcher(PyObject *module, PyObject *args)
     self->output = self->target == NULL ? NULL : read_slots(outputs, -slots, slots, &self->outputs);
     self->step = PyMem_Calloc(PyList_GET_SIZE(steps) + 1, sizeof(MatchStep));
     self->input = PyMem_Calloc(PyList_GET_SIZE(inputs) + 1, sizeof(MatchInput));
-    int is_read = self->output != NULL && self->step != NULL && self->input != NULL;
+    /* At most half full. */
+    for (self->mask = 3; (Py_ssize_t)self->mask < 2 * PyList_GET_SIZE(inputs); self->mask = 2 * self->mask + 1) {
+    }
+    self->seen = PyMem_Calloc(self->mask + 1, sizeof(NodeObject *));
+    int is_read = self->output != NULL && self->step != NULL && self->input != NULL && self->seen != NULL;
     for (Py_ssize_t i = 0; is_read && i < PyList_GET_SIZE(steps); i++) {
         self->steps = i + 1;
         is_read = read_step(&self->step[i], PyList_GET_ITEM(steps, i), slots) == 0;

@@ -386,6 +386,20 @@ def test_a_piece_that_computes_again_what_an_earlier_one_did_not_keep_makes_no_c
 
 
 def test_a_node_may_stand_at_two_inputs_of_a_call() -> None:
+    @us.fragment
+    def build(x: us.Tensor, p: us.Tensor) -> us.Tensor:
+        return us.sin(x) * us.cos(p) + x
+
+    x = us.tensor(X)
+    z = build(x, x)
+    assert is_folded(z)
+    close(z, np.sin(X) * np.cos(X) + X)
+    close(us.sum(z).grad(x), np.cos(2 * X) + 1)
+    close(us.sum(us.sum(z * z).grad(x)).grad(x), by_tape(us.sum(us.sum(z * z).grad(x)), x))
+    close(us.jvp(lambda t: build(t, t), (x,), (us.ones(3),))[1], np.cos(2 * X) + 1)
+
+
+def test_a_step_of_which_two_inputs_are_one_is_another_program_also_when_that_of_two_is_known() -> None:
     def build(x: us.Tensor, p: us.Tensor) -> us.Tensor:
         z = us.sin(x) * us.cos(p) + x
         float(z[0])
@@ -393,14 +407,24 @@ def test_a_node_may_stand_at_two_inputs_of_a_call() -> None:
 
     for _ in range(3):
         build(us.tensor(X), us.tensor(X + 1.0))
-    x = us.tensor(X)
-    z = build(x, x)
-    flush()
+    z = third(lambda x: build(x, x), X)
     assert is_folded(z)
+    assert len(link_of(z)[0].inputs) == 2  # x, and the position that is read
     close(z, np.sin(X) * np.cos(X) + X)
-    close(us.sum(z).grad(x), np.cos(2 * X) + 1)
-    close(us.sum(us.sum(z * z).grad(x)).grad(x), by_tape(us.sum(us.sum(z * z).grad(x)), x))
-    close(us.jvp(lambda t: build(t, t), (x,), (us.ones(3),))[1], np.cos(2 * X) + 1)
+
+
+def test_a_step_that_reads_equal_numbers_where_others_read_different_ones_is_the_same_program() -> None:
+    def build(x: us.Tensor, first: float, second: float) -> us.Tensor:
+        z = first * us.sin(x) + second * us.cos(x)
+        float(z[0])
+        return z
+
+    for _ in range(3):
+        build(us.tensor(X), 2.0, 3.0)
+    fragments = us.engine_stats().fragments
+    z = third(lambda x: build(x, 2.0, 2.0), X)
+    assert us.engine_stats().fragments == fragments
+    close(z, 2 * np.sin(X) + 2 * np.cos(X))
 
 
 def test_asking_for_several_values_in_any_order_means_the_same() -> None:
