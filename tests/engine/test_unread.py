@@ -275,6 +275,29 @@ def test_nothing_is_left_behind() -> None:
         gc.enable()
 
 
+@pytest.mark.parametrize("share", [2, 6])
+def test_a_loop_that_reads_what_was_evicted_is_found_as_it_is_without_a_budget(share: int) -> None:
+    def run() -> Any:
+        # What is read is not the state, which waits until the end and reads a value of each step.
+        rng = np.random.default_rng(0)
+        phase, state, total = us.tensor(rng.normal(size=400)), us.tensor(rng.normal(size=400)), us.tensor(0.0)
+        for k in range(120):
+            scale = 1.0 + 0.1 * us.cos(phase + k)
+            total = total + us.sum(us.log(scale))
+            state = scale * state + 0.1 * us.tanh(phase * state)
+            state = state / (1.0 + 0.01 * us.mean(state * state))
+            float(total)
+        return (us.sum(state * state) + total).grad(phase).eval()
+
+    with us.memory("1GB") as memory:
+        expected = run()
+    budget = memory.report().peak // share
+    with us.memory(budget) as memory:
+        found = run()
+    assert memory.report().peak <= budget
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_what_does_not_repeat_is_left_alone() -> None:
     y = us.tensor([1.0])
     rng = np.random.default_rng(0)

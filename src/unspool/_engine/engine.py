@@ -339,8 +339,9 @@ class Evaluator:
     def _find_unread(self, targets: Sequence[Node], derivatives: bool) -> list[Piece]:
         from unspool._engine.unread import cut_into_pieces
 
-        missing = [target for target in targets if target.value is None]
-        work = collect(missing)
+        # What was evicted is there as far as the program goes: which loops are found does not depend on a budget.
+        missing = [target for target in targets if target.value is None and not was_evaluated(target)]
+        work = collect(missing, stop_at_lost=self.ledger.has_dropped)
         work.give_back()
         if not self._may_have_loops(work) or (not derivatives and any(is_swept(node.id) for node in work.order)):
             return []
