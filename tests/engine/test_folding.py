@@ -413,6 +413,36 @@ def test_a_step_of_which_two_inputs_are_one_is_another_program_also_when_that_of
     close(z, np.sin(X) * np.cos(X) + X)
 
 
+def test_a_loop_folds_of_which_each_step_records_again_what_the_step_before_has_inside() -> None:
+    def build(u: us.Tensor) -> us.Tensor:
+        old = u
+        for _ in range(30):
+            inner = 2.0 * u[1:-1] - old[1:-1] + 0.2 * (u[2:] - 2.0 * u[1:-1] + u[:-2])
+            old, u = u, us.pad(inner, 1)  # the inner part of what is old now was read by this step
+            float(u[3])
+        return us.sum(u * u)
+
+    def by_matrices(start: Any) -> tuple[Any, Any]:
+        n = len(start)
+        inner = np.diag(np.r_[0.0, np.ones(n - 2), 0.0])
+        step = inner @ (2.0 * np.eye(n) + 0.2 * (np.eye(n, k=1) - 2.0 * np.eye(n) + np.eye(n, k=-1)))
+        old = new = np.eye(n)
+        for _ in range(30):
+            old, new = new, step @ new - inner @ old
+        return np.sum((new @ start) ** 2), 2.0 * new.T @ new @ start
+
+    start = np.sin(np.arange(9.0))
+    for _ in range(2):
+        u = us.tensor(start)
+        before = us.engine_stats().calls
+        loss = build(u)
+        flush()
+        assert us.engine_stats().calls - before > 20
+        value, gradient = by_matrices(start)
+        close(loss, value)
+        close(loss.grad(u), gradient)
+
+
 def test_a_step_that_reads_equal_numbers_where_others_read_different_ones_is_the_same_program() -> None:
     def build(x: us.Tensor, first: float, second: float) -> us.Tensor:
         z = first * us.sin(x) + second * us.cos(x)

@@ -35,7 +35,7 @@ from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.quiet import IS_QUIET, quiet_context, run_quietly
 from unspool._engine.sealing import FoldQueue, make_site
-from unspool._engine.structure import can_be_sealed, gathers, structure_of
+from unspool._engine.structure import can_be_sealed, gathers, note_recorded_again, structure_of
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams
 from unspool._ops.leaf import PLACEHOLDER
@@ -264,6 +264,8 @@ class Evaluator:
                 return
         elif observer is None:
             self.outcomes.note(missing[0], Why.READS_CALLS, work.order)
+        if piece is not None:
+            targets |= {work.order[i].id for i in piece.site.ahead}
         kernels = sum([kernels_of(node) for node in work.order if type(node) is not Projection])
         self.statistics.kernel_calls += kernels
         self.ledger.kernels += kernels
@@ -301,12 +303,19 @@ class Evaluator:
         if any(type(node) is Bundle for node in (*kept, *inputs)):
             self.outcomes.note(missing[0], Why.HELD_FACTORS, order)
             return None
-        site = self._described.get((structure, missing[0].code, missing[0].line))
+        note_recorded_again(order, inputs)
+        ahead: frozenset[int] = frozenset()
+        while (site := self._described.get((structure, missing[0].code, missing[0].line))) is not None and site.again:
+            # What the steps after this one record again is a result of it, though nobody asks for it yet.
+            ahead |= site.again
+            asked = {node.id for node in kept}
+            kept += [order[i] for i in sorted(site.again) if order[i].id not in asked]
+            structure, inputs = structure_of(order, kept, missing)
         if site is None:
             if not self._may_describe(missing[0]):
                 self.outcomes.note(missing[0], Why.MANY_STRUCTURES, order)
                 return None
-            site = self._make_site(order, kept, structure, missing[0])
+            site = self._make_site(order, kept, structure, missing[0], ahead=ahead)
             if site.has_bundles:
                 site.make_plan()  # what a factorisation gave is kept for derivatives from the first time on
         else:
@@ -315,9 +324,15 @@ class Evaluator:
         return _core.piece(site, tuple(inputs), tuple([order[i] for i in site.positions]), ())
 
     def _make_site(
-        self, order: list[Node], kept: list[Node], structure: Any, target: Node, literals: Container[int] = ()
+        self,
+        order: list[Node],
+        kept: list[Node],
+        structure: Any,
+        target: Node,
+        literals: Container[int] = (),
+        ahead: frozenset[int] = frozenset(),
     ) -> Site:
-        site = make_site(order, kept, self.plans.plan_for, literals)
+        site = make_site(order, kept, self.plans.plan_for, literals, ahead)
         # Another line that asks for the same has a site of its own: it says where its ops were recorded.
         self._described[structure, target.code, target.line] = site
         if len(self._described) > _MOST_STRUCTURES:
@@ -366,7 +381,7 @@ class Evaluator:
             if site.match is None:
                 site.plan.prepare()
                 site.match = make_matcher(
-                    missing, order, piece.inputs, outputs, work.uses, site.results, site.apart.constants
+                    missing, order, piece.inputs, outputs, work.uses, site.results, site.apart.constants, site.ahead
                 )
             self.sites.add(missing, site)
         return self._run_site(site, piece.inputs, outputs, [i.value for i in piece.inputs])

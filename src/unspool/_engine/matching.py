@@ -58,6 +58,10 @@ class Site(_core.SiteBase):
         What is made of constants alone, and so no part of it.
     is_known : bool
         Whether it was asked for more than once.
+    again : set of int
+        Which of its nodes later pieces have recorded again. One that is asked for from then on has them as results.
+    ahead : frozenset of int
+        Which of its nodes are results for that reason.
     plan, length, kernels, nbytes, peak, is_large
         What runs it, how many instructions and kernel calls that are, the bytes of its outputs, the most bytes that it
         takes, whether they are many; when ``is_ready``.
@@ -70,7 +74,7 @@ class Site(_core.SiteBase):
         use, or for `TOO_OLD` or `RECORDED_BEFORE`.
     """
 
-    __slots__ = ("_make", "apart", "fragment", "is_known", "positions", "stays")
+    __slots__ = ("_make", "again", "ahead", "apart", "fragment", "is_known", "positions", "stays")
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class Site(_core.SiteBase):
         *,
         has_bundles: bool,
         apart: Apart,
+        ahead: frozenset[int] = frozenset(),
     ) -> None:
         self.describe(results, origins, apart.results)
         self._make = make
@@ -90,6 +95,8 @@ class Site(_core.SiteBase):
         self.has_bundles = has_bundles
         self.apart = apart
         self.is_known = False
+        self.again: set[int] = set()
+        self.ahead = ahead
         self.stays: dict[int, int] = {}
 
     def make_plan(self) -> None:
@@ -162,16 +169,17 @@ def make_matcher(
     uses: dict[int, int],
     results: int,
     constants: Container[int] = (),
+    ahead: Container[int] = (),
 ) -> Matcher:
     """Return the matcher for a piece: its targets, its nodes in order, and the nodes at its inputs and outputs.
 
     The first ``results`` outputs were kept because somebody could ask for them. That must be so again, or what every
-    iteration has in common would be folded into the first one, and be recorded anew. The inputs ``constants`` have to
-    be constants again.
+    iteration has in common would be folded into the first one, and be recorded anew; but for those that are ``ahead``,
+    by their places in the order, which a later step asks for. The inputs ``constants`` have to be constants again.
     """
     slots = {node.id: slot for slot, node in enumerate((*order, *inputs))}
     kept = {node.id for node in outputs}
-    asked = {node.id for node in outputs[:results]}
+    asked = {node.id for node in outputs[:results]} - {node.id for i, node in enumerate(order) if i in ahead}
     wanted = {target.id for target in targets}
     met = set(wanted)
     reachable = {operand.id for node in order for operand in node.inputs} | met

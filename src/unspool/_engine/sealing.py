@@ -246,11 +246,12 @@ def make_site(
     kept: Sequence[Node],
     plan_for: Callable[[Fragment, tuple[Any, ...]], Plan],
     literals: Container[int] = (),
+    ahead: frozenset[int] = frozenset(),
 ) -> Site:
     """Describe a piece: its results are the nodes that are kept, its residuals what derivatives need.
 
     Residuals may be outputs of a factorisation that the piece does not use but that its derivative rule does.
-    ``literals`` are inputs that stand for constants.
+    ``literals`` are inputs that stand for constants; ``ahead`` are the places of results that nobody asks for yet.
     """
     residuals = residual_nodes(order, kept)
     position = {node.id: i for i, node in enumerate(order)}
@@ -266,4 +267,5 @@ def make_site(
         origins + origins[-1:] * len(extra),
         has_bundles=any(type(node) is Bundle for node in order),
         apart=find_apart(captured, order, literals),
+        ahead=ahead,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unspool._core import Piece
 from unspool._fragments.call import Projection
 from unspool._graph import Node
 from unspool._ops.identity import ALIAS
@@ -52,6 +53,50 @@ def structure_of(order: list[Node], kept: list[Node], targets: Sequence[Node]) -
     tokens += [tuple([position[node.id] for node in nodes]) for nodes in (kept, targets)]
     tokens += [is_literal(i) for i in inputs]
     return (*tokens, *[i.shape for i in inputs], *[i.dtype for i in inputs]), inputs
+
+
+def note_recorded_again(order: Sequence[Node], inputs: Sequence[Node]) -> None:
+    """Note at the sites of earlier pieces which of their nodes a piece has inside as well: it recorded them again.
+
+    So does a step that reads the inner part of the state before the last, which the step before has read, too. A piece
+    of which others use a node cannot be folded, unless that is one of its results. What is made of leaves alone is no
+    part of a step, and not noted.
+    """
+    here = {node.id for node in order}
+    pieces = [piece for operand in inputs if type(piece := getattr(operand, "piece", None)) is Piece]
+    for piece in {id(piece): piece for piece in pieces}.values():
+        body, first = piece.site.fragment.body, len(piece.site.fragment.dtypes)
+        # A piece that ran by its plan has residuals beside its outputs, and not as some of them.
+        found = zip([reference() for reference in piece.outputs], piece.site.fragment.outputs, strict=False)
+        waiting = [(node, slot) for node, slot in found if node is not None and type(node) is not Projection]
+        met: set[int] = set()
+        while waiting:
+            node, slot = waiting.pop()
+            if slot < first or slot in met:
+                continue
+            met.add(slot)
+            if node.value is None and node.id in here:
+                if _reads_steps(piece, slot):
+                    piece.site.again.add(slot - first)
+                    piece.site.match = None
+            else:
+                waiting += zip(node.inputs, body[slot - first].operands, strict=True)
+
+
+def _reads_steps(piece: Piece, slot: int) -> bool:
+    """Whether what is at a slot of a piece depends on what other pieces made."""
+    body, first = piece.site.fragment.body, len(piece.site.fragment.dtypes)
+    waiting, met = [slot], {slot}
+    while waiting:
+        slot = waiting.pop()
+        if slot < first:
+            if piece.inputs[slot].inputs:
+                return True
+            continue
+        operands = [operand for operand in body[slot - first].operands if operand not in met]
+        met.update(operands)
+        waiting += operands
+    return False
 
 
 def is_literal(node: Node) -> bool:
