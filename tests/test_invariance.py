@@ -41,12 +41,16 @@ PATTERNS = (AS_IT_IS, HELD, READ, UNREAD)
 # Where bits depend on it today. What a step makes of tensors that no step changes, a transposed matrix or a row of one,
 # is one tensor for all steps as long as it is held, and else one for each. So contributions to that matrix are added
 # up before they are transposed, or after.
+# And where what is read does not depend on all of the state, or ends in the midst of a step: what waits is computed as
+# part of other pieces if more is read, or nothing, and a call adds all that it sends to a tensor at once.
 FOLDS_BY_LIVENESS = "bits depend on what is held and read; goes with the redesign of loops"
 DIFFERENT = {
     "best_so_far": (UNREAD,),
+    "flow": (HELD, READ, UNREAD),
     "gauss_seidel": (HELD,),
     "kalman": (HELD, READ, UNREAD),
     "lbfgs": (UNREAD,),
+    "secant": (UNREAD,),
 }
 
 

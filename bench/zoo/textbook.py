@@ -290,7 +290,7 @@ def gates() -> Forms:
     return setup, ours, theirs
 
 
-@kind("Wq", "Wk", "Wv", "x", large={"n": 64}, most=100)
+@kind("Wq", "Wk", "Wv", "x", large={"n": 64}, most=60)
 def cache() -> Forms:
     """Attention over a cache that gets a row more in every step."""
 
