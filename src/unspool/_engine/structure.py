@@ -59,8 +59,8 @@ def note_recorded_again(order: Sequence[Node], inputs: Sequence[Node]) -> None:
     """Note at the sites of earlier pieces which of their nodes a piece has inside as well: it recorded them again.
 
     So does a step that reads the inner part of the state before the last, which the step before has read, too. A piece
-    of which others use a node cannot be folded, unless that is one of its results. What is made of leaves alone is no
-    part of a step, and not noted.
+    of which others use a node cannot be folded, unless that is one of its results. Only views are noted: anything
+    else would weigh on a budget as part of the state. What is made of leaves alone is no part of a step.
     """
     here = {node.id for node in order}
     pieces = [piece for operand in inputs if type(piece := getattr(operand, "piece", None)) is Piece]
@@ -69,14 +69,15 @@ def note_recorded_again(order: Sequence[Node], inputs: Sequence[Node]) -> None:
         # A piece that ran by its plan has residuals beside its outputs, and not as some of them.
         found = zip([reference() for reference in piece.outputs], piece.site.fragment.outputs, strict=False)
         waiting = [(node, slot) for node, slot in found if node is not None and type(node) is not Projection]
+        results = set(piece.site.fragment.outputs[: piece.site.results])
         met: set[int] = set()
         while waiting:
             node, slot = waiting.pop()
             if slot < first or slot in met:
                 continue
             met.add(slot)
-            if node.value is None and node.id in here:
-                if _reads_steps(piece, slot):
+            if node.id in here and slot not in results:
+                if node.op.view and _reads_steps(piece, slot):
                     piece.site.again.add(slot - first)
                     piece.site.match = None
             else:
