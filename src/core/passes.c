@@ -11,7 +11,7 @@
 /* Smaller arrays are not worth freeing early, and sums of them not the check whether they can be done in place. */
 #define LARGE (1 << 14)
 
-static PyObject *name_kernel, *name_nbytes, *name_base, *name_fragment, *name_results;
+static PyObject *name_kernel, *name_nbytes, *name_base, *name_fragment, *name_results, *name_inputs;
 
 int
 passes_start(void)
@@ -21,7 +21,8 @@ passes_start(void)
     name_base = PyUnicode_InternFromString("base");
     name_fragment = PyUnicode_InternFromString("fragment");
     name_results = PyUnicode_InternFromString("results");
-    return name_kernel && name_nbytes && name_base && name_fragment && name_results ? 0 : -1;
+    name_inputs = PyUnicode_InternFromString("inputs");
+    return name_kernel && name_nbytes && name_base && name_fragment && name_results && name_inputs ? 0 : -1;
 }
 
 static inline int
@@ -425,7 +426,7 @@ keep_value(Run *run, NodeObject *node, PyObject *value)
         Py_ssize_t uses = uses_of(run, node->id);
         if (uses < 0) {
             if (!PyErr_Occurred()) {
-                PyErr_SetObject(PyExc_KeyError, node->id);
+                PyErr_SetNone(run->dropped); /* another thread has folded it, without a value */
             }
             return -1;
         }
@@ -440,8 +441,15 @@ keep_value(Run *run, NodeObject *node, PyObject *value)
         return -1;
     }
     if (passes_on) {
-        NodeObject *kept = (NodeObject *)PyTuple_GET_ITEM(node->inputs, 0);
+        /* Those of an output of a call are made to be looked at. */
+        PyObject *inputs = PyObject_GetAttr((PyObject *)node, name_inputs);
+        if (inputs == NULL) {
+            Py_DECREF(own);
+            return -1;
+        }
+        NodeObject *kept = (NodeObject *)PyTuple_GET_ITEM(inputs, 0);
         Py_SETREF(kept->value, Py_NewRef(own));
+        Py_DECREF(inputs);
     }
     Py_SETREF(node->value, own);
     return 0;
@@ -454,7 +462,7 @@ value_of_output(Run *run, NodeObject *node)
     PyObject *results = PyDict_GetItemWithError(run->values, ((NodeObject *)node->inputs)->id);
     if (results == NULL) {
         if (!PyErr_Occurred()) {
-            PyErr_SetObject(PyExc_KeyError, node->id);
+            PyErr_SetNone(run->dropped); /* another thread has folded it, without a value */
         }
         return NULL;
     }
