@@ -86,7 +86,7 @@ class Sampler:
 
     def __init__(self) -> None:
         # What is imported here is in memory before the run begins.
-        from unspool._engine.memory import resident_bytes
+        from unspool._engine.memory.process_limits import resident_bytes
 
         self._resident = resident_bytes
 
@@ -147,7 +147,7 @@ def measuring(make: Callable[[], Prepare]) -> Callable[..., dict[str, Any]]:
 
 def _facts(steps: int, budgets: list[int], state: int, tape: float) -> dict[str, Any]:
     """Return the memory there is and the optimal recompute factors under budgets."""
-    from unspool._engine.memory import available_bytes
+    from unspool._engine.memory.process_limits import available_bytes
     from unspool.checkpoint.planner import block_plan
 
     factors = [block_plan(steps, budget, state, int(tape)).factor for budget in budgets]

@@ -34,7 +34,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_
 import numpy as np
 
 import unspool as us
-from unspool._engine import native
+from unspool._engine.backends import native
 from unspool._engine.plan import make_plan
 from unspool._fragments.fragment import capture
 

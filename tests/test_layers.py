@@ -14,7 +14,7 @@ import pytest
 
 import unspool as us
 from unspool._above import above
-from unspool._autodiff.late import late
+from unspool._autodiff.sweeps.late import late
 from unspool._ops.batching import later
 from unspool._ops.late import ops
 

@@ -16,8 +16,8 @@ import pytest
 import unspool as us
 from tests.exact import duals, rationals, slope_of, value_of
 from tests.samples import Sample, all_samples
-from unspool._autodiff.reverse import vjp_of
-from unspool._autodiff.walk import is_differentiable
+from unspool._autodiff.sweeps.reverse import vjp_of
+from unspool._autodiff.sweeps.walk import is_differentiable
 from unspool._graph import Bundle, Node, ancestors
 from unspool._ops.broadcasting import ENSURE_SHAPE
 from unspool._ops.leaf import LEAF_OPS

@@ -2,7 +2,7 @@
 
 #include "units.h"
 
-/* What units are put in order by; see `unspool._engine.frames`. */
+/* What units are put in order by; see `unspool._engine.memory.recomputation`. */
 enum { AS_RECORDED, AS_POSSIBLE, ORDERED, AS_FREEING };
 
 /* --- heaps --- */

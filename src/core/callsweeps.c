@@ -484,7 +484,7 @@ static PyMethodDef call_sweep_methods[] = {
 PyTypeObject CallSweepType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.CallSweep",
-    .tp_doc = "A sweep through calls; see `unspool._autodiff.reverse`.",
+    .tp_doc = "A sweep through calls; see `unspool._autodiff.sweeps.reverse`.",
     .tp_basicsize = sizeof(CallSweepObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = node_refuse,

@@ -4,7 +4,7 @@
 
 static PyObject *name_itemsize, *name_kernels;
 
-/* The tables of `unspool._engine.units.Units`, all by id, and what describes that which is not described here. */
+/* The tables of `unspool._engine.memory.units.Units`, all by id, and what describes that which is not described here. */
 typedef struct {
     TableObject *table;
     PyObject *units, *nodes, *buffers, *kernels, *describe, *describe_node;

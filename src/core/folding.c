@@ -6,7 +6,7 @@ static PyObject *name_make_plan, *name_note_stay, *name_make_check, *name_slab_o
 
 /* What a check finds if nothing outside has come to use what is inside of a piece; and why a piece stays as it is if it
    is not that: its outputs are older than what it reads, or the same was recorded before. As in
-   `unspool._engine.matching`. */
+   `unspool._engine.folding.matching`. */
 enum { PRIVATE = -1, TOO_OLD = -2, RECORDED_BEFORE = -3, FAILED = -4 };
 
 /* --- privacy --- */
@@ -106,7 +106,7 @@ privacy_dealloc(PrivacyObject *self)
 PyTypeObject PrivacyType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.Privacy",
-    .tp_doc = "Tells whether something outside of a piece uses what is inside; see `unspool._engine.matching`.",
+    .tp_doc = "Tells whether something outside of a piece uses what is inside; see `unspool._engine.folding.matching`.",
     .tp_basicsize = sizeof(PrivacyObject),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = node_refuse,

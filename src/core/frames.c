@@ -1,5 +1,5 @@
 /* Frames: what has to run for values that are missing. Their calls run one after the other here; what else has to be
-   decided, `unspool._engine.replay` does. */
+   decided, `unspool._engine.memory.replay` does. */
 
 #include "replaying.h"
 
@@ -325,8 +325,8 @@ run_call(Run *run, CallObject *call)
 
 PyDoc_STRVAR(frame_run_on_doc,
 "run_on(above, values, targets, ledger, beside, limit, due, ran, owned, tiny, /)\n--\n\n"
-"Run calls from the position on, as far as they need nothing but what is there. Return how many ran, and their kernels.\n\n"
-"They end before a unit that is no call, that reads what is not there, that has no room, or after which the state is to\n"
+"Run calls from the position on, as far as they need nothing but what is cached. Return how many ran, and their kernels.\n\n"
+"They end before a unit that is no call, that reads what is missing, that has no room, or after which the state is to\n"
 "be saved, and after one that leaves no more than ``due`` bytes.\n\n"
 "Parameters\n----------\n"
 "above : Frame or None\n    That reads what is made here.\n"
@@ -483,7 +483,7 @@ static PyMethodDef frame_methods[] = {
 PyTypeObject FrameType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.FrameBase",
-    .tp_doc = "Nodes of one level that run in order; see `unspool._engine.frames.Frame`.",
+    .tp_doc = "Nodes of one level that run in order; see `unspool._engine.memory.recomputation.Frame`.",
     .tp_basicsize = sizeof(FrameObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = frame_new,

@@ -116,7 +116,7 @@ ledger_dealloc(LedgerObject *self)
 PyTypeObject LedgerType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.LedgerBase",
-    .tp_doc = "What of a ledger is looked at in every step; see `unspool._engine.ledger.Ledger`.",
+    .tp_doc = "What of a ledger is looked at in every step; see `unspool._engine.memory.ledger.Ledger`.",
     .tp_basicsize = sizeof(LedgerObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = PyType_GenericNew,

@@ -218,7 +218,7 @@ pop(PyObject *list)
 
 PyDoc_STRVAR(levels_collect_doc,
 "collect(stack, level, found, known, most, values, on_disk, /)\n--\n\n"
-"Find units that are not there, down to what is there, known or of a lower level; too many are given up.\n\n"
+"Find units that are not there, down to what is cached, known or of a lower level; too many are given up.\n\n"
 "Those on the ``stack`` and all that they are made from are entered into ``found`` by id. At most so many are, if\n"
 "``most`` is not below 0; the answer is whether that was enough. ``on_disk(node)`` tells whether a value is in a file,\n"
 "if it is not None.");

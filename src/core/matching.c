@@ -248,7 +248,7 @@ matcher_dealloc(MatcherObject *self)
 PyTypeObject MatcherType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.Matcher",
-    .tp_doc = "Recognises a piece from its targets; see `unspool._engine.matching`.",
+    .tp_doc = "Recognises a piece from its targets; see `unspool._engine.folding.matching`.",
     .tp_basicsize = sizeof(MatcherObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = node_refuse,

@@ -381,7 +381,7 @@ static PyMethodDef note_methods[] = {
 PyTypeObject NoteType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.Note",
-    .tp_doc = "How a derivative call is noted; see `unspool._autodiff.noting`.",
+    .tp_doc = "How a derivative call is noted; see `unspool._autodiff.sweeps.step_templates`.",
     .tp_basicsize = sizeof(NoteObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = node_refuse,

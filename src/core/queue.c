@@ -528,7 +528,7 @@ static PyMethodDef queue_methods[] = {
 };
 
 PyDoc_STRVAR(queue_doc,
-"Pieces that wait to be folded; see `unspool._engine.sealing.FoldQueue`.\n\n"
+"Pieces that wait to be folded; see `unspool._engine.folding.fold_queue.FoldQueue`.\n\n"
 "Its length counts those that have died since it was last looked after.");
 
 PyTypeObject QueueType = {

@@ -173,7 +173,7 @@ static PyMethodDef site_methods[] = {
 PyTypeObject SiteType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.SiteBase",
-    .tp_doc = "What of a site is looked at in every step; see `unspool._engine.matching.Site`.",
+    .tp_doc = "What of a site is looked at in every step; see `unspool._engine.folding.matching.Site`.",
     .tp_basicsize = sizeof(SiteObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = site_new,

@@ -1,4 +1,4 @@
-/* Recording again, on other nodes, what was recorded on some (see `unspool._autodiff.substitution`). */
+/* Recording again, on other nodes, what was recorded on some (see `unspool._autodiff.sweeps.substitution`). */
 
 #include "core.h"
 

@@ -300,7 +300,7 @@ way_back(const SweepObject *self, NodeObject *node, Py_ssize_t most)
     return end;
 }
 
-/* Find the id before which nothing depends on a variable (see `unspool._autodiff.inside`); -1 if it is not known. */
+/* Find the id before which nothing depends on a variable (see `unspool._autodiff.sweeps.variables_inside`); -1 if it is not known. */
 static long long
 first_dependent(const SweepObject *self, NodeObject **node, Py_ssize_t most, long long newest)
 {
@@ -549,7 +549,7 @@ static PyMethodDef record_methods[] = {
 PyTypeObject SweepType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.SweepRecord",
-    .tp_doc = "What a sweep recorded, to be recorded again for nodes that look alike; see `unspool._autodiff.repeated_sweeps`.",
+    .tp_doc = "What a sweep recorded, to be recorded again for nodes that look alike; see `unspool._autodiff.sweeps.repeated_sweeps`.",
     .tp_basicsize = sizeof(SweepObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = node_refuse,

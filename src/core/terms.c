@@ -1,6 +1,6 @@
 /* Terms of sums: which of them can be gathered, and which are outputs of the steps of one chain, one after the other.
 
-   A sum over a loop has as many terms as the loop has steps; see `unspool._autodiff.accumulation`. */
+   A sum over a loop has as many terms as the loop has steps; see `unspool._autodiff.sweeps.accumulation`. */
 
 #include "steps.h"
 

@@ -383,7 +383,7 @@ static PySequenceMethods values_as_sequence = {.sq_contains = values_contains};
 PyTypeObject ValuesType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.ValuesBase",
-    .tp_doc = "Values by the ids of their nodes; see `unspool._engine.replayed.Values`.",
+    .tp_doc = "Values by the ids of their nodes; see `unspool._engine.memory.replayed_values.Values`.",
     .tp_basicsize = sizeof(ValuesObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = values_new,

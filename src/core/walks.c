@@ -1,6 +1,6 @@
 /* Walks of derivative sweeps: what outputs are made from, through what is differentiated, and what of it is active.
 
-   A loop of K steps is K calls, and a sweep looks at each of them: see `unspool._autodiff.walk`, which decides what a
+   A loop of K steps is K calls, and a sweep looks at each of them: see `unspool._autodiff.sweeps.walk`, which decides what a
    walk asks about nodes that are no calls. */
 
 #include "steps.h"
@@ -116,7 +116,7 @@ static PySequenceMethods sources_sequence = {.sq_length = (lenfunc)sources_lengt
 PyTypeObject SourcesType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "unspool._core.Sources",
-    .tp_doc = "Nodes in order, and what each is differentiated through; see `unspool._autodiff.walk`.",
+    .tp_doc = "Nodes in order, and what each is differentiated through; see `unspool._autodiff.sweeps.walk`.",
     .tp_basicsize = sizeof(SourcesObject),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = node_refuse,

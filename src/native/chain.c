@@ -1,4 +1,4 @@
-/* Running a chain: the steps of a derivative of a loop, one after the other; see `unspool._autodiff.chain`.
+/* Running a chain: the steps of a derivative of a loop, one after the other; see `unspool._autodiff.sweeps.chain`.
 
    A step calls its plan, whichever way that is run, with what is in registers, constants, and what is given to it alone.
    Some of what it returns goes to registers again, and some into the rows of stacks. */

@@ -16,7 +16,7 @@ static PyMethodDef functions[] = {
     {"kept_bytes", memory_kept, METH_NOARGS, "kept_bytes()\n--\n\nReturn how many bytes are kept."},
     {"run_chain", run_chain, METH_VARARGS,
      "run_chain(indices, registers, kinds, runs, which, state, constants, varying, rows, stacks, /)\n--\n\n"
-     "Run steps of a chain, one for each number in ``indices``: see `unspool._autodiff.chain`. ``which`` has the kind of\n"
+     "Run steps of a chain, one for each number in ``indices``: see `unspool._autodiff.sweeps.chain`. ``which`` has the kind of\n"
      "each step of the chain, or is empty; ``rows`` where the next row of each kind goes. What is in registers, and what\n"
      "left last of each kind, is in the list ``state``, before and after."},
     {NULL},

@@ -1,6 +1,6 @@
 /* The native backend: programs as tables of instructions, run over NumPy's own inner loops.
 
-   A program is made by `unspool._engine.native` from a plan. Every value in it has a *slot*: a pointer, and a layout
+   A program is made by `unspool._engine.backends.native` from a plan. Every value in it has a *slot*: a pointer, and a layout
    that is known when the program is made. An instruction calls a function on some slots: most often an inner loop of a
    ufunc, which NumPy would call with the same arguments, so the bits are NumPy's. What has no such function is a
    call-back into Python.
@@ -26,7 +26,7 @@
 
 enum { MOST_OPERANDS = 6, MOST_ARGUMENTS = 14, MOST_READ = 64, MOST_AXES = 32, ALIGNMENT = 64 };
 
-/* What an instruction does; the numbers are those of `unspool._engine.native_program`. */
+/* What an instruction does; the numbers are those of `unspool._engine.backends.native_program`. */
 enum {
     OP_LOOP,     /* an inner loop of a ufunc, element by element */
     OP_FEW,      /* arithmetic on doubles */
@@ -253,7 +253,7 @@ PyObject *new_array(const Slot *slot);
 
 /* --- loops (loop.c) --- */
 
-/* A loop and what it runs on; `unspool._engine.native` says what each is. */
+/* A loop and what it runs on; `unspool._engine.backends.native` says what each is. */
 typedef struct {
     PyObject *targets, *histories, *written, *sums, *adders; /* tuples: known once and for all, as are the flags */
     int is_watched, is_reverse;

@@ -401,9 +401,9 @@ static PyMemberDef program_members[] = {
 };
 
 static PyMethodDef program_methods[] = {
-    {"drive", program_drive, METH_VARARGS, "drive(...)\n--\n\nMake steps of a loop; see `unspool._engine.native`."},
+    {"drive", program_drive, METH_VARARGS, "drive(...)\n--\n\nMake steps of a loop; see `unspool._engine.backends.native`."},
     {"whole", (PyCFunction)(void (*)(void))program_whole, METH_FASTCALL,
-     "whole(...)\n--\n\nMake all steps of a loop and the arrays for them; see `unspool._engine.native`."},
+     "whole(...)\n--\n\nMake all steps of a loop and the arrays for them; see `unspool._engine.backends.native`."},
     {NULL},
 };
 

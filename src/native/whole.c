@@ -5,7 +5,7 @@
 
 #include "native.h"
 
-/* What is known of such a loop; `unspool._engine.native` says what each is. */
+/* What is known of such a loop; `unspool._engine.backends.native` says what each is. */
 typedef struct {
     PyObject *constants, *carry, *rows;     /* positions among the inputs */
     PyObject *histories, *written;          /* with what a history begins, and shape and dtype of a row */

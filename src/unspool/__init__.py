@@ -94,21 +94,6 @@ if TYPE_CHECKING:
     from unspool._autodiff.check import (
         check_grad,
     )
-    from unspool._autodiff.checkpointed import (
-        Checkpointed,
-    )
-    from unspool._autodiff.cotangents import (
-        cotangents,
-    )
-    from unspool._autodiff.custom import (
-        custom_jvp,
-        custom_vjp,
-        op,
-        stop_gradient,
-    )
-    from unspool._autodiff.fixed_point import (
-        fixed_point,
-    )
     from unspool._autodiff.functional import (
         grad,
         hvp,
@@ -117,14 +102,29 @@ if TYPE_CHECKING:
         value_and_grad,
         vjp,
     )
-    from unspool._autodiff.implicit import (
-        Implicit,
+    from unspool._autodiff.loops.checkpointed import (
+        Checkpointed,
     )
-    from unspool._autodiff.iterate import (
+    from unspool._autodiff.loops.iterate import (
         Unrolled,
         iterate,
     )
-    from unspool._autodiff.tape import (
+    from unspool._autodiff.rules.custom import (
+        custom_jvp,
+        custom_vjp,
+        op,
+        stop_gradient,
+    )
+    from unspool._autodiff.solvers.fixed_point import (
+        fixed_point,
+    )
+    from unspool._autodiff.solvers.implicit import (
+        Implicit,
+    )
+    from unspool._autodiff.sweeps.cotangents import (
+        cotangents,
+    )
+    from unspool._autodiff.tape.tape import (
         Tape,
     )
     from unspool._batching.jacobians import (
@@ -1285,27 +1285,27 @@ _HOMES = {
     "std": "_ops.reduction.statistics",
     "var": "_ops.reduction.statistics",
     "check_grad": "_autodiff.check",
-    "Checkpointed": "_autodiff.checkpointed",
-    "cotangents": "_autodiff.cotangents",
-    "custom_jvp": "_autodiff.custom",
-    "custom_vjp": "_autodiff.custom",
-    "op": "_autodiff.custom",
-    "stop_gradient": "_autodiff.custom",
-    "fixed_point": "_autodiff.fixed_point",
+    "Checkpointed": "_autodiff.loops.checkpointed",
+    "cotangents": "_autodiff.sweeps.cotangents",
+    "custom_jvp": "_autodiff.rules.custom",
+    "custom_vjp": "_autodiff.rules.custom",
+    "op": "_autodiff.rules.custom",
+    "stop_gradient": "_autodiff.rules.custom",
+    "fixed_point": "_autodiff.solvers.fixed_point",
     "grad": "_autodiff.functional",
     "hvp": "_autodiff.functional",
     "jvp": "_autodiff.functional",
     "linearize": "_autodiff.functional",
     "value_and_grad": "_autodiff.functional",
     "vjp": "_autodiff.functional",
-    "Implicit": "_autodiff.implicit",
-    "iterate": "_autodiff.iterate",
-    "Unrolled": "_autodiff.iterate",
+    "Implicit": "_autodiff.solvers.implicit",
+    "iterate": "_autodiff.loops.iterate",
+    "Unrolled": "_autodiff.loops.iterate",
     "hessian": "_batching.jacobians",
     "jacfwd": "_batching.jacobians",
     "jacobian": "_batching.jacobians",
     "jacrev": "_batching.jacobians",
-    "Tape": "_autodiff.tape",
+    "Tape": "_autodiff.tape.tape",
     "audit": "_audit.audit",
     "vmap": "_batching.vmap",
     "ensemble": "_ensembles.ensemble",

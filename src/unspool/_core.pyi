@@ -6,14 +6,14 @@ from weakref import ref
 
 import numpy as np
 
-from unspool._autodiff.placing import Placed, Wired
+from unspool._autodiff.sweeps.placing import Placed, Wired
 from unspool._dims import Shape
-from unspool._engine.backend import Run
-from unspool._engine.ledger import Ledger
-from unspool._engine.matching import Site
+from unspool._engine.backends.base import Run
+from unspool._engine.folding.fold_queue import FoldQueue
+from unspool._engine.folding.matching import Site
+from unspool._engine.memory.ledger import Ledger
+from unspool._engine.memory.replayed_values import Buffer
 from unspool._engine.plan import Plan
-from unspool._engine.replayed import Buffer
-from unspool._engine.sealing import FoldQueue
 from unspool._locks import RLock
 from unspool._ops.op import Op
 from unspool._saving.codec import Word

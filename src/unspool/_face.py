@@ -36,12 +36,12 @@ def _engine() -> Evaluator:
 
 
 def _gradient(*arguments: Any) -> Any:
-    from unspool._autodiff.gradient import gradient_of
+    from unspool._autodiff.sweeps.gradient import gradient_of
 
     def gradient(loss: Tensor, wrt: Any, options: Mapping[str, Any], memory: Any, checkpoint: Any) -> Any:
         if memory is None and checkpoint is None:
             return gradient_of(loss, wrt, **options)
-        from unspool._autodiff.budgeted import budgeted_gradient
+        from unspool._autodiff.sweeps.budgeted import budgeted_gradient
 
         return budgeted_gradient(loss, wrt, options, memory, checkpoint)
 

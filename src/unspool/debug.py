@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from unspool._autodiff.loop import LOOP
-from unspool._autodiff.loop_run import loop_source
+from unspool._autodiff.loops.loop import LOOP
+from unspool._autodiff.loops.run import loop_source
 from unspool._dims import is_concrete
 from unspool._engine.default import default_engine
 from unspool._engine.observe import Watcher, observing

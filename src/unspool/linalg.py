@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
-    from unspool._autodiff.krylov import (
+    from unspool._autodiff.solvers.krylov import (
         cg,
         gmres,
     )
-    from unspool._autodiff.lanczos import (
+    from unspool._autodiff.solvers.lanczos import (
         eigsh,
     )
     from unspool._ops.contraction import (
@@ -160,9 +160,9 @@ if _TYPE_CHECKING:
 
 # Where each name is. A function is loaded when it is asked for: a norm does without solvers and decompositions.
 _HOMES = {
-    "cg": "_autodiff.krylov",
-    "gmres": "_autodiff.krylov",
-    "eigsh": "_autodiff.lanczos",
+    "cg": "_autodiff.solvers.krylov",
+    "gmres": "_autodiff.solvers.krylov",
+    "eigsh": "_autodiff.solvers.lanczos",
     "matmul": "_ops.contraction",
     "outer": "_ops.contraction",
     "tensordot": "_ops.contraction",

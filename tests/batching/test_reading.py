@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._autodiff.loop import LOOP
+from unspool._autodiff.loops.loop import LOOP
 from unspool._graph import ancestors
 
 RNG = np.random.default_rng(17)

@@ -165,7 +165,7 @@ def without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [module for name, module in sys.modules.items() if name.startswith("unspool._engine")]:
         if hasattr(module, "TINY"):
             monkeypatch.setattr(module, "TINY", 0)
-    monkeypatch.setattr("unspool._engine.matching.LARGE", 1)
+    monkeypatch.setattr("unspool._engine.folding.matching.LARGE", 1)
     monkeypatch.setattr("unspool._engine.engine.LARGE", 1)
     us.clear_caches()
 

@@ -32,7 +32,7 @@ from tests.engine.budgets import (
     within,
 )
 from unspool._engine.default import default_engine
-from unspool._engine.memory import available_bytes
+from unspool._engine.memory.process_limits import available_bytes
 from unspool._fragments.call import Projection
 from unspool.errors import ArgumentError, BudgetError
 

@@ -11,7 +11,7 @@ import pytest
 
 import unspool as us
 from unspool._engine.default import default_engine
-from unspool._engine.memory import available_bytes
+from unspool._engine.memory.process_limits import available_bytes
 from unspool._graph import live_node_count
 from unspool.errors import ArgumentError, BudgetError
 

@@ -21,7 +21,7 @@ import unspool as us
 from tests.closeness import close
 from tests.engine.test_folding import NEVER, by_tape, flush, folding, is_folded
 from unspool._engine.default import default_engine
-from unspool._engine.sealing import FOLD_AFTER, MOST_WAITING
+from unspool._engine.folding.fold_queue import FOLD_AFTER, MOST_WAITING
 from unspool._fragments.call import link_of
 
 X = np.array([0.5, -1.25, 2.0])
@@ -471,7 +471,7 @@ def test_sites_are_bounded_however_many_ways_a_line_is_reached() -> None:
     for length in range(1, 60):
         for _ in range(2):
             chain_of(length).eval()
-    from unspool._engine.matching import MOST_BRANCHES
+    from unspool._engine.folding.matching import MOST_BRANCHES
 
     assert us.engine_stats().sites <= 2 * MOST_BRANCHES
 

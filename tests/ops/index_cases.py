@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import unspool as us
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 
 
 def bounds(size: int) -> Any:

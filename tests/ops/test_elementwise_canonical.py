@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool._autodiff.loop import apply_fragment
+from unspool._autodiff.loops.loop import apply_fragment
 from unspool._fragments.fragment import capture
 from unspool._graph import ancestors
 from unspool._ops import elementwise

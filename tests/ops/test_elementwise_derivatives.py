@@ -13,7 +13,7 @@ import pytest
 from scipy import special
 
 import unspool as us
-from unspool._autodiff.forward import pushforward
+from unspool._autodiff.sweeps.forward import pushforward
 
 INF, NAN = np.inf, np.nan
 

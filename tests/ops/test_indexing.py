@@ -12,8 +12,8 @@ from hypothesis import given, settings
 import unspool as us
 from tests.ops.index_cases import accepted, as_tensors, check_adjoint, is_accepted, numbers
 from unspool import _core, errors
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 from unspool._dims import bind
 from unspool._ops.indexing import parse
 from unspool._ops.indexing.selection import select

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from unspool._autodiff.late import late
+from unspool._autodiff.sweeps.late import late
 from unspool._ops import contraction, elementwise, layout, reduction
 from unspool._ops.late import ops
 

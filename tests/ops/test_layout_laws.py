@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unspool as us
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 
 Function = Callable[[Any], Any]
 

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 
 import unspool as us
 from unspool import errors
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 
 FEW = settings(max_examples=100, deadline=None, derandomize=True)
 KEYS = arrays.arrays(np.float64, arrays.array_shapes(max_dims=3, max_side=4, min_side=0), elements=st.integers(-3, 3))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import unspool as us
 from tests.ops.index_cases import accepted, as_tensors, check_adjoint, numbers
 from unspool import errors
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 
 MANY = settings(max_examples=200, deadline=None, derandomize=True)
 

@@ -13,7 +13,7 @@ import pytest
 import unspool as us
 from unspool import _native
 from unspool._activity import ACTIVITY
-from unspool._engine.generated import MEASURABLE, WATCHES
+from unspool._engine.backends.generated import MEASURABLE, WATCHES
 from unspool._watching.profile import ProfileRow, profile
 from unspool._watching.timed_code import cost_of_a_tick
 from unspool.errors import ArgumentError

@@ -18,8 +18,8 @@ from unspool._audit.loops import States, Steps, find_loops
 from unspool._audit.recipe import Recipe
 from unspool._audit.report import DOUBTFUL, GOOD, WRONG, Audit, Difference, Finding, LoopAudit, norm_of
 from unspool._audit.spectra import look_at_spectra
-from unspool._autodiff.gradient import gradient_of
-from unspool._autodiff.implicit import is_positive, is_positive_integer
+from unspool._autodiff.solvers.implicit import is_positive, is_positive_integer
+from unspool._autodiff.sweeps.gradient import gradient_of
 from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._graph import Node, describe

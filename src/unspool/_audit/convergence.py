@@ -1,7 +1,7 @@
 """How the derivative of a loop converges with its steps, and what the implicit derivative is beside it.
 
-The tangent of the state along a direction is carried along (`unspool._autodiff.tangent_step`). Where it still moves
-when the state has settled, the loop was stopped too early for its derivative.
+The tangent of the state along a direction is carried along (`unspool._autodiff.loops.tangent_step`). Where it still
+moves when the state has settled, the loop was stopped too early for its derivative.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from unspool._audit.loops import States, Steps
 from unspool._audit.report import LoopAudit
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.gradient import gradient_of
-from unspool._autodiff.implicit import Implicit, Route, place
-from unspool._autodiff.iterate import Unrolled, run_traced
-from unspool._autodiff.loop_trace import Trace
-from unspool._autodiff.packing import Packing
-from unspool._autodiff.substitution import substitute
-from unspool._autodiff.tangent_step import MEASURES, Moves, with_tangent
+from unspool._autodiff.loops.iterate import Unrolled, run_traced
+from unspool._autodiff.loops.tangent_step import MEASURES, Moves, with_tangent
+from unspool._autodiff.loops.trace import Trace
+from unspool._autodiff.solvers.implicit import Implicit, Route, place
+from unspool._autodiff.solvers.packing import Packing
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.gradient import gradient_of
+from unspool._autodiff.sweeps.substitution import substitute
 from unspool._dtypes import COMPLEX
 from unspool._engine.default import default_engine
 from unspool._ops.elementwise import abs as modulus

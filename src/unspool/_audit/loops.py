@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP
-from unspool._autodiff.implicit import FIXED_POINT
-from unspool._autodiff.loop import LOOP, Loop, apply_fragment, stand_ins
-from unspool._autodiff.loop_trace import TracedStep
-from unspool._autodiff.walk import active_nodes
+from unspool._autodiff.loops.checkpointed_rules import CHECKPOINTED_LOOP
+from unspool._autodiff.loops.loop import LOOP, Loop, apply_fragment, stand_ins
+from unspool._autodiff.loops.trace import TracedStep
+from unspool._autodiff.solvers.implicit import FIXED_POINT
+from unspool._autodiff.sweeps.walk import active_nodes
 from unspool._dtypes import INEXACT
 from unspool._engine.interpreter import part_if_alive
 from unspool._fragments.call import Call, Projection, call_of, output

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool._autodiff.differences import derivative_and_error
-from unspool._autodiff.substitution import substitute
-from unspool._autodiff.tangent_step import random_direction
+from unspool._autodiff.loops.tangent_step import random_direction
+from unspool._autodiff.sweeps.substitution import substitute
 from unspool._engine.default import default_engine
 from unspool._ops.leaf import tensor
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from unspool._audit.loops import Steps
 from unspool._audit.report import Gap, Truncation
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.iterate import Unrolled
-from unspool._autodiff.walk import active_nodes
+from unspool._autodiff.loops.iterate import Unrolled
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.walk import active_nodes
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Call, unfold
 from unspool._graph import Node, ancestors, source_of

@@ -2,7 +2,7 @@
 
 The one idea: `Variables` turns nested arguments into a flat list of tensors that are identities of their own (see
 `unspool._ops.identity`), calls happen on the same nesting, and results are nested the same way again, with the
-arguments in the places of the variables (`unspool._autodiff.substitution`).
+arguments in the places of the variables (`unspool._autodiff.sweeps.substitution`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _trees as trees
-from unspool._autodiff.connected import moves
-from unspool._autodiff.substitution import substitute
+from unspool._autodiff.sweeps.connected import moves
+from unspool._autodiff.sweeps.substitution import substitute
 from unspool._dims import equal
 from unspool._dtypes import INEXACT, promote
 from unspool._fragments.asking import check_callable

@@ -20,11 +20,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspool import _trees as trees
-from unspool._autodiff.connected import moves
 from unspool._autodiff.differences import derivative
-from unspool._autodiff.forward import pushforward
 from unspool._autodiff.report import Comparison, GradientReport
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.connected import moves
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 from unspool._dtypes import COMPLEX, COMPLEX64, FLOAT32, INEXACT, real_dtype
 from unspool._engine.default import default_engine
 from unspool._fragments.asking import check_callable

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from unspool import _trees as trees
 from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
-from unspool._autodiff.connected import (
+from unspool._autodiff.sweeps.connected import (
     OrZeros,
     Unconnected,
     check_unconnected,
     require_connection,
 )
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.gradient import check_loss, gradient_parts
-from unspool._autodiff.repeated_sweeps import pull_one
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.gradient import check_loss, gradient_parts
+from unspool._autodiff.sweeps.repeated_sweeps import pull_one
+from unspool._autodiff.sweeps.reverse import pullback
 from unspool._dtypes import INEXACT
 from unspool._fragments.asking import check_callable
 from unspool._leaving import note_derivatives

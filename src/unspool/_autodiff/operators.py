@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.derived import derive_once
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.derived import derive_once
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 from unspool._autodiff.vectors import Vectors
 from unspool._dims import Dim, Shape, is_concrete, product
 from unspool._dtypes import DType, promote

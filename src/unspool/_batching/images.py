@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unspool._autodiff.loop import LOOP, apply_fragment, body_plan, stand_ins
-from unspool._autodiff.substitution import image_of, operands_of, younger_than
+from unspool._autodiff.loops.loop import LOOP, apply_fragment, body_plan, stand_ins
+from unspool._autodiff.sweeps.substitution import image_of, operands_of, younger_than
 from unspool._batching.reading import as_read
 from unspool._dims import Size
 from unspool._engine.default import default_engine

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.implicit import FIXED_POINT, Implicit, Route, fixed_residual
-from unspool._autodiff.iterate import Adjoint, Run
-from unspool._autodiff.loop_run import can_be_evaluated
-from unspool._autodiff.loop_trace import Trace, TracedStep
-from unspool._autodiff.packing import Packing
-from unspool._autodiff.recording import Iterated
+from unspool._autodiff.loops.iterate import Adjoint, Run
+from unspool._autodiff.loops.recording import Iterated
+from unspool._autodiff.loops.run import can_be_evaluated
+from unspool._autodiff.loops.trace import Trace, TracedStep
+from unspool._autodiff.solvers.implicit import FIXED_POINT, Implicit, Route, fixed_residual
+from unspool._autodiff.solvers.packing import Packing
 from unspool._batching.images import Image, batch_graph, spread_image
 from unspool._batching.member import Outer, Program, view
 from unspool._batching.ragged import Ragged

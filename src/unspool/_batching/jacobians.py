@@ -12,9 +12,9 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 from unspool._autodiff.arguments import Outputs, Variables, as_argnums, call, name_of, split_aux
-from unspool._autodiff.connected import OrZeros, check_unconnected, require_connection
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.connected import OrZeros, check_unconnected, require_connection
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 from unspool._batching.units import swept_units
 from unspool._dims import is_concrete, product
 from unspool._dtypes import COMPLEX, INEXACT, DType, complex_dtype

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.chain import StepKind, follow_steps
-from unspool._autodiff.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
-from unspool._autodiff.checkpointed_run import bodies_of
-from unspool._autodiff.loop import Body, Loop, facts_of, found_once, loop_output, place_loop, signature_of
-from unspool._autodiff.loop_gather import gather
+from unspool._autodiff.loops.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
+from unspool._autodiff.loops.checkpointed_run import bodies_of
+from unspool._autodiff.loops.gather import gather
+from unspool._autodiff.loops.loop import Body, Loop, facts_of, found_once, loop_output, place_loop, signature_of
+from unspool._autodiff.sweeps.chain import StepKind, follow_steps
 from unspool._batching.images import BatchedFragment, Image, batch_fragment, place_batched, spread_image
 from unspool._batching.turning import turned, with_turned
 from unspool._dims import Size

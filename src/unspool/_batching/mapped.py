@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
 from unspool._batching.images import Image, Images, batch_graph, spread_image
 from unspool._dims import Size
 from unspool._ops.batching import Members, place

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unspool import _graph
-from unspool._autodiff.connected import depends
-from unspool._autodiff.forward import pushforward
-from unspool._autodiff.reverse import pullback
-from unspool._autodiff.substitution import substitute
+from unspool._autodiff.sweeps.connected import depends
+from unspool._autodiff.sweeps.forward import pushforward
+from unspool._autodiff.sweeps.reverse import pullback
+from unspool._autodiff.sweeps.substitution import substitute
 from unspool._batching.images import Image, spread_image
 from unspool._dims import Size
 from unspool._dtypes import INEXACT

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextvars import Token
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.iterate import Adjoint
-from unspool._autodiff.loop_trace import Trace
-from unspool._autodiff.recording import Iterated, recorded
+from unspool._autodiff.loops.iterate import Adjoint
+from unspool._autodiff.loops.recording import Iterated, recorded
+from unspool._autodiff.loops.trace import Trace
 from unspool._batching.images import Image, Images
 from unspool._batching.iterating import fixed_points, iterate_members
 from unspool._batching.keys import member_key

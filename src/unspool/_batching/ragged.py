@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._autodiff.iterate import Adjoint
-from unspool._autodiff.loop import apply_fragment, body_plan, one_body, stand_ins
-from unspool._autodiff.loop_trace import Trace, TracedStep
+from unspool._autodiff.loops.iterate import Adjoint
+from unspool._autodiff.loops.loop import apply_fragment, body_plan, one_body, stand_ins
+from unspool._autodiff.loops.trace import Trace, TracedStep
 from unspool._batching.images import BatchedFragment, Image, batch_fragment, spread_image
 from unspool._batching.loops import batched_body
 from unspool._batching.member import Avals, Program

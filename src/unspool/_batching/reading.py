@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from unspool._autodiff.loop import Body, Loop, apply_fragment, facts_of, signature_of, stand_ins
+from unspool._autodiff.loops.loop import Body, Loop, apply_fragment, facts_of, signature_of, stand_ins
 from unspool._fragments.fragment import capture
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from unspool._autodiff.anderson import Found, Search
-from unspool._autodiff.loop import one_body
-from unspool._autodiff.loop_trace import TracedStep
+from unspool._autodiff.loops.loop import one_body
+from unspool._autodiff.loops.trace import TracedStep
+from unspool._autodiff.solvers.anderson import Found, Search
 from unspool._batching.images import Image
 from unspool._batching.loops import batched_body
 from unspool._engine.default import default_engine

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.loop import Body, apply_fragment, stand_ins
-from unspool._autodiff.substitution import substitute
+from unspool._autodiff.loops.loop import Body, apply_fragment, stand_ins
+from unspool._autodiff.sweeps.substitution import substitute
 from unspool._fragments.fragment import capture
 from unspool._ops import batching
 from unspool._ops.contraction.contract import contract, split_subscripts

@@ -22,7 +22,7 @@ from unspool._cli.options import written
 from unspool._cli.pictures import Drawing, draw
 from unspool._cli.progress import Column, Progress, spoken, working
 from unspool._cli.tables import Comparison, Table, compare, make_console, print_lines, print_table
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._engine.table import UNKNOWN
 from unspool.errors import BudgetError, ReportError
 

@@ -11,9 +11,9 @@ import numpy as np
 
 import unspool as us
 from unspool._cli.tables import make_console
-from unspool._engine import native
-from unspool._engine.memory import available_bytes
-from unspool._engine.sizes import format_bytes, parse_bytes
+from unspool._engine.backends import native
+from unspool._engine.memory.process_limits import available_bytes
+from unspool._engine.memory.sizes import format_bytes, parse_bytes
 
 __all__ = ["show_info"]
 

@@ -110,7 +110,7 @@ def memory_budget(text: str) -> int:
     >>> memory_budget("200MB")
     200000000
     """
-    from unspool._engine.sizes import parse_bytes
+    from unspool._engine.memory.sizes import parse_bytes
 
     try:
         return parse_bytes(text)

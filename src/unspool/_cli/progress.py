@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unspool._activity import ACTIVITY
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._engine.table import UNKNOWN
 from unspool._watching.line import TerminalLine
 from unspool._watching.seen import Eye

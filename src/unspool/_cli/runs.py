@@ -10,7 +10,7 @@ from typing import Any
 
 import unspool as us
 from unspool._cli.tables import Table, make_console, print_table
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._engine.table import UNKNOWN
 from unspool._saving.listing import RunInfo, run_info, runs_in
 from unspool.errors import ArgumentError

@@ -9,13 +9,13 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from unspool import _native
-from unspool._engine.buffers import POOL, POOL_LIMIT
+from unspool._engine.backends.buffers import POOL, POOL_LIMIT
 from unspool._engine.default import default_engine
-from unspool._engine.guard import Guard
-from unspool._engine.ledger import Ledger
-from unspool._engine.meanwhile import check_pool
-from unspool._engine.report import MemoryReport
-from unspool._engine.sizes import parse_bytes
+from unspool._engine.memory.background import check_pool
+from unspool._engine.memory.guard import Guard
+from unspool._engine.memory.ledger import Ledger
+from unspool._engine.memory.report import MemoryReport
+from unspool._engine.memory.sizes import parse_bytes
 from unspool.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -21,20 +21,20 @@ from unspool import _core
 from unspool._activity import ACTIVITY
 from unspool._core import Piece
 from unspool._engine import interpreter
-from unspool._engine.by_line import ByLine
+from unspool._engine.backends.values import owned
 from unspool._engine.costs import kernels_of
-from unspool._engine.held import TINY, Loose
+from unspool._engine.folding.by_line import ByLine
+from unspool._engine.folding.fold_queue import FoldQueue, make_site
+from unspool._engine.folding.matching import LARGE, Site, Sites, make_matcher
+from unspool._engine.folding.outcomes import Outcomes, Why
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
-from unspool._engine.ledger import Ledger
 from unspool._engine.levels import Levels
-from unspool._engine.matching import LARGE, Site, Sites, make_matcher
-from unspool._engine.memory import available_bytes
-from unspool._engine.numpy_values import owned
+from unspool._engine.memory.cached import TINY, Loose
+from unspool._engine.memory.ledger import Ledger
+from unspool._engine.memory.process_limits import available_bytes
 from unspool._engine.observe import OBSERVER, current_observer
-from unspool._engine.outcomes import Outcomes, Why
 from unspool._engine.plan_cache import PlanCache
 from unspool._engine.quiet import IS_QUIET, quiet_context, run_quietly
-from unspool._engine.sealing import FoldQueue, make_site
 from unspool._engine.structure import can_be_sealed, gathers, note_recorded_again, structure_of
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node, SizedParams
@@ -45,8 +45,8 @@ from unspool._tensor import Tensor
 from unspool.errors import BudgetError, UnknownSizeError
 
 if TYPE_CHECKING:
+    from unspool._engine.memory.replay import Replay
     from unspool._engine.plan import Plan
-    from unspool._engine.replay import Replay
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 LARGEST_PIECE = 512
@@ -352,7 +352,7 @@ class Evaluator:
         self.queue.fold_found(lambda: self._find_unread(targets, derivatives))
 
     def _find_unread(self, targets: Sequence[Node], derivatives: bool) -> list[Piece]:
-        from unspool._engine.unread import cut_into_pieces
+        from unspool._engine.folding.unread import cut_into_pieces
 
         # What was evicted is there as far as the program goes: which loops are found does not depend on a budget.
         missing = [target for target in targets if target.value is None and not was_evaluated(target)]
@@ -408,7 +408,7 @@ class Evaluator:
 
         ``read`` are the ids of what the nodes that were never evaluated before refer to.
         """
-        from unspool._engine.replay import Replay
+        from unspool._engine.memory.replay import Replay
 
         ledger = self.ledger
         limit = None if unlimited else ledger.ceiling
@@ -536,13 +536,13 @@ class Evaluator:
 
     def pooled_bytes(self) -> int:
         """Return the bytes of arrays that are kept to be used again."""
-        from unspool._engine.buffers import pooled_bytes
+        from unspool._engine.backends.buffers import pooled_bytes
 
         return pooled_bytes()
 
     def clear(self) -> None:
         """Forget plans, sites and structures; values and what they mean stay as they are."""
-        from unspool._engine.numpy_backend import clear_caches
+        from unspool._engine.backends.numpy_backend import clear_caches
 
         clear_caches()
         self.plans.clear()
@@ -567,7 +567,7 @@ def _why_not(work: Pass) -> Why:
 
 
 def _run_with_given() -> Callable[..., tuple[Any, ...]]:
-    from unspool._engine.given import run_with_given
+    from unspool._engine.partial_calls import run_with_given
 
     return run_with_given
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from unspool import _core, _dims
 from unspool._activity import ACTIVITY
+from unspool._engine.backends.values import owned
 from unspool._engine.costs import nbytes
-from unspool._engine.numpy_values import owned
 from unspool._engine.observe import Observer, shown
 from unspool._engine.references import IN_A_LIST_AND_A_VARIABLE, count_references
 from unspool._fragments.call import Call, Projection, call_of, link_of, unfold
@@ -251,7 +251,7 @@ def results_of(call: Call, arguments: Sequence[Any], observer: Observer | None =
     try:
         if not call.value:
             return call.plan.run(*arguments)
-        from unspool._engine.given import run_with_given
+        from unspool._engine.partial_calls import run_with_given
 
         return run_with_given(call, arguments)
     except Exception:

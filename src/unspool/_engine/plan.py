@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from unspool import _core
-from unspool._engine.backend import Backend, Lowered, Run
-from unspool._engine.buffers import Assignment, assign
+from unspool._engine.backends.base import Backend, Lowered, Run
+from unspool._engine.backends.buffers import Assignment, assign
+from unspool._engine.backends.native_backend import NATIVE
 from unspool._engine.costs import nbytes, runs_kernel
-from unspool._engine.native_backend import NATIVE
 from unspool._engine.planning import Bound, Step, bind, lower, slots_computed_once
 from unspool._fragments.fragment import Fragment
 from unspool._ops.leaf import CONSTANT

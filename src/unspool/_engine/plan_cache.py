@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._locks import Lock
 
 if TYPE_CHECKING:
-    from unspool._engine.backend import Backend
+    from unspool._engine.backends.base import Backend
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
     from unspool._statistics import Statistics
@@ -41,7 +41,7 @@ class PlanCache:
     @cached_property
     def backend(self) -> Backend:
         """What its plans run on: the native one, if no other was given."""
-        from unspool._engine.native_backend import NATIVE
+        from unspool._engine.backends.native_backend import NATIVE
 
         return NATIVE
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from unspool._engine.budget import counters, limit_memory, report_since
 from unspool._engine.default import default_engine
 from unspool._engine.evaluate import evaluate_with
-from unspool._engine.meanwhile import check_pool
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.background import check_pool
+from unspool._engine.memory.sizes import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from unspool._engine.report import MemoryReport
+    from unspool._engine.memory.report import MemoryReport
     from unspool._tensor import Tensor
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unspool._activity import BACKWARD, FORWARD, Work
-from unspool._engine.replay import Replay
+from unspool._engine.memory.replay import Replay
 from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from unspool._autodiff.arguments import name_of
 from unspool._batching.widths import block_width
-from unspool._engine.sizes import parse_bytes
+from unspool._engine.memory.sizes import parse_bytes
 from unspool._ensembles.budgets import budget_of_worker
 from unspool._ensembles.errands import Errands, workers_of
 from unspool._ensembles.fingerprint import digest_of

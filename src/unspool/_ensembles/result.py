@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._engine.table import render_table
 from unspool._html import printed_as_html
 from unspool.errors import EnsembleError

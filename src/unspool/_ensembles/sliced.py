@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool._dims import is_concrete
 from unspool._dtypes import INEXACT
-from unspool._engine.sizes import parse_bytes
+from unspool._engine.memory.sizes import parse_bytes
 from unspool._ensembles.pools import check_pool
 from unspool._ensembles.slice_sum import Slices, place
 from unspool._ensembles.slicing import find_cut

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool.errors import ArgumentError, BudgetError
 
 Path: TypeAlias = tuple[tuple[int, ...], ...]

@@ -18,9 +18,9 @@ from unspool import _trees as trees
 from unspool._dims import Dim, is_concrete
 from unspool._fragments.arguments import TENSOR, Arguments, Parameters
 from unspool._fragments.asking import asks_for_a_value, users_line
+from unspool._fragments.captured_state import Surroundings
 from unspool._fragments.fragment import Fragment, Origin, capture, dependent_nodes
 from unspool._fragments.show import show
-from unspool._fragments.surroundings import Surroundings
 from unspool._fragments.watching import Watch, unseen_tensors
 from unspool._fragments.weak_numbers import DTYPES, WeakNumber
 from unspool._graph import Node, describe, source_of

@@ -25,8 +25,8 @@ import numpy as np
 
 from unspool._dims import Dim
 from unspool._fragments.bytecode import Reads, reads_of
+from unspool._fragments.captured_state import MISSING, READ, Kind, Place, Surroundings
 from unspool._fragments.fragment import dependent_nodes
-from unspool._fragments.surroundings import MISSING, READ, Kind, Place, Surroundings
 from unspool._fragments.things import (
     LIBRARY,
     STANDARD,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from unspool import _trees as trees
 from unspool._engine.default import default_engine
-from unspool._engine.matching import Site
+from unspool._engine.folding.matching import Site
 from unspool._engine.plan import Plan
 from unspool._graph import Node
 from unspool._inspect.explanation import Explanation, FoundLoop, Line, Unfolded

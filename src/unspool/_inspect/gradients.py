@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from unspool import _trees as trees
-from unspool._autodiff.chain import CHAIN
-from unspool._autodiff.gradient import gradient_of
+from unspool._autodiff.sweeps.chain import CHAIN
+from unspool._autodiff.sweeps.gradient import gradient_of
 from unspool._dims import is_concrete
 from unspool._engine.costs import kernels_of
 from unspool._engine.default import default_engine
+from unspool._engine.folding.matching import Site
 from unspool._engine.interpreter import collect
-from unspool._engine.matching import Site
+from unspool._engine.memory.allowance import budget_for
+from unspool._engine.memory.replay import survey
 from unspool._engine.plan import Plan
-from unspool._engine.replay import survey
-from unspool._engine.room import budget_for
 from unspool._fragments.call import Call, Projection
 from unspool._graph import Node
 from unspool._inspect.explanation import BackwardLoop, FoundLoop, GradientCost

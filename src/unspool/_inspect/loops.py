@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from unspool._core import Piece
-from unspool._engine.matching import Site
+from unspool._engine.folding.matching import Site
 from unspool._engine.plan import Plan
 from unspool._engine.step_number import place_of
 from unspool._fragments.call import LOST, Call

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unspool import _trees as trees
-from unspool._autodiff.gradient import gradient_of
+from unspool._autodiff.sweeps.gradient import gradient_of
 from unspool._engine.default import default_engine
-from unspool._engine.replay import survey
-from unspool._engine.report import MemoryPlan
-from unspool._engine.room import budget_for, usable
-from unspool._engine.sizes import parse_bytes
+from unspool._engine.memory.allowance import budget_for, usable
+from unspool._engine.memory.replay import survey
+from unspool._engine.memory.report import MemoryPlan
+from unspool._engine.memory.sizes import parse_bytes
 from unspool._graph import Node
 from unspool.errors import StructureError
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.engine import LARGEST_PIECE, MOST_OF_A_LINE, SMALLEST_LOOP, Evaluator
-from unspool._engine.matching import RECORDED_BEFORE, TOO_OLD
-from unspool._engine.outcomes import Why
-from unspool._engine.sealing import FEWEST_LONG, MANY_NODES
+from unspool._engine.folding.fold_queue import FEWEST_LONG, MANY_NODES
+from unspool._engine.folding.matching import RECORDED_BEFORE, TOO_OLD
+from unspool._engine.folding.outcomes import Why
 from unspool._engine.step_number import place_of
 from unspool._engine.structure import MOST_INPUTS
 from unspool._fragments.repeats import find_repeats, wiring_of

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from unspool._autodiff.chain import CHAIN, Chain
-from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
-from unspool._autodiff.loop import LOOP, Loop
+from unspool._autodiff.loops.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
+from unspool._autodiff.loops.loop import LOOP, Loop
+from unspool._autodiff.sweeps.chain import CHAIN, Chain
 from unspool._graph import Node
 from unspool._inspect.explanation import Body, FoundLoop, Line, Value
 from unspool._inspect.loops import Placed

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.chain import CHAIN
-from unspool._autodiff.loop_drive import nodes_of
+from unspool._autodiff.loops.drive import nodes_of
+from unspool._autodiff.sweeps.chain import CHAIN
 from unspool._engine.observe import Stop
 from unspool._engine.step_number import step_of
 from unspool._graph import Node

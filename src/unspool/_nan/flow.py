@@ -11,11 +11,11 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool._autodiff.chain import CHAIN
-from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
-from unspool._autodiff.implicit import FIXED_POINT
-from unspool._autodiff.loop import LOOP
-from unspool._autodiff.loop_drive import nodes_of
+from unspool._autodiff.loops.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP
+from unspool._autodiff.loops.drive import nodes_of
+from unspool._autodiff.loops.loop import LOOP
+from unspool._autodiff.solvers.implicit import FIXED_POINT
+from unspool._autodiff.sweeps.chain import CHAIN
 from unspool._graph import Node
 from unspool._nan.report import Bad, NaNReport
 from unspool._ops.leaf import CONSTANT

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._autodiff.chain import Chain
-from unspool._autodiff.loop import Loop, signature_of
-from unspool._autodiff.loop_prepared import kept_of
+from unspool._autodiff.loops.loop import Loop, signature_of
+from unspool._autodiff.loops.prepared import kept_of
+from unspool._autodiff.sweeps.chain import Chain
 from unspool._engine.default import default_engine
 
 if TYPE_CHECKING:

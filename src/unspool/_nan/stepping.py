@@ -14,9 +14,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unspool._autodiff.chain import CHAIN
-from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP
-from unspool._autodiff.loop import LOOP
+from unspool._autodiff.loops.checkpointed_rules import CHECKPOINTED_LOOP
+from unspool._autodiff.loops.loop import LOOP
+from unspool._autodiff.sweeps.chain import CHAIN
 from unspool._engine.observe import Stop, watched
 from unspool._engine.step_number import step_of_derivative
 from unspool._graph import Node

@@ -3,7 +3,7 @@
 An *alias* is the same value under an identity of its own: no two are ever shared. A transform calls its function on
 aliases of its arguments, so that ``f(x, x)`` has two partial derivatives and a tensor that a function closes over stays
 a constant for this transform, however transforms are nested. What it returns has the arguments in their places
-(`unspool._autodiff.substitution`). ``stop_gradient`` is the same value with its history hidden.
+(`unspool._autodiff.sweeps.substitution`). ``stop_gradient`` is the same value with its history hidden.
 """
 
 from __future__ import annotations

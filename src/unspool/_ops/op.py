@@ -302,7 +302,7 @@ def load_all() -> None:
     ops = import_module("unspool._ops")
     for module in walk_packages(ops.__path__, "unspool._ops."):
         import_module(module.name)
-    import_module("unspool._autodiff.custom")
+    import_module("unspool._autodiff.rules.custom")
 
 
 # --- ops with several outputs ----------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unspool._engine.default import default_engine
-from unspool._engine.need import Need
-from unspool._engine.replay import survey
-from unspool._engine.room import budget_for, usable
+from unspool._engine.memory.allowance import budget_for, usable
+from unspool._engine.memory.replay import survey
+from unspool._engine.memory.requirement import Need
 from unspool._graph import Node
 from unspool.checkpoint._schedule.budget import Sizes, plan_for
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._report.svg import Scale, can_be_logarithmic, element, number, text
 
 WIDTH, HEIGHT = 460.0, 250.0

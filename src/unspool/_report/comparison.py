@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._report.charts import Line, budget_chart, line_chart
 from unspool._report.page import Page, table
 from unspool._report.svg import element, escape, number, seconds

@@ -16,13 +16,13 @@ import numpy as np
 
 from unspool._above import above
 from unspool._activity import ACTIVITY
-from unspool._autodiff.cotangents import cotangents
+from unspool._autodiff.sweeps.cotangents import cotangents
 from unspool._engine.budget import counters
 from unspool._engine.default import default_engine
+from unspool._engine.memory.allowance import usable
+from unspool._engine.memory.report import MemoryReport
+from unspool._engine.memory.sizes import parse_bytes
 from unspool._engine.quiet import run_quietly
-from unspool._engine.report import MemoryReport
-from unspool._engine.room import usable
-from unspool._engine.sizes import parse_bytes
 from unspool._fragments.call import Call
 from unspool._graph import origin_scope
 from unspool._ops.elementwise import abs as modulus
@@ -56,7 +56,7 @@ from unspool.errors import (
 )
 
 if TYPE_CHECKING:
-    from unspool._engine.ledger import Ledger
+    from unspool._engine.memory.ledger import Ledger
     from unspool._tensor import Tensor
 
 FORMAT, VERSION = "unspool report", 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._report.layout import layers_of, order_of
 from unspool._report.svg import element, escape, text
 

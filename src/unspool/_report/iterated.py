@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP
-from unspool._autodiff.cotangents import cotangents
-from unspool._autodiff.loop import LOOP, Loop, loop_output, place_loop, signature_of
+from unspool._autodiff.loops.checkpointed_rules import CHECKPOINTED_LOOP
+from unspool._autodiff.loops.loop import LOOP, Loop, loop_output, place_loop, signature_of
+from unspool._autodiff.sweeps.cotangents import cotangents
 from unspool._dtypes import INEXACT
 from unspool._engine.costs import nbytes
 from unspool._fragments.fragment import Origin

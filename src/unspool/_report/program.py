@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool._autodiff.loop import signature_of
+from unspool._autodiff.loops.loop import signature_of
 from unspool._engine.costs import nbytes
 from unspool._engine.default import default_engine
 from unspool._graph import Node

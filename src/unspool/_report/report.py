@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._report.asked import Asked, check_loss
 from unspool._report.comparison import comparison_of
 from unspool._report.files import read_data, write_whole

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool._engine import native
+from unspool._engine.backends import native
 from unspool._engine.default import default_engine
 from unspool._graph import Node
 from unspool._ops.leaf import CONSTANT

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool._autodiff.chain import CHAIN
+from unspool._autodiff.sweeps.chain import CHAIN
 from unspool._nan.repetition import Repetition, repetition_of_chain, repetition_of_loop
 from unspool._report.iterated import is_loop, loop_in
 from unspool._report.places import Lines, Origin

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool._autodiff.custom import FUNCTIONS, custom_jvp, custom_vjp
-from unspool._autodiff.user_op import PREFIX
+from unspool._autodiff.rules.custom import FUNCTIONS, custom_jvp, custom_vjp
+from unspool._autodiff.rules.user_op import PREFIX
 from unspool._graph import is_internal
 from unspool._ops.op import REGISTRY, Op, load_all
 from unspool.errors import DefinitionError, SaveError

@@ -13,12 +13,12 @@ import os
 import time
 from typing import Any
 
-from unspool._autodiff.checkpointed import Checkpointed
-from unspool._autodiff.checkpointed_tape import Outputs
-from unspool._autodiff.iterate import Adjoint, Run, Unrolled, loop_of
-from unspool._autodiff.loop_record import joined
-from unspool._autodiff.loop_run import Runner, can_be_evaluated
-from unspool._autodiff.loop_trace import Trace
+from unspool._autodiff.loops.checkpointed import Checkpointed
+from unspool._autodiff.loops.checkpointed_tape import Outputs
+from unspool._autodiff.loops.iterate import Adjoint, Run, Unrolled, loop_of
+from unspool._autodiff.loops.record import joined
+from unspool._autodiff.loops.run import Runner, can_be_evaluated
+from unspool._autodiff.loops.trace import Trace
 from unspool._engine.default import default_engine
 from unspool._engine.quiet import run_quietly
 from unspool._saving.encoder import Encoder

@@ -19,8 +19,8 @@ from typing import Any
 from unspool import _core
 from unspool._core import Piece, fold
 from unspool._engine.default import default_engine
-from unspool._engine.held import Loose
-from unspool._engine.matching import Site
+from unspool._engine.folding.matching import Site
+from unspool._engine.memory.cached import Loose
 from unspool._fragments.call import BOUNDS, CALL, LOST, Call, Projection, call_of, make_call, output, was_evaluated
 from unspool._graph import NO_PARAMS, Bundle, Node, find, intern, intern_bundle, next_id, origin_scope
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, constant, unit_seed

@@ -11,21 +11,21 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from unspool import _trees as trees
-from unspool._autodiff.arpack import Wanted
-from unspool._autodiff.chain import CHAIN, Chain, StepKind
-from unspool._autodiff.checkpointed import Checkpointed
-from unspool._autodiff.checkpointed_adjoint import AdjointLoop
-from unspool._autodiff.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP, Checkpoints, Reversal
-from unspool._autodiff.checkpointed_run import Bodies
-from unspool._autodiff.custom_call import CustomCall, _Template
-from unspool._autodiff.deflation import EDGE_CHECK, EIGSH_EDGE, Search
-from unspool._autodiff.implicit import FIXED_POINT, Implicit, Route
-from unspool._autodiff.lanczos import EIGSH
-from unspool._autodiff.linear_solve import LINEAR_SOLVE, Equation, Guard
-from unspool._autodiff.loop import LOOP, Body, Loop
-from unspool._autodiff.loop_gather import OUTER_SUM
-from unspool._autodiff.loop_structure import Outer
-from unspool._autodiff.loop_trace import TracedStep
+from unspool._autodiff.loops.checkpointed import Checkpointed
+from unspool._autodiff.loops.checkpointed_adjoint import AdjointLoop
+from unspool._autodiff.loops.checkpointed_rules import CHECKPOINTED_LOOP, REVERSED_LOOP, Checkpoints, Reversal
+from unspool._autodiff.loops.checkpointed_run import Bodies
+from unspool._autodiff.loops.gather import OUTER_SUM
+from unspool._autodiff.loops.loop import LOOP, Body, Loop
+from unspool._autodiff.loops.structure import Outer
+from unspool._autodiff.loops.trace import TracedStep
+from unspool._autodiff.rules.custom_call import CustomCall, _Template
+from unspool._autodiff.solvers.arpack import Wanted
+from unspool._autodiff.solvers.deflation import EDGE_CHECK, EIGSH_EDGE, Search
+from unspool._autodiff.solvers.implicit import FIXED_POINT, Implicit, Route
+from unspool._autodiff.solvers.lanczos import EIGSH
+from unspool._autodiff.solvers.linear_solve import LINEAR_SOLVE, Equation, Guard
+from unspool._autodiff.sweeps.chain import CHAIN, Chain, StepKind
 from unspool._batching.mapped import MAPPED, Member
 from unspool._batching.reorder import REORDER
 from unspool._batching.turning import TURNED

@@ -14,7 +14,7 @@ from weakref import ref
 
 from unspool._core import Journal, Piece
 from unspool._engine.default import default_engine
-from unspool._engine.matching import Site
+from unspool._engine.folding.matching import Site
 from unspool._fragments.call import Call, Projection, call_of, was_evaluated
 from unspool._graph import Bundle, Node, in_order, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, is_seed

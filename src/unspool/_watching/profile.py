@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unspool import _native
 from unspool._activity import ACTIVITY
+from unspool._engine.backends.generated import MEASURABLE, WATCHES, about
 from unspool._engine.costs import nbytes
-from unspool._engine.generated import MEASURABLE, WATCHES, about
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._graph import place_at, source_at
 from unspool._html import escape
 from unspool._watching.timed_code import TimedFunction, cost_of_a_tick

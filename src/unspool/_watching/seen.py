@@ -15,7 +15,7 @@ from typing import Any
 from unspool._activity import ACTIVITY, BACKWARD, INNER, SEARCH, Work
 from unspool._engine.budget import counters
 from unspool._engine.default import default_engine
-from unspool._engine.sizes import format_bytes
+from unspool._engine.memory.sizes import format_bytes
 from unspool._statistics import STATISTICS
 
 # Time left is told from this share of the work on, and after so many seconds: before, it is a guess.

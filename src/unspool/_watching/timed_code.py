@@ -17,7 +17,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from unspool import _native
-from unspool._engine.generated import about, source_of
+from unspool._engine.backends.generated import about, source_of
 
 # Runs of a function that are noted.
 _MOST_RUNS = 1 << 15

@@ -1,0 +1,1 @@
+"""Derivative rules and operations of users."""

@@ -1,0 +1,1 @@
+"""Fixed points, eigenpairs and linear equations, differentiated without looking at the iterations."""

@@ -1,0 +1,1 @@
+"""The tape: a graph as a numbered list, differentiated one plain step at a time."""

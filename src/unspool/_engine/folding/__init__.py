@@ -1,0 +1,1 @@
+"""How evaluated pieces of a graph are recognised and folded into calls."""

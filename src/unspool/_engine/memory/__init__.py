@@ -1,0 +1,1 @@
+"""Budgets: what is held, what is evicted, and how it is recomputed."""
