@@ -95,8 +95,8 @@ def test_architecture_page_names_every_module() -> None:
     assert not [name for name in modules + packages if f"`{name}`" not in text]
 
 
-def test_architecture_page_names_no_file_that_does_not_exist() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+def test_pages_on_how_it_is_made_name_no_file_that_does_not_exist() -> None:
+    text = "".join([(ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("architecture.md", "internals.md")])
     folders = ("src", "docs", "bench", "tests", "examples")
     paths = [path for folder in folders for path in (ROOT / folder, *(ROOT / folder).rglob("*"))]
     files = [f"/{path.relative_to(ROOT).as_posix()}" for path in paths]
