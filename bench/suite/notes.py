@@ -79,8 +79,9 @@ _WORDS = {
         """A loop on eight numbers, whose arithmetic is next to nothing: it shows what a library adds to a step. A
         compiled loop adds nothing and wins by far. Among the loops that can be looked at, in Python, compare *plain*
         with PyTorch and autograd.""",
-        f"""{COMPILED} `us.iterate` runs the steps in generated code too, but that code calls NumPy, and one such call
-        costs more than all arithmetic of the step.""",
+        """`us.iterate` runs its steps without Python in between, as JAX does, but one operation after the other, over
+        NumPy's inner loops; a compiler makes one of all of them. Values can be looked at in a plain loop, whose steps
+        are recorded one by one.""",
     ),
     "B10": (
         """A long loop and its gradient under budgets: shares of the bytes that unspool keeps without a limit. Every run
@@ -98,16 +99,16 @@ _WORDS = {
     "B12": (
         """From starting Python to a gradient: a script that imports the library, runs a short loop and differentiates
         it. What one waits for is importing and compiling.""",
-        """The first loop of a process imports the parts of unspool that it needs, and generates code for its step. HIPS
-        autograd does neither.""",
+        """The first loop of a process imports the parts of unspool that it needs, and describes its step, so that it is
+        recognised when it comes again. HIPS autograd does neither.""",
     ),
     "B13": (
         """Many small loops, each with something that a loop of a user has: a row of a table, a batch of its own size, a
         gradient inside, a history, a branch, steps that are rejected. Sizes are small, so that what counts is what a
         library adds to a step.""",
-        """A loop is fast where the engine recognises that its steps are alike. Many of these differ from step to step
-        in something that it does not look past: a number, an index, a size, what is held. Such a step is recorded and
-        run operation by operation.""",
+        """A loop is fast where the engine recognises that its steps are alike, and folds them. A loop that is read now
+        and then, or never, is folded from a thousand operations on; the gradient of a shorter one is recorded operation
+        by operation.""",
     ),
 }
 
