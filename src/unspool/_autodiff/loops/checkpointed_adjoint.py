@@ -1,6 +1,6 @@
 """The adjoint of a loop whose record comes in pieces, the last steps first.
 
-The loop is the one that goes through a whole record (`loop_rules`), run in ranges of steps, and sums go on from
+The loop is the one that goes through a whole record (`rules`), run in ranges of steps, and sums go on from
 piece to piece in the same order. So the bits of a gradient do not depend on the pieces.
 """
 

@@ -99,7 +99,7 @@ class Loop(NamedTuple):
     reverse : bool
         Whether it goes from the last step to the first.
     recorded : int
-        How many of the stacked outputs are a record for derivatives (`loop_record`); they are the last ones.
+        How many of the stacked outputs are a record for derivatives (`record`); they are the last ones.
     which : bytes
         The body of each step; empty if there is one body.
     """

@@ -1,6 +1,6 @@
 """Derivatives of loops: the adjoint of a loop is one loop in the other direction, its tangent one in the same.
 
-Which loop that is, is found in `loop_structure`. Here what arrives becomes inputs of it, and what leaves it cotangents
+Which loop that is, is found in `structure`. Here what arrives becomes inputs of it, and what leaves it cotangents
 or tangents.
 """
 

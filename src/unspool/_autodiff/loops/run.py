@@ -1,7 +1,7 @@
 """Running loops: the arrays they fill, and how these grow when nobody knows how many steps there will be.
 
 The plans of the bodies are found once. Then the steps of a run of one body follow each other with nothing in between
-(`loop_drive`).
+(`drive`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a derivative of a loop is, without what it stands on: one loop, put together from variants of bodies.
 
-Which variants there are, and which of them makes which step, is found in `loop_variants`; what each does, in
-`loop_steps`. Here their registers, rows, stacked outputs and sums become those of one loop. Nothing in it is a value,
+Which variants there are, and which of them makes which step, is found in `variants`; what each does, in
+`steps`. Here their registers, rows, stacked outputs and sums become those of one loop. Nothing in it is a value,
 so it is found once for a loop, sizes, and what arrives and leaves (`structure_of`); most often for any number of steps.
 
 A value may be absent from some steps. A stack has zeros in such rows and is masked; a sum has nothing from such steps.

@@ -1,6 +1,6 @@
 """Loops that were recorded without a value being read: found when they are evaluated or differentiated, and folded.
 
-A loop that is read leaves its iterations behind as pieces, which are folded into calls (`sealing`). One that is not
+A loop that is read leaves its iterations behind as pieces, which are folded into calls (`fold_queue`). One that is not
 read leaves a long stretch of pending nodes. Its repeated sections (`_fragments.repeats`) are cut into pieces of the
 same kind, and folded at once, so that from there on it is a loop like every other: a derivative is taken call by call,
 a budget sees steps, and the body is compiled once. What is left over between the sections stays as it is.

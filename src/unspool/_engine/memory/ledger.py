@@ -3,7 +3,7 @@
 Values are a cache beside the graph: one that is evicted is recomputed when it is asked for. So this module decides
 about cost only, never about results. The newest steps keep everything, because the backward pass begins with them: a
 block of steps whose length `unspool.checkpoint.planner` knows. Of older steps the *slabs* go first, what they keep for
-derivatives, oldest first. Then states go (`line`).
+derivatives, oldest first. Then states go (`timeline`).
 
 Nothing is looked at before the budget is reached: until then a step costs one addition. What is held then is found
 by its calls, which the intern table knows; from then on steps are noted as they come.
