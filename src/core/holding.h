@@ -1,7 +1,7 @@
 /* What is held of the steps that were evaluated: the memory of arrays, values of nodes, what steps keep for derivatives.
 
-   Records refer to nodes, calls and pieces weakly. Which of it is evicted, and when, `unspool._engine.memory.ledger` and `timeline`
-   decide. */
+   Records refer to nodes, calls and pieces weakly. Which of it is evicted, and when, `unspool._engine.memory.ledger`
+   and `timeline` decide. */
 
 #ifndef UNSPOOL_HOLDING_H
 #define UNSPOOL_HOLDING_H

@@ -3,8 +3,8 @@
 What is pending between the targets and nodes that have a value is a *piece*. The first time a piece of some structure
 is asked for it is described as a fragment and, unless it has factorisations, runs node by node. The second time it gets
 a plan, and its site in the user's program is remembered with a matcher. From then on the matcher recognises it and the
-plan runs it: that is what an iteration of a loop costs. Pieces are folded into calls later (`fold_queue`), whichever way
-they ran, so what a program folds to does not depend on what ran before it.
+plan runs it: that is what an iteration of a loop costs. Pieces are folded into calls later (`fold_queue`), whichever
+way they ran, so what a program folds to does not depend on what ran before it.
 
 Values that depend on placeholders are never kept: they belong to one binding.
 """

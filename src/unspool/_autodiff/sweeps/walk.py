@@ -1,6 +1,7 @@
 """Which nodes a derivative sweep visits: those on a differentiable path from a variable to an output.
 
-A call of a fragment is one node of the walk, unless a variable is inside of it (`variables_inside`): then its nodes are.
+A call of a fragment is one node of the walk, unless a variable is inside of it (`variables_inside`): then its nodes
+are.
 """
 
 from __future__ import annotations

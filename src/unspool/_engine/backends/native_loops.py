@@ -19,7 +19,7 @@ from unspool._native import Program
 
 
 def native_drive(program: Program, layout: Layout, types: Sequence[tuple[Any, Any]], fallback: Drive) -> Drive:
-    """Return the function that makes the steps of a loop with a program as its body (see `unspool._autodiff.loops.drive`).
+    """Return the function that makes the steps of a loop whose body is a program (see `unspool._autodiff.loops.drive`).
 
     ``types`` are shape and dtype of the outputs. Where the program was not made for what it is given, the fallback is
     called. No term of a sum is a product that waits for others.
