@@ -83,7 +83,7 @@ test-sanitizers: $(VENV)/.test
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_core.py tests/saving/test_journal.py \
 		tests/saving/test_encoder.py tests/engine/test_running.py tests/engine/memory/test_units.py tests/engine/memory/test_ledger.py tests/engine/memory/test_replay.py \
-		tests/engine/test_native*.py tests/autodiff/loops/test_whole.py
+		tests/engine/backends/test_native*.py tests/autodiff/loops/test_whole.py
 
 wheel: $(VENV)/.core
 	@$(PIP) wheel --no-deps -w dist .
