@@ -181,7 +181,7 @@ extern PyTypeObject PrivacyType;
 
 /* --- what is held of steps (held.c, slabs.c) --- */
 
-extern PyTypeObject HeldType, SlabType;
+extern PyTypeObject HeldType, SlabType, StorageType;
 
 int move_slab(PyObject *slab, CallObject *call, PyObject *held);
 

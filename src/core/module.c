@@ -21,7 +21,8 @@ PyInit__core(void)
                              &JournalType, &EncoderType, &CountersType, &LedgerType, &BoundsType,
                              &PlanType,    &SiteType,    &RowType,    &QueueType,    &PrivacyType,  &RunnerType,
                              &NoteType,    &CallSweepType, &SourcesType, &UnitTableType,
-                             &HeldType,    &SlabType,    &ValuesType,  &FrameType,     &LevelsType};
+                             &HeldType,    &SlabType,    &ValuesType,  &FrameType,     &LevelsType,
+                             &StorageType};
     PyMethodDef *functions[] = {table_methods,         node_methods,           given_methods,
                                 origin_methods,        interning_methods,      call_function_methods,
                                 piece_function_methods, step_function_methods, recording_methods,

@@ -502,16 +502,7 @@ def peak_states(adjoint, steps, until=None):
     return min(peak(), peak())
 
 
-# Of an unknown number of steps the tape grows and shrinks. NumPy resizes arrays in place up to 2.4, then it copies.
-IN_PLACE = np.lib.NumpyVersion(np.__version__) < "2.5.0"
-TWICE = "with NumPy 2.5 a tape that gets another size is there twice: its rows should be in blocks"
-
-
-@pytest.mark.parametrize(
-    "until",
-    [None, pytest.param(never, marks=[] if IN_PLACE else pytest.mark.xfail(strict=True, reason=TWICE))],
-    ids=["known", "unknown"],
-)
+@pytest.mark.parametrize("until", [None, never], ids=["known", "unknown"])
 def test_memory_is_that_of_the_saved_states_and_does_not_grow_with_the_steps(until):
     # What storing everything takes beside the 60 states before the steps and the last one.
     on_top = peak_states(us.Unrolled(), 60, until) - 61

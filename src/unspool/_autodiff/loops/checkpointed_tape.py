@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unspool._autodiff.loops.run import Runner, Stacks
+from unspool._engine.backends.resizable import ResizableArray
 
 # Steps that are reversed at once; more if their records are small.
 _CHUNK = 256
@@ -35,13 +36,15 @@ class Tape:
         Runs the loop with its record; a tape that waits for a backward pass has none.
     """
 
-    __slots__ = ("_origin", "_spare", "_stacks", "_tape_bytes", "begin", "end", "runner")
+    __slots__ = ("_origin", "_resizable", "_spare", "_stacks", "_tape_bytes", "begin", "end", "runner")
 
     def __init__(self, runner: Runner) -> None:
         self.runner: Runner | None = runner
         self.begin = self.end = 0
         self._tape_bytes = max(1, runner.row_bytes())
         self._stacks: Stacks | None = None
+        # The same, as what gets another size.
+        self._resizable: Stacks | None = None
         # A step that has row 0.
         self._origin = 0
         # The step that left the ring last with the state that it starts from, which may still have to be saved.
@@ -55,7 +58,7 @@ class Tape:
     def drop(self) -> None:
         """Free the stacks."""
         self.recorder.release_stacks()
-        self._stacks = None
+        self._stacks = self._resizable = None
 
     def leave(self) -> None:
         """Hold nothing but the stacks: what runs the loop has the arrays that it runs on."""
@@ -92,25 +95,31 @@ class Tape:
             if stacks is None or stacks.rows != rows:
                 stacks = None
                 self.drop()
-                self._stacks = stacks = self.recorder.new_stacks(rows)
+                self._resizable = self.recorder.new_stacks(rows, ResizableArray)
+                self._stacks = stacks = _arrays(self._resizable)
         elif keep < stacks.rows or (stacks.rows < keep and taped >= stacks.rows - 1):
-            self._stacks = stacks = self._resized(stacks, state, min(keep, 2 * stacks.rows))
+            rows = min(keep, 2 * stacks.rows)
+            del stacks
+            self._stacks = stacks = self._resized(state, rows)
         return stacks
 
-    def _resized(self, stacks: Stacks, state: State, rows: int) -> Stacks:
+    def _resized(self, state: State, rows: int) -> Stacks:
         """Let the ring have another number of rows, in place; the newest steps stay, oldest first."""
+        assert self._resizable is not None
         self.begin = max(self.begin, self.end - rows)
-        first = self._row(self.begin)
+        first, before = self._row(self.begin), self._resizable.rows
+        # What looks at the arrays keeps them from being resized where they are.
         self.recorder.release_stacks()
-        for group, more in ((stacks.histories, 1), (stacks.written, 0)):
+        self._stacks = None
+        for group, more in ((self._resizable.histories, 1), (self._resizable.written, 0)):
             for stack in group.values():
-                _rotate(stack[: stacks.rows], first)
-                # Nobody else has seen these arrays, and no view of them is alive.
-                stack.resize((rows + more, *stack.shape[1:]), refcheck=False)
-        for r, history in stacks.histories.items():
-            history[self.end - self.begin] = state[r]
+                _rotate(stack.array[:before], first)
+                stack.resize(rows + more)
+        self._resizable = self._resizable._replace(rows=rows)
+        for r, history in self._resizable.histories.items():
+            history.array[self.end - self.begin] = state[r]
         self._origin = self.begin
-        return stacks._replace(rows=rows)
+        return _arrays(self._resizable)
 
     def state(self, step: int) -> State:
         """Return a copy of what a step starts from: one that is taped, or was evicted for the last one."""
@@ -148,6 +157,12 @@ class Tape:
     def _row(self, step: int) -> int:
         assert self._stacks is not None
         return (step - self._origin) % self._stacks.rows
+
+
+def _arrays(stacks: Stacks) -> Stacks:
+    """Return stacks as arrays, which are good until they get another size."""
+    histories = {r: history.array for r, history in stacks.histories.items()}
+    return Stacks(stacks.rows, histories, {i: stack.array for i, stack in stacks.written.items()})
 
 
 def _rotate(stack: Any, first: int) -> None:

@@ -6,7 +6,7 @@ The plans of the bodies are found once. Then the steps of a run of one body foll
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,13 +219,18 @@ class Runner:
         self.place(start, stop, *at)
         self._begin()
 
-    def new_stacks(self, rows: int) -> Stacks:
-        """Return arrays with room for so many steps."""
+    def new_stacks(self, rows: int, new: Callable[[tuple[int, ...], Any], Any] | None = None) -> Stacks:
+        """Return arrays with room for so many steps, made by a function of shape and dtype, or by the backend."""
+        new = new or self._backend.empty
+
+        def stack(kind: tuple[Any, Any], rows: int) -> Any:
+            return new((rows, *kind[0]), self._dtype(kind[1]))
+
         kept, types = self._ready.kept, self._ready.signature
         return Stacks(
             rows,
-            {r: self._empty(types.registers[r], rows + 1) for r in kept.histories},
-            {i: self._empty(types.stacked[i], rows) for i in kept.written},
+            {r: stack(types.registers[r], rows + 1) for r in kept.histories},
+            {i: stack(types.stacked[i], rows) for i in kept.written},
         )
 
     def place(self, start: int, stop: int, stacks: Stacks, row: int) -> None:
