@@ -1,4 +1,4 @@
-/* Memory that gets longer and shorter where it is: what is there stays, and for large pieces the system moves pages, not
+/* Memory that gets longer and shorter where it is. Its bytes stay, and for large pieces the system moves pages, not
    bytes. NumPy's arrays did so themselves up to 2.4; from 2.5 on they are there twice while they get another size. */
 
 #include "core.h"

@@ -23,7 +23,7 @@ class ResizableArray:
     Attributes
     ----------
     array : ndarray
-        What is there now; another one after each change.
+        The present one; another one after each change.
 
     Examples
     --------
