@@ -84,7 +84,7 @@ def _unpacked(counter: Counter) -> int:
 
 
 def _from_a_tuple(counter: Counter) -> int:
-    """As the checks of `folding.c` do, which have no variable."""
+    """As the checks of `folding.c` do, which have no variable, and `replayed_values.is_seen` of what an array views."""
     last = _Object(_Object())
     inputs = last.inputs
     node = inputs[0]
@@ -123,6 +123,13 @@ def _of_one_of_several(counter: Counter, position: int, *xs: _Object) -> int:
     return counter(x)
 
 
+def _of_a_list(counter: Counter) -> int:
+    """As `replayed_values.is_seen` does."""
+    values = [_Object()]
+    arguments = [*values]
+    return _of_an_argument(counter, arguments[0])
+
+
 FORMS = (
     Form(_popped, IN_A_VARIABLE),
     Form(_unpacked, IN_A_VARIABLE + 1),
@@ -131,6 +138,7 @@ FORMS = (
     Form(_in_a_list, IN_A_LIST),
     Form(_an_argument, AS_AN_ARGUMENT),
     Form(_one_of_several, AS_ONE_OF_SEVERAL + 1),
+    Form(_of_a_list, AS_AN_ARGUMENT + 1),
 )
 
 count_references: Counter = counter_for(sys.getrefcount)

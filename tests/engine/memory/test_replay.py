@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -28,9 +29,11 @@ from tests.engine.budgets import (
 )
 from unspool._engine.levels import Marks
 from unspool._engine.memory.replay import Replay
-from unspool._engine.memory.replayed_values import Memory, buffers_of, is_view
+from unspool._engine.memory.replayed_values import Memory, buffers_of, is_seen, is_view
+from unspool._engine.references import count_references
 from unspool._ops.elementwise.absence import MASK
 from unspool.checkpoint.binomial import factor
+from unspool.errors import BudgetError
 
 
 @pytest.fixture(autouse=True)
@@ -426,6 +429,58 @@ def test_a_mask_that_is_written_onto_its_operand_is_the_mask(shape: tuple[int, .
         expected = np.where(kept, x, 0.0)
         found = MASK.onto(x.copy(), kept)
         assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("look", ["entry", "row", "slice", "flip", "reshape", "real"])
+def test_what_is_written_onto_is_no_memory_that_another_value_looks_at(look: str) -> None:
+    """The entry of a cotangent is read, then the cotangent is masked, then the entry is used."""
+    views: dict[str, Callable[[us.Tensor], us.Tensor]] = {
+        "entry": lambda x: x[3],
+        "row": lambda x: x.reshape((8, 8))[3],
+        "slice": lambda x: x[2:60],
+        "flip": lambda x: us.flip(x, 0),
+        "reshape": lambda x: x.reshape((8, 8)).T.reshape((64,)),
+        "real": lambda x: us.real(x),
+    }
+    weights = matrix(64, 0) * 0.05 + 4 * np.eye(64)
+
+    def gradients() -> list[Any]:
+        a, x = us.tensor(weights), us.zeros(64)
+        for i in range(5):
+            x = x.at[i].set(x[i] + us.sum(views[look](1.0 - a[i] * x)) / a[i, i])
+            float(x[i])
+        return [us.sum(x * x).grad(a).eval()]
+
+    def within(budget: int) -> int:
+        with us.memory(budget) as scope:
+            same_bits(gradients(), free)
+        return scope.report().peak
+
+    free = gradients()
+    most = within(PLENTY)
+    least = least_working(within, most // 2)
+    for budget in np.linspace(least, most, 60).astype(int):
+        # What is not known beforehand may be asked for later; what comes out is the gradient.
+        with suppress(BudgetError):
+            assert within(int(budget)) <= budget
+
+
+def test_memory_is_seen_by_who_has_the_array_or_a_view_of_it() -> None:
+    if count_references is not sys.getrefcount:
+        pytest.skip("references are not counted here")
+    for shape in ((9,), (3, 3)):
+        kept = [np.zeros(shape)]
+        kept = [kept[0].reshape(9)] if len(shape) > 1 else kept
+        arguments = [*kept]
+        found = [is_seen(arguments[0])]
+        view = arguments[0][2:]
+        found += [is_seen(arguments[0])]
+        del view
+        found += [is_seen(arguments[0])]
+        other = arguments[0]
+        found += [is_seen(arguments[0])]
+        del other
+        assert found == [False, True, False, True]
 
 
 def test_a_reshape_is_a_view_where_its_operand_surely_lies_in_order() -> None:

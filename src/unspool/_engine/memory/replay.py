@@ -40,7 +40,7 @@ from unspool._engine.memory.recomputation import (
     waited_for,
     workspace_of,
 )
-from unspool._engine.memory.replayed_values import Values, buffers_of
+from unspool._engine.memory.replayed_values import Values, buffers_of, is_seen
 from unspool._engine.memory.requirement import Need
 from unspool._engine.memory.surveying import ANY_LEVEL, survey_levels, too_little
 from unspool._engine.memory.units import Order, Units
@@ -277,6 +277,8 @@ class Replay:
         self._take(0 if is_onto else workspace_of(unit))
         try:
             if is_onto:
+                if is_seen(arguments[0]):
+                    arguments[0] = arguments[0].copy()
                 self._keep(frame, unit, apply_kernel(unit, arguments, unit.op.onto))
             else:
                 self._run(frame, unit, arguments)

@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from unspool._core import ValuesBase
 from unspool._engine.costs import nbytes
+from unspool._engine.references import AS_AN_ARGUMENT, IN_A_LIST_AND_A_VARIABLE, count_references
 from unspool._fragments.call import Projection
 from unspool._graph import Node
 from unspool._ops.indexing.repeated import POSITIONS
@@ -65,6 +66,17 @@ def own_buffers(node: Node) -> tuple[Buffer, ...]:
         pairs = zip(node.shape, node.dtype, strict=True)
         return tuple([((node.id, i), nbytes(shape, dtype)) for i, (shape, dtype) in enumerate(pairs)])
     return (((node.id, 0), nbytes(node.shape, node.dtype)),)
+
+
+def is_seen(array: ndarray) -> bool:
+    """Whether somebody else has an array, or a view of it, than the values of a replay and the arguments of a kernel.
+
+    Which nodes share memory does not follow from the graph alone: what a kernel returns may be a view of what it reads.
+    """
+    owner = array.base
+    if owner is not None and count_references(owner) > IN_A_LIST_AND_A_VARIABLE:
+        return True
+    return count_references(array) > AS_AN_ARGUMENT + 1
 
 
 class Memory:
