@@ -106,7 +106,10 @@ def _sweep(
                 continue
             if key in wanted:
                 found[key] = ct.keep() if type(ct) is Pending else ct
-            if not node.inputs:
+                # What a step contributes is not placed before somebody needs it: steps that wait become a chain.
+                if not any([operand.id in active for operand in node.inputs]):
+                    continue
+            elif not node.inputs:
                 continue
             if type(ct) in LAZY:
                 ct = total(ct)
