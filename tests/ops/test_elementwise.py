@@ -13,7 +13,8 @@ import pytest
 from scipy import special
 
 import unspool as us
-from unspool._ops.op import lookup
+from unspool._ops.elementwise.declare import OfArrays
+from unspool._ops.op import REGISTRY, load_all, lookup
 from unspool.errors import DTypeError, KernelError, ShapeError
 
 BOOL, INT32, INT64 = np.dtype(bool), np.dtype("int32"), np.dtype("int64")
@@ -481,3 +482,26 @@ def test_choosing_and_conversion_are_exact_on_rationals() -> None:
     assert list(lookup("mask").kernel(a, keep)) == [Fraction(1, 2), 0]
     assert list(lookup("astype").kernel(a, dtype=FLOAT32)) == list(a)
     assert list(lookup("power").kernel(a, rationals((2, 1), (-1, 1)))) == [Fraction(1, 4), Fraction(-4, 3)]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+load_all()
+UFUNCS = {op.name: op.kernel for op in REGISTRY.values() if isinstance(op.kernel, np.ufunc | OfArrays)}
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, COMPLEX64, COMPLEX128], ids=str)
+def test_a_number_has_the_bits_of_an_array_without_axes(dtype: np.dtype[Any]) -> None:
+    """A value may be one or the other, as kernels return them; which one depends on what else is computed."""
+    rng = np.random.default_rng(0)
+    compared = 0
+    for name, kernel in UFUNCS.items():
+        count = (kernel if isinstance(kernel, np.ufunc) else kernel.ufunc).nin
+        for x, y in rng.normal(size=(100, 2)):
+            numbers = [dtype.type(complex(*pair) if dtype.kind == "c" else pair[0]) for pair in ((x, y), (y, x))]
+            found = numpy_result(kernel, *numbers[:count])
+            if found is not None:
+                expected = numpy_result(kernel, *map(np.asarray, numbers[:count]))
+                assert np.asarray(found).tobytes() == np.asarray(expected).tobytes(), name
+                compared += 1
+    assert compared > 1000

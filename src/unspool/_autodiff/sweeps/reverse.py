@@ -107,7 +107,7 @@ def _sweep(
             if key in wanted:
                 found[key] = ct.keep() if type(ct) is Pending else ct
                 # What a step contributes is not placed before somebody needs it: steps that wait become a chain.
-                if not any([operand.id in active for operand in node.inputs]):
+                if not any(operand.id in active for operand in node.inputs):
                     continue
             elif not node.inputs:
                 continue

@@ -20,6 +20,7 @@ from unspool._engine.backends.numpy_rules import RULES, call_text
 from unspool._engine.backends.values import owned
 from unspool._engine.costs import nbytes
 from unspool._engine.planning import Step
+from unspool._ops.elementwise.declare import OfArrays
 
 
 class StepWriter:
@@ -89,11 +90,14 @@ class StepWriter:
     def expression(self, step: Step) -> str:
         """Return the expression for the result of a step; lines that it needs are written before."""
         operands = [self.operand(slot) for slot in step.operands]
-        if isinstance(step.op.kernel, np.ufunc):
+        kernel = step.op.kernel
+        ufunc = kernel.ufunc if type(kernel) is OfArrays else kernel
+        if isinstance(ufunc, np.ufunc):
             place = self.place(step)
             if place is not None:
-                return call_text(self.function(step.op.kernel), operands, place)
-            return self.ufunc(step.op.kernel, step, operands)
+                return call_text(self.function(ufunc), operands, place)
+            if ufunc is kernel or self.is_large(step.slot):
+                return self.ufunc(ufunc, step, operands)
         rule = RULES.get(step.op.name)
         text = None if rule is None else rule(self, step, *operands)
         return self.kernel(step, operands) if text is None else text

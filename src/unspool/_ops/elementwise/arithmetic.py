@@ -13,7 +13,7 @@ from unspool._ops.elementwise.build import binary, unary, unary_inexact
 from unspool._ops.elementwise.comparison import less, logical_or, not_equal
 from unspool._ops.elementwise.complex_numbers import conj, imag, imaginary, real
 from unspool._ops.elementwise.conversion import astype
-from unspool._ops.elementwise.declare import Over, elementwise, real_only, ufunc_dtype
+from unspool._ops.elementwise.declare import OfArrays, Over, elementwise, real_only, ufunc_dtype
 from unspool._ops.late import ops
 from unspool._ops.leaf import CONSTANT, as_operands, as_tensor, is_seed
 from unspool._ops.op import FOR_ITS_OWN, FOR_SEEDS, INPUTS, OUTPUT, Op
@@ -154,7 +154,14 @@ REMAINDER = elementwise(
     needs=(INPUTS,),
     dtype=real_only(ufunc_dtype(np.remainder)),
 )
-SQUARE = elementwise("square", np.square, (lambda out, x: multiply(x, 2),), needs=(INPUTS,), exact=REAL | EXACT)
+SQUARE = elementwise(
+    "square",
+    OfArrays(np.square),
+    (lambda out, x: multiply(x, 2),),
+    needs=(INPUTS,),
+    exact=REAL | EXACT,
+    dtype=ufunc_dtype(np.square),
+)
 RECIPROCAL = elementwise(
     "reciprocal", np.reciprocal, (lambda out, x: negative(square(out)),), needs=(OUTPUT,), exact=REAL | EXACT
 )

@@ -84,7 +84,7 @@ def elementwise(
         canonical_for=canonical_for,
         cheap=cheap,
         view=view,
-        fresh=fresh or isinstance(kernel, np.ufunc),
+        fresh=fresh or isinstance(kernel, np.ufunc | OfArrays),
         by_value=by_value,
         exact=exact,
         batch=batching.elementwise,
@@ -92,6 +92,21 @@ def elementwise(
     op.commuting = commuting
     op.result_dtypes = dtypes
     return register(op)
+
+
+class OfArrays:
+    """A ufunc as a kernel to which a number is an array without axes: `numpy.square` gives complex numbers other bits.
+
+    Whoever has arrays may call the ``ufunc``.
+    """
+
+    __slots__ = ("ufunc",)
+
+    def __init__(self, ufunc: Any) -> None:
+        self.ufunc = ufunc
+
+    def __call__(self, *xs: Any) -> Any:
+        return self.ufunc(*map(np.asarray, xs))
 
 
 # --- data types ------------------------------------------------------------------------------------------------------
