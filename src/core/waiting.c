@@ -4,16 +4,18 @@
 
 static PyObject *name_derivatives, *name_fragment, *name_outputs, *name_references;
 
-PyDoc_STRVAR(piece_bytes_doc,
-"piece_bytes(piece, /)\n--\n\nReturn the bytes of the values of a piece that waits to be folded.");
+PyDoc_STRVAR(add_piece_doc,
+"add_piece(found, piece, /)\n--\n\n"
+"Enter the memory of the values of a piece that waits to be folded into a dict of bytes by what identifies it.");
 
 static PyObject *
-piece_bytes(PyObject *module, PyObject *object)
+add_piece(PyObject *module, PyObject *args)
 {
-    if (!Py_IS_TYPE(object, &PieceType)) {
-        return PyErr_Format(PyExc_TypeError, "expected a piece, got %R", object);
+    PyObject *found;
+    PieceObject *piece;
+    if (!PyArg_ParseTuple(args, "O!O!:add_piece", &PyDict_Type, &found, &PieceType, &piece)) {
+        return NULL;
     }
-    PieceObject *piece = (PieceObject *)object;
     Memories memory;
     memories_begin(&memory);
     int failed = memories_add_tuple(&memory, piece->residuals) < 0;
@@ -21,12 +23,12 @@ piece_bytes(PyObject *module, PyObject *object)
         NodeObject *node = output_alive(piece, i);
         failed = node != NULL && node->value != Py_None && memories_add(&memory, node->value) < 0;
     }
-    long long nbytes = 0;
-    for (Py_ssize_t i = 0; i < memory.count; i++) {
-        nbytes += memory.item[i].nbytes;
-    }
+    failed = failed || enter_memories(found, &memory) < 0;
     memories_end(&memory);
-    return failed ? NULL : PyLong_FromLongLong(nbytes);
+    if (failed) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* Add to how often a node is referred to. */
@@ -141,7 +143,7 @@ waiting_start(void)
 }
 
 PyMethodDef waiting_functions[] = {
-    {"piece_bytes", piece_bytes, METH_O, piece_bytes_doc},
+    {"add_piece", add_piece, METH_VARARGS, add_piece_doc},
     {"references_of", references_of, METH_VARARGS, references_of_doc},
     {NULL},
 };

@@ -60,6 +60,26 @@ def test_a_state_between_steps_is_counted_once() -> None:
         assert ledger().held_bytes() - base == 20 * UNIT
 
 
+def test_a_part_of_the_state_that_the_user_has_is_counted_once() -> None:
+    """Such a part is a view of what the step before has made, and both wait to be folded."""
+    start = np.random.default_rng(0).normal(size=(10, 10))
+
+    def within(budget: int) -> int:
+        with us.memory(budget) as scope:
+            u = us.tensor(start)
+            for _ in range(20):
+                inner = u[1:-1, 1:-1]
+                new = us.tanh(0.3 * inner + 0.2 * (u[:-2, 1:-1] + u[2:, 1:-1]))
+                u = u.at[1:-1, 1:-1].set(new)
+                float(u[1, 1])
+            us.sum(u * u).eval()
+            return scope.report().peak
+
+    most = within(PLENTY)
+    for budget in np.linspace(most / 4, most, 20).astype(int):
+        assert within(int(budget)) <= budget
+
+
 def test_values_that_nobody_refers_to_are_not_counted() -> None:
     with us.memory("1GB"):
         base = ledger().held_bytes()

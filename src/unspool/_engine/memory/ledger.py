@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from unspool._core import Held, LedgerBase, Slab, add_values, held_after, piece_bytes
+from unspool._core import Held, LedgerBase, Slab, add_piece, add_values, held_after
 from unspool._engine.memory.allowance import no_room, usable
 from unspool._engine.memory.cached import (
     TINY,
@@ -215,8 +215,11 @@ class Ledger(LedgerBase):
             add_values(arrays, self.held)
             self._slabs = deque([slab for slab in self._slabs if slab.add_to(arrays)])
             self._kept = [slab for slab in self._kept if slab.add_to(arrays)]
-            fresh = [piece for piece in self._waiting() if piece.slab is None and not piece.is_loose]
-            total = sum(arrays.values()) + sum(map(piece_bytes, fresh))
+            # What one keeps may be a view of what another has made.
+            for piece in self._waiting():
+                if piece.slab is None and not piece.is_loose:
+                    add_piece(arrays, piece)
+            total = sum(arrays.values())
             self._note(total)
             return total
 
