@@ -63,7 +63,7 @@ class Member:
         """Return how many members there are, a number where sizes are known."""
         return next(x.shape[0] for x, flag in zip(inputs, self.members.batched, strict=True) if flag)
 
-    def stand_ins(self, inputs: Sequence[Node]) -> tuple[list[Tensor], Images]:
+    def stand_ins(self, inputs: Sequence[Any]) -> tuple[list[Tensor], Images]:
         """Return stand-ins for the inputs of one member, and what they stand for."""
         flags = self.members.batched
         made = [placeholder(x.shape[1:] if flag else x.shape, x.dtype) for x, flag in zip(inputs, flags, strict=True)]
@@ -76,6 +76,11 @@ class Member:
 
 
 def _infer(*inputs: Node, member: Member) -> list[tuple[Any, Any]]:
+    return _avals(inputs, member)
+
+
+def _avals(inputs: Sequence[Any], member: Member) -> list[tuple[Any, Any]]:
+    """Return shapes and dtypes of the outputs of all members, from tensors or arrays."""
     outputs = member.outputs(member.stand_ins(inputs)[0])
     count = member.count(inputs)
     return [((count, *x.shape), x.dtype) for x in outputs]
@@ -87,6 +92,8 @@ def _kernel(*arrays: Any, member: Member) -> tuple[Any, ...]:
     if op.passes:
         whole = [x if flag else np.broadcast_to(x, (count, *x.shape)) for x, flag in zip(arrays, flags, strict=True)]
         return tuple(op.kernel(*whole, **params))
+    if not count:  # no member tells what a result is like
+        return tuple([np.empty(shape, dtype) for shape, dtype in _avals(arrays, member)])
     found = [
         op.kernel(*[x[i] if flag else x for x, flag in zip(arrays, flags, strict=True)], **params) for i in range(count)
     ]
