@@ -140,6 +140,7 @@ class Later:
     loop: BatchRule
     one_by_one: BatchRule
     outer_sum: BatchRule
+    reversed_loop: BatchRule
 
     def provide(self, **rules: BatchRule) -> None:
         """Enter rules by their names."""
