@@ -332,6 +332,40 @@ def test_fixed_points_and_their_derivatives_are_those_of_the_closed_form(search:
         np.testing.assert_allclose(found[1].eval(), AS / (1 - BS) ** 2, rtol=1e-7)
 
 
+MATRIX = np.random.default_rng(4).normal(size=(16, 16)) / 8
+POINTS = {
+    "accelerated": lambda x: us.fixed_point(lambda y: us.tanh(MATRIX @ y) + x, x)[0],
+    "plain": lambda x: us.fixed_point(lambda y: us.tanh(MATRIX @ y) + x, x, acceleration=None)[0],
+    "iterate": lambda x: us.iterate(
+        lambda y: us.tanh(MATRIX @ y) + x,
+        x,
+        until=lambda new, old: us.max(abs(new - old)) < 1e-9,
+        adjoint=us.Implicit(),
+    )[0],
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("search", POINTS.values(), ids=POINTS.keys())
+def test_fixed_points_that_are_computed_again_have_the_bits_that_were_found(search: Any, nested: bool) -> None:
+    starts = np.random.default_rng(5).normal(size=(8, 3, 16))
+    if nested:
+        points = us.vmap(us.vmap(search))(us.tensor(starts))
+    else:
+        points = us.vmap(search)(us.tensor(starts.reshape(24, 16)))
+    (node,) = [node for node in us._graph.ancestors([points]) if node.op.name == "fixed_points"]
+    found = points.eval()
+    (again,) = node.op.kernel(*us.eval(list(node.inputs)), **node.attributes)
+    assert np.array_equal(again.reshape(found.shape), found)
+
+
+def test_the_bits_of_fixed_points_do_not_depend_on_how_batches_are_nested() -> None:
+    starts = np.random.default_rng(6).normal(size=(4, 3, 16))
+    nested = us.vmap(us.vmap(POINTS["accelerated"]))(us.tensor(starts)).eval()
+    row = us.vmap(POINTS["accelerated"])(us.tensor(starts.reshape(12, 16))).eval()
+    assert np.array_equal(nested.reshape(12, 16), row)
+
+
 def test_second_derivatives_of_fixed_points() -> None:
     second = us.grad(us.grad(lambda b: us.fixed_point(lambda x: 1.0 + b * x, 1.0, tol=1e-13)[0]))
     np.testing.assert_allclose(us.vmap(second)(BS).eval(), 2 / (1 - BS) ** 3, rtol=1e-6)

@@ -7,7 +7,7 @@ every graph. So only the op itself runs member by member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +86,8 @@ def _avals(inputs: Sequence[Any], member: Member) -> list[tuple[Any, Any]]:
     return [((count, *x.shape), x.dtype) for x in outputs]
 
 
-def _kernel(*arrays: Any, member: Member) -> tuple[Any, ...]:
+def one_after_the_other(*arrays: Any, member: Member) -> tuple[Any, ...]:
+    """Return what the kernel of the op makes of each member: a kernel."""
     op, params, flags = member.op, member.params, member.members.batched
     count = member.count(arrays)
     if op.passes:
@@ -149,15 +150,20 @@ def _passes(params: Any) -> Sequence[bool]:
     return [rule is not None for rule in rules] if isinstance(rules, tuple) else [True] * count
 
 
+def op_on_members(name: str, kernel: Callable[..., Any], batch: Callable[..., Any]) -> Op:
+    """Return an op that does to each member what another one does, with the derivative of a member for all of them."""
+    return Op(
+        name,
+        infer=_infer,
+        kernel=kernel,
+        vjp=JointRule(_pull, _passes),
+        jvp=_push,  # type: ignore[arg-type]
+        params={"member": STRUCTURE},
+        needs=(INPUTS, OUTPUT),
+        multi=True,
+        batch=batch,
+    )
+
+
 # Not registered: batching places it, and nobody applies it by name.
-MAPPED = Op(
-    "mapped",
-    infer=_infer,
-    kernel=_kernel,
-    vjp=JointRule(_pull, _passes),
-    jvp=_push,  # type: ignore[arg-type]
-    params={"member": STRUCTURE},
-    needs=(INPUTS, OUTPUT),
-    multi=True,
-    batch=mapped,
-)
+MAPPED = op_on_members("mapped", one_after_the_other, mapped)

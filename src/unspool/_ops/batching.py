@@ -137,6 +137,7 @@ class Later:
 
     chain: BatchRule
     checkpointed: BatchRule
+    fixed_point: BatchRule
     loop: BatchRule
     one_by_one: BatchRule
     outer_sum: BatchRule
