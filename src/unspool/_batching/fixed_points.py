@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._autodiff.solvers.packing import Packing
+from unspool._batching.extrapolating import packed_rows
 from unspool._batching.mapped import Member, mapped, op_on_members
 from unspool._batching.searching import Together, repeat_members
 from unspool._ops.batching import Members
@@ -46,10 +46,8 @@ def _kernel(*arrays: Any, member: Member) -> tuple[Any, ...]:
     pairs = list(zip(images, flags, strict=True))
     steps = route.closed + route.leaves
     together = Together(route.step, pairs[: route.closed], pairs[route.closed : steps])
-    lengths = np.broadcast_to(images[-1], (int(np.prod(counts)),)).tolist()
-    packing = Packing([np.empty(x.shape[1:], x.dtype) if flag else x for x, flag in together.initial])
-    rows = [packing.pack(state[: route.leaves]) for state in repeat_members(together, route.history, lengths)]
-    found = np.stack(rows) if rows else np.empty((0, packing.size), packing.dtype)
+    lengths = np.broadcast_to(images[-1], (int(np.prod(counts)),))
+    found = packed_rows(repeat_members(together, route.history, lengths))
     return (found.reshape(*counts, found.shape[-1]),)
 
 

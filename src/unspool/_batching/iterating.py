@@ -176,9 +176,8 @@ class _Search(Program):
             self.lengths = np.zeros(0, np.int64)
             return [Image(spread_image(image, 0), True) for image in images[self._step.constants :]]
         found = run_quietly(search_members, self._step, images, count, *self._settings)
-        self.lengths = np.array([f.steps for f in found])
-        self.residual = max(f.residual for f in found)
-        return [Image(tensor(np.stack(leaf)), True) for leaf in zip(*[f.state for f in found], strict=True)]
+        self.lengths, self.residual = found.lengths, found.residual
+        return [Image(tensor(leaf), True) for leaf in found.state]
 
 
 def _implicit(
