@@ -47,13 +47,13 @@ def test_each_search_takes_the_way_that_it_takes_alone(function: Map, start: lis
     for step in range(7):
         images = function([leaf[rows] for leaf in together.state])
         together.take(rows, images)
-        left = rows[rows != step - 3]  # one after the other is not advanced any more
-        together.advance(left, [leaf[rows != step - 3] for leaf in images])
+        goes_on = rows != step - 3  # one after the other is not advanced any more
+        together.advance(goes_on)
         for i in rows:
             alone[i].take(function(alone[i].state))
             np.testing.assert_allclose(together.residual[i], alone[i].residual, rtol=1e-5, atol=1e-12)
             alone[i].advance()
-        rows = left
+        rows = rows[goes_on]
         for i in rows:
             for found, expected in zip(together.state, alone[i].state, strict=True):
                 np.testing.assert_allclose(found[i], expected, rtol=1e-6, atol=1e-9)

@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from unspool._autodiff.solvers.anderson import REGULARISATION, RUNAWAY
+from unspool._autodiff.solvers.anderson import REGULARISATION, RUNAWAY, least_squares
 from unspool._autodiff.solvers.packing import Packing
 
 Leaves = list[Any]
+
+# The longest vectors whose small problems are solved together: with longer ones the copies take longer than calls.
+MOST_TOGETHER = 256
 
 
 class Iterations:
@@ -42,6 +45,7 @@ class Iterations:
         self.state = [np.array(leaf) for leaf in start]
         self.residual, self._distance = np.full(count, np.inf), np.full(count, np.inf)
         self._best, self._best_image = np.full(count, np.inf), [np.array(leaf) for leaf in start]
+        self._taken: Any = None
         self._history = min(history, size)
         self._steps = np.zeros(count, np.int64)
         self._has_last = np.zeros(count, bool)
@@ -59,12 +63,14 @@ class Iterations:
     def take(self, rows: Any, images: Leaves) -> None:
         """Take the images of the states of some searches, by number."""
         x, image = packed_rows([leaf[rows] for leaf in self.state]), packed_rows(images)
+        self._taken = rows, images, x, image
         distance = np.linalg.norm(image - x, axis=1)
         self._distance[rows] = distance
         self.residual[rows] = distance / (1.0 + np.linalg.norm(x, axis=1))
 
-    def advance(self, rows: Any, images: Leaves) -> None:
-        """Choose the next arguments of some searches, given the images of their states."""
+    def advance(self, goes_on: Any) -> None:
+        """Choose the next arguments of those searches that go on, of those whose images were taken."""
+        (rows, images, x, image), self._taken = _chosen(self._taken, goes_on), None
         if not self._history:
             self._set_state(rows, images)
             return
@@ -72,13 +78,11 @@ class Iterations:
         astray = rows[is_astray]
         self._steps[astray], self._has_last[astray], self._best[astray] = 0, False, np.inf
         self._set_state(astray, [leaf[astray] for leaf in self._best_image])
-        kept = ~is_astray
-        rows, images = rows[kept], [leaf[kept] for leaf in images]
+        rows, images, x, image = _chosen((rows, images, x, image), ~is_astray)
         better = self._distance[rows] <= self._best[rows]
         self._best[rows[better]] = self._distance[rows[better]]
         for whole, leaf in zip(self._best_image, images, strict=True):
             whole[rows[better]] = leaf[better]
-        x, image = packed_rows([leaf[rows] for leaf in self.state]), packed_rows(images)
         self._set_state(rows, self._unpacked(self._extrapolated(rows, x, image), images))
 
     def _extrapolated(self, rows: Any, x: Any, image: Any) -> Any:
@@ -117,6 +121,14 @@ class Iterations:
         return leaves
 
 
+def _chosen(taken: tuple[Any, Leaves, Any, Any], flags: Any) -> tuple[Any, Leaves, Any, Any]:
+    """Return numbers, images, and vectors of states and images of some of the searches."""
+    if flags.all():
+        return taken
+    rows, images, x, image = taken
+    return rows[flags], [leaf[flags] for leaf in images], x[flags], image[flags]
+
+
 def packed_rows(leaves: Leaves) -> Any:
     """Return the vectors of many states (see `Packing`), one in each row."""
     packing = packing_of(leaves)
@@ -125,6 +137,8 @@ def packed_rows(leaves: Leaves) -> Any:
         leaf = leaves[i]
         halves = [leaf.real, leaf.imag] if leaf.dtype.kind == "c" else [leaf]
         runs += [half.reshape(len(leaf), int(np.prod(leaf.shape[1:]))) for half in halves]
+    if len(runs) == 1:
+        return runs[0]
     return np.concatenate(runs or [np.empty((len(leaves[0]), 0))], axis=1, dtype=packing.dtype)
 
 
@@ -135,6 +149,8 @@ def packing_of(leaves: Leaves) -> Packing:
 
 def _least_squares(rows: Any, targets: Any) -> Any:
     """Return the weights with which rows add up to each target as nearly as possible; small ones if that is open."""
+    if rows.shape[2] > MOST_TOGETHER:
+        return np.stack([least_squares(*one) for one in zip(rows, targets, strict=True)])
     sizes = np.sqrt(np.einsum("mcs,mcs->mc", rows, rows))
     sizes[sizes == 0.0] = 1.0
     is_finite = np.isfinite(sizes).all(axis=1)

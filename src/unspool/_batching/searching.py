@@ -43,9 +43,9 @@ def search_members(
         done, lengths[going[is_done]] = going[is_done], steps
         for whole, leaf in zip(finals, found, strict=True):
             whole[done] = leaf[is_done]
-        going, found = going[~is_done], [leaf[~is_done] for leaf in found]
+        going = going[~is_done]
         _refuse_hopeless(searches, going, steps, max_steps, tol)
-        searches.advance(going, found)
+        searches.advance(~is_done)
     return FoundTogether(finals, lengths, float(searches.residual.max()))
 
 
@@ -70,7 +70,7 @@ def repeat_members(together: Together, history: int, lengths: Any) -> list[Any]:
         for whole, leaf in zip(finals, found, strict=True):
             whole[going[is_done]] = leaf[is_done]
         searches.take(going, found)
-        searches.advance(going[~is_done], [leaf[~is_done] for leaf in found])
+        searches.advance(~is_done)
     return finals
 
 

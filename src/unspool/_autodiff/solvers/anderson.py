@@ -202,11 +202,11 @@ class Mixing:
         self._last = (residual, image)
         if not self.count:
             return image
-        weights = _least_squares(self._residuals[: self.count], residual)
+        weights = least_squares(self._residuals[: self.count], residual)
         return image - weights @ self._images[: self.count]
 
 
-def _least_squares(rows: Any, target: Any) -> Any:
+def least_squares(rows: Any, target: Any) -> Any:
     """Return the weights with which the rows add up to the target as nearly as possible; small ones if that is open."""
     sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     sizes[sizes == 0.0] = 1.0
