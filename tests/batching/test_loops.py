@@ -52,9 +52,15 @@ def fixed_steps(x: us.Tensor, adjoint: Any = None) -> us.Tensor:
     return us.sum(y * y)
 
 
-def outputs(x: us.Tensor) -> us.Tensor:
-    y, _, trace = us.iterate(lambda y: (damped(y), us.sum(y)), x, max_steps=5, has_outputs=True)
+def outputs(x: us.Tensor, adjoint: Any = None) -> us.Tensor:
+    y, _, trace = us.iterate(lambda y: (damped(y), us.sum(y)), x, max_steps=5, has_outputs=True, adjoint=adjoint)
     return us.sum(trace * trace) + us.sum(y)
+
+
+def first_element(x: us.Tensor, adjoint: Any = None) -> us.Tensor:
+    """Return what no cotangent of most elements comes from: of these, not only the numbers arrive."""
+    y, _ = us.iterate(lambda y: us.concat([y[1:], us.sin(y[:1])]), x, max_steps=2, adjoint=adjoint)
+    return y[0] * y[1]
 
 
 def python_loop(x: us.Tensor) -> us.Tensor:
@@ -75,6 +81,9 @@ def eigenvalues(x: us.Tensor) -> us.Tensor:
 FUNCTIONS = {
     "iterate": fixed_steps,
     "iterate with few states": lambda x: fixed_steps(x, us.Checkpointed(slots=3)),
+    "iterate within a memory": lambda x: fixed_steps(x, us.Checkpointed(memory="2kB")),
+    "outputs of steps, few states": lambda x: outputs(x, us.Checkpointed(slots=3)),
+    "one element, few states": lambda x: first_element(x, us.Checkpointed(slots=3)),
     "outputs of steps": outputs,
     "fragments in a loop": python_loop,
     "custom_vjp": lambda x: us.sum(doubled(damped(x))),
@@ -109,7 +118,10 @@ def test_tangents_of_the_batch_are_those_of_the_members(f: Any) -> None:
     np.testing.assert_allclose(found.eval(), expected, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["iterate", "outputs of steps", "fragments in a loop"])
+SMOOTH = ["iterate", "outputs of steps", "fragments in a loop", "iterate with few states", "one element, few states"]
+
+
+@pytest.mark.parametrize("name", SMOOTH)
 def test_hessians_of_the_members(name: str) -> None:
     hessian = us.hessian(FUNCTIONS[name])
     expected = [hessian(us.tensor(x)).eval() for x in XS]
@@ -121,6 +133,33 @@ def test_a_batch_of_a_loop_is_one_loop_that_runs_each_step_once() -> None:
     with us.debug.count_kernels() as counts:
         us.vmap(fixed_steps)(xs).eval()
     assert counts["loop"] == 1
+
+
+DERIVATIVES = {
+    "gradients of members": lambda f, xs: us.vmap(us.grad(f))(xs),
+    "a hessian": lambda f, xs: us.hessian(f)(xs[0]),
+    "a jacobian": lambda f, xs: us.jacobian(lambda x: us.stack([f(x), 2.0 * f(x), us.sum(x)]))(xs[0]),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES.keys())
+def test_a_batch_of_backward_passes_with_few_states_is_one_for_all(derivative: Any) -> None:
+    found = derivative(lambda x: fixed_steps(x, us.Checkpointed(slots=3)), us.tensor(XS))
+    names = [node.op.name for node in us._graph.ancestors([found])]
+    assert "reversed_loop" in names
+    assert "mapped" not in names
+
+
+def test_members_have_gradients_of_their_own_by_what_a_loop_with_few_states_shares() -> None:
+    def last(w: us.Tensor, x: us.Tensor) -> us.Tensor:
+        y, _ = us.iterate(lambda y: us.tanh(w @ y), x, max_steps=6, adjoint=us.Checkpointed(slots=2))
+        return us.sum(y * y)
+
+    gradient = us.grad(last, argnums=(0, 1))
+    found = us.eval(us.vmap(gradient, in_axes=(None, 0))(A, XS))
+    expected = [us.eval(gradient(A, us.tensor(x))) for x in XS]
+    for own, of_members in zip(found, zip(*expected, strict=True), strict=True):
+        np.testing.assert_allclose(own, of_members, rtol=1e-9, atol=1e-12)
 
 
 def test_a_counter_stays_common_to_all_members() -> None:

@@ -160,6 +160,17 @@ def test_a_batch_of_no_members_makes_no_steps() -> None:
     assert x.eval().shape == steps.eval().shape == (0,)
 
 
+@pytest.mark.parametrize("adjoint", [us.Unrolled(), us.Checkpointed(slots=2), us.Implicit()], ids=str)
+def test_a_batch_of_no_members_still_depends_on_what_its_steps_read(adjoint: Any) -> None:
+    def total(r: us.Tensor, xs: Any) -> us.Tensor:
+        def last(x: us.Tensor) -> us.Tensor:
+            return us.iterate(lambda y: r * y + x, us.tensor(1.0), until=lambda new: new < 1e-9, adjoint=adjoint)[0]
+
+        return us.sum(us.vmap(last)(xs))
+
+    assert us.grad(lambda r: total(r, np.empty(0)))(us.tensor(0.5)).item() == 0.0
+
+
 def test_a_counter_in_the_state_is_each_members_own_at_the_end() -> None:
     def step(state: Any) -> Any:
         x, k = state
@@ -193,6 +204,59 @@ def test_batches_in_batches_stop_each_member_at_its_own_step() -> None:
     np.testing.assert_allclose(x.eval(), starts[:, None] * RATES**lengths, rtol=1e-12)
     slopes = us.vmap(lambda s: us.vmap(us.grad(lambda r: last(r, s)[0]))(RATES))(starts)
     np.testing.assert_allclose(slopes.eval(), lengths * starts[:, None] * RATES ** (lengths - 1), rtol=1e-10)
+
+
+# Halving stops at a number of steps that is known in closed form, and so is the Jacobian, which depends on it.
+STARTS_OF_VECTORS = np.array([[3.0, 1.0], [40.0, 2.0], [0.2, 0.1], [9.0, 9.0]])
+
+
+def cubes(x: us.Tensor) -> us.Tensor:
+    """Return the cubes of the halves of x below 1, of which derivatives depend on the number of steps of the member."""
+    return us.iterate(lambda y: 0.5 * y, x, until=lambda new: us.sum(new) < 1.0, adjoint=us.Unrolled())[0] ** 3
+
+
+def halvings() -> Any:
+    return np.maximum(1, np.floor(np.log2(STARTS_OF_VECTORS.sum(axis=1))) + 1)
+
+
+# Which members there are, and in which order they stop: directions are no members, whatever their number is.
+CHOICES = {"two, in order": [2, 0], "two, the last first": [0, 2], "all": [0, 1, 2, 3], "one": [1], "none": []}
+
+
+@pytest.mark.parametrize("chosen", CHOICES.values(), ids=CHOICES.keys())
+def test_whole_jacobians_and_hessians_of_a_member_are_its_own(chosen: list[int]) -> None:
+    x, shrunk = STARTS_OF_VECTORS[chosen], 0.5 ** halvings()[chosen]
+    slopes = 3.0 * x**2 * shrunk[:, None] ** 3
+    curvatures = 6.0 * x * shrunk[:, None] ** 3
+    directions, eye = np.array([[1.0, 2.0], [0.0, -1.0], [3.0, 0.5]]), np.eye(2)
+    total = us.hessian(lambda x: us.sum(cubes(x)))
+    found = {
+        "jacobian": (us.vmap(us.jacobian(cubes)), slopes[:, :, None] * eye),
+        "hessian": (us.vmap(total), curvatures[:, :, None] * eye),
+        "pushed": (
+            us.vmap(lambda x: us.vmap(lambda v: us.jvp(cubes, (x,), (v,))[1])(directions)),
+            slopes[:, None] * directions,
+        ),
+        "pulled": (
+            us.vmap(lambda x: us.vmap(lambda v: us.grad(lambda x: us.sum(v * cubes(x)))(x))(directions)),
+            slopes[:, None] * directions,
+        ),
+        "pushed, differentiated": (
+            us.vmap(us.grad(lambda x: us.sum(us.vmap(lambda v: us.jvp(cubes, (x,), (v,))[1])(directions)))),
+            curvatures * directions.sum(axis=0),
+        ),
+    }
+    for name, (function, expected) in found.items():
+        np.testing.assert_allclose(function(us.tensor(x)).eval(), expected, rtol=1e-12, err_msg=name)
+
+
+def test_hessians_of_members_in_batches_of_batches_are_their_own() -> None:
+    factors = np.array([1.0, 0.3, 5.0])
+    x = factors[:, None, None] * STARTS_OF_VECTORS
+    shrunk = 0.5 ** np.maximum(1, np.floor(np.log2(x.sum(axis=2))) + 1)
+    total = us.hessian(lambda x: us.sum(cubes(x)))
+    found = us.vmap(lambda f: us.vmap(lambda x: total(f * x))(us.tensor(STARTS_OF_VECTORS)))(us.tensor(factors))
+    np.testing.assert_allclose(found.eval(), (6.0 * x * shrunk[..., None] ** 3)[..., None] * np.eye(2), rtol=1e-12)
 
 
 def test_a_member_whose_numbers_become_nan_leaves_the_others_alone() -> None:
@@ -268,6 +332,40 @@ def test_fixed_points_and_their_derivatives_are_those_of_the_closed_form(search:
         np.testing.assert_allclose(found[1].eval(), AS / (1 - BS) ** 2, rtol=1e-7)
 
 
+MATRIX = np.random.default_rng(4).normal(size=(16, 16)) / 8
+POINTS = {
+    "accelerated": lambda x: us.fixed_point(lambda y: us.tanh(MATRIX @ y) + x, x)[0],
+    "plain": lambda x: us.fixed_point(lambda y: us.tanh(MATRIX @ y) + x, x, acceleration=None)[0],
+    "iterate": lambda x: us.iterate(
+        lambda y: us.tanh(MATRIX @ y) + x,
+        x,
+        until=lambda new, old: us.max(abs(new - old)) < 1e-9,
+        adjoint=us.Implicit(),
+    )[0],
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("search", POINTS.values(), ids=POINTS.keys())
+def test_fixed_points_that_are_computed_again_have_the_bits_that_were_found(search: Any, nested: bool) -> None:
+    starts = np.random.default_rng(5).normal(size=(8, 3, 16))
+    if nested:
+        points = us.vmap(us.vmap(search))(us.tensor(starts))
+    else:
+        points = us.vmap(search)(us.tensor(starts.reshape(24, 16)))
+    (node,) = [node for node in us._graph.ancestors([points]) if node.op.name == "fixed_points"]
+    found = points.eval()
+    (again,) = node.op.kernel(*us.eval(list(node.inputs)), **node.attributes)
+    assert np.array_equal(again.reshape(found.shape), found)
+
+
+def test_the_bits_of_fixed_points_do_not_depend_on_how_batches_are_nested() -> None:
+    starts = np.random.default_rng(6).normal(size=(4, 3, 16))
+    nested = us.vmap(us.vmap(POINTS["accelerated"]))(us.tensor(starts)).eval()
+    row = us.vmap(POINTS["accelerated"])(us.tensor(starts.reshape(12, 16))).eval()
+    assert np.array_equal(nested.reshape(12, 16), row)
+
+
 def test_second_derivatives_of_fixed_points() -> None:
     second = us.grad(us.grad(lambda b: us.fixed_point(lambda x: 1.0 + b * x, 1.0, tol=1e-13)[0]))
     np.testing.assert_allclose(us.vmap(second)(BS).eval(), 2 / (1 - BS) ** 3, rtol=1e-6)
@@ -278,6 +376,18 @@ def test_fixed_points_in_batches_of_batches() -> None:
     np.testing.assert_allclose(x.eval(), AS[:, None] / (1 - BS), rtol=1e-9)
     slopes = us.vmap(lambda a: us.vmap(us.grad(lambda b: us.fixed_point(lambda x: a + b * x, 1.0)[0]))(BS))(AS)
     np.testing.assert_allclose(slopes.eval(), AS[:, None] / (1 - BS) ** 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
+def test_a_search_for_nobodys_fixed_points_finds_none(search: Any) -> None:
+    nobody = us.tensor(np.empty(0))
+    x, steps = us.vmap(search)(nobody, nobody)
+    assert x.eval().shape == steps.eval().shape == (0,)
+    for derivative in (us.grad, us.hessian):
+        own = us.vmap(derivative(lambda a, b: search(a, b)[0]))(nobody, nobody)
+        assert own.eval().shape == (0,)
+    of_batch = us.grad(lambda a: us.sum(us.vmap(lambda a, b: search(a, b)[0])(a, nobody)))(nobody)
+    assert of_batch.eval().shape == (0,)
 
 
 def test_a_member_without_a_fixed_point_is_an_error() -> None:

@@ -5,6 +5,8 @@ The members of a sample are its own arguments, scaled a bit for all but the firs
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,15 @@ def test_every_op_that_reads_anything_has_a_batching_rule(op: Op) -> None:
     graphs = [sample.function(*map(us.tensor, sample.args)) for sample in SAMPLES if sample.op == op.name]
     reads = any(node.inputs for out in graphs for node in ancestors([out]) if node.op is op)
     assert rule_of(op) is not None or not reads
+
+
+def test_every_op_that_is_not_registered_has_a_batching_rule_too() -> None:
+    names = [module.name for module in walk_packages(us.__path__, "unspool.") if not module.name.endswith("__main__")]
+    found = {x for name in names for x in vars(import_module(name)).values() if isinstance(x, Op)}
+    found -= set(REGISTRY.values())
+    assert len(found) > 10
+    # Calls are batched by their fragments, and sums of products are in programs that were batched before.
+    assert {op.name for op in found if rule_of(op) is None} == {"call", "add_product"}
 
 
 def test_no_rule_goes_through_the_members_but_that_of_functions_with_rules_of_their_own_which_pass_arrays_on() -> None:

@@ -126,6 +126,23 @@ def test_a_member_that_fails_in_a_batch_leaves_the_others_of_its_batch() -> None
     np.testing.assert_allclose(found.gradients[1:, 0, 0], [-1, -1 / 4, -1 / 9])
 
 
+class UnsayableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_error_that_cannot_say_what_it_is_fails_one_member() -> None:
+    def f(x: us.Tensor) -> us.Tensor:
+        if x.item() > 1.0:
+            raise UnsayableError
+        return x * x
+
+    found = us.ensemble(f, np.array([0.5, 2.0]))
+    assert list(found.ok) == [True, False]
+    assert found.failures[0].kind.endswith("UnsayableError")
+    assert "UnsayableError" in str(found.failures[0])
+
+
 def test_an_ensemble_in_which_all_fail_raises() -> None:
     with pytest.raises(EnsembleError, match="3 of 3 members failed(.|\n)*NotConnectedError"):
         us.ensemble(lambda x: us.tensor(1.0), np.ones(3))

@@ -95,8 +95,8 @@ def scaled(x: us.Tensor, scale: float) -> us.Tensor:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (lambda folder: us.ensemble(partial(scaled, scale=3.0), GIVEN, folder=folder), "code differs"),
-        (lambda folder: us.ensemble(partial(scaled, scale=2.0), GIVEN + 1, folder=folder), "parameters differs"),
+        (lambda folder: us.ensemble(partial(scaled, scale=3.0), GIVEN, folder=folder), "code differs;"),
+        (lambda folder: us.ensemble(partial(scaled, scale=2.0), GIVEN + 1, folder=folder), "parameters differ;"),
         (lambda folder: us.ensemble(partial(scaled, scale=2.0), GIVEN, folder=folder, batch=3), "batch differs"),
         (lambda folder: us.ensemble(partial(scaled, scale=2.0), GIVEN, folder=folder, gradient=False), "gradient"),
     ],

@@ -146,6 +146,19 @@ def batched_loop() -> tuple[list[Any], Any]:
     return [A, x], us.sum(ends * ends)
 
 
+def batched_fixed_points() -> tuple[list[Any], Any]:
+    A, x = matrix(), vector()
+    points = us.vmap(lambda row: us.fixed_point(lambda y: 0.2 * us.tanh(A @ y) + x * row, row)[0])(A)
+    return [A, x], us.sum(points * points)
+
+
+def batched_ragged_loop() -> tuple[list[Any], Any]:
+    A, x = matrix(), vector()
+    sizes = us.tensor([1.0, 20.0, 3.0])
+    ends = us.vmap(lambda s: us.iterate(lambda y: 0.5 * y, s * x, until=lambda y: us.max(abs(y)) < 0.3)[0])(sizes)
+    return [A, x], us.sum((ends @ A.T) ** 2)
+
+
 def indexed() -> tuple[list[Any], Any]:
     A, x = matrix(), vector()
     y = x.at[1:3].set(A[0, ::2]).at[0].add(A[us.asarray(2), 1])
@@ -206,6 +219,8 @@ PROGRAMS: dict[str, Program] = {
         lowest_eigenvalue,
         batched,
         batched_loop,
+        batched_fixed_points,
+        batched_ragged_loop,
         gradient_of_iterated,
         gradient_of_checkpointed,
         gradient_of_solved,

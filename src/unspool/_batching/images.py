@@ -38,11 +38,14 @@ class Image(NamedTuple):
 Images = dict[int, Any]
 
 
-def batch_graph(nodes: Sequence[Any], images: Images, count: Size) -> list[Image]:
-    """Return the images of nodes, and add to ``images`` those of all that lies between them and what has one."""
+def batch_graph(nodes: Sequence[Any], images: Images, count: Size, batch: object = None) -> list[Image]:
+    """Return the images of nodes, and add to ``images`` those of all that lies between them and what has one.
+
+    ``batch`` tells which batch it is, if somebody records one (see `Members`).
+    """
     if images:
         with default_engine().queue.nothing_folds():
-            _walk([node for node in nodes if node.id not in images], images, count)
+            _walk([node for node in nodes if node.id not in images], images, count, batch)
     return [images.get(node.id) or Image(node, False) for node in nodes]
 
 
@@ -51,7 +54,7 @@ def spread_image(image: Image, count: Size) -> Any:
     return image.node if image.batched else spread(image.node, count)
 
 
-def _walk(nodes: Sequence[Node], images: Images, count: Size) -> None:
+def _walk(nodes: Sequence[Node], images: Images, count: Size, batch: object) -> None:
     levels = default_engine().levels
     first = min(images)
     crossed = iter(levels.marks[bisect_right(levels.marks, first) :])
@@ -69,12 +72,12 @@ def _walk(nodes: Sequence[Node], images: Images, count: Size) -> None:
                 origin.code, origin.lasti = node.code, node.lasti
                 index = _output_of(node)
                 if index is None:
-                    images[node.id] = _image(node, _given(node, images), count, shown.get(node.id, ()))
+                    images[node.id] = _image(node, _given(node, images), count, batch, shown.get(node.id, ()))
                     continue
                 (whole,) = operands
                 outputs = images[whole.id]
                 if index not in outputs:  # an earlier walk did not look at it
-                    outputs = _image(whole, _given(whole, images), count, {*outputs, index})
+                    outputs = _image(whole, _given(whole, images), count, batch, {*outputs, index})
                     images[whole.id] = outputs
                 images[node.id] = outputs[index]
 
@@ -102,36 +105,36 @@ def _shown_outputs(order: Sequence[Node]) -> dict[int, set[int]]:
     return shown
 
 
-def _image(node: Node, given: Sequence[Image], count: Size, shown: Collection[int]) -> Any:
+def _image(node: Node, given: Sequence[Image], count: Size, batch: object, shown: Collection[int]) -> Any:
     """Return the image of a node; by number, if it has several outputs, those that are shown at least."""
     if not any(image.batched for image in given):
         again = image_of(node, tuple([image.node for image in given]))
         return _of_outputs(again)
     if type(node) is Call:
         return place_batched(node.plan, given, count, sorted(shown))
-    inputs, batched = [image.node for image in given], [image.batched for image in given]
+    inputs, batched = [image.node for image in given], tuple([image.batched for image in given])
     if node.op is not LOOP:
-        return apply_rule(node.op, inputs, batched, node, count, node.attributes)
+        return apply_rule(node, inputs, Members(count, batched, batch), node.attributes)
     shapes = [x.shape[1:] if flag else x.shape for x, flag in given]
     loop, outputs = as_read(node.attributes["loop"], shown, shapes)
-    found = apply_rule(node.op, inputs, batched, node, count, {"loop": loop})
+    found = apply_rule(node, inputs, Members(count, batched, batch), {"loop": loop})
     return dict(zip(outputs, found.values(), strict=True))
 
 
-def apply_rule(
-    op: Any, inputs: Sequence[Any], batched: Sequence[bool], node: Node, count: Size, params: Mapping[str, Any]
-) -> Any:
-    """Return the image of a node of an op, of which at least one input is batched; by number, of several outputs."""
+def apply_rule(node: Node, inputs: Sequence[Any], members: Members, params: Mapping[str, Any]) -> Any:
+    """Return the image of a node, of which at least one input is batched; by number, if it has several outputs."""
+    op = node.op
     rule = rule_of(op)
     if rule is None:
         raise MissingRuleError(f"op {op.name!r} has no batching rule; it was used at {source_of(node)}")
-    result = rule(op, Members(count, tuple(batched)), *inputs, **params)
+    result = rule(op, members, *inputs, **params)
     if op.multi:
         return {i: entry if type(entry) is Image else Image(entry, True) for i, entry in enumerate(result)}
-    if result.shape != (count, *node.shape) or result.dtype != node.dtype:
+    whole = (members.count, *node.shape)
+    if result.shape != whole or result.dtype != node.dtype:
         raise ShapeError(
             f"the batching rule of op {op.name!r} gave shape {result.shape} and dtype {result.dtype}, expected "
-            f"{(count, *node.shape)} and {node.dtype}; the op was used at {source_of(node)}"
+            f"{whole} and {node.dtype}; the op was used at {source_of(node)}"
         )
     return Image(result, True)
 

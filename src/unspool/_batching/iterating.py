@@ -18,7 +18,7 @@ from unspool._autodiff.loops.run import can_be_evaluated
 from unspool._autodiff.loops.trace import Trace, TracedStep
 from unspool._autodiff.solvers.implicit import FIXED_POINT, Implicit, Route, fixed_residual
 from unspool._autodiff.solvers.packing import Packing
-from unspool._batching.images import Image, batch_graph, spread_image
+from unspool._batching.images import Image, spread_image
 from unspool._batching.member import Outer, Program, view
 from unspool._batching.ragged import Ragged
 from unspool._batching.searching import search_members
@@ -45,7 +45,7 @@ def iterate_members(batch: Batch, traced: Trace, strategy: Adjoint, most: int | 
             "members of a batch make different numbers of steps, so their outputs cannot be stacked; give max_steps "
             "without until, or carry what is needed of the steps in the state"
         )
-    program = Ragged(traced.step, _Forgetful() if is_implicit else strategy, most, len(nest.around))
+    program = Ragged(traced.step, _Forgetful() if is_implicit else strategy, most, nest.batches)
     finals = nest.place(program)
     if isinstance(strategy, Implicit):
         return _implicit(traced, strategy, nest, finals, program.lengths, 0)
@@ -59,11 +59,11 @@ def fixed_points(
     nest = _Nest(batch, [*traced.constants, *traced.initial])
     if not nest.has_values:
         return None
-    program = _Search(traced.step, history, tol, max_steps, len(nest.around))
+    program = _Search(traced.step, history, tol, max_steps, nest.batches)
     finals = nest.place(program)
     if isinstance(strategy, Implicit):
         return _implicit(traced, strategy, nest, finals, program.lengths, history, program.residual)
-    plain = Ragged(traced.step, strategy, None, len(nest.around))
+    plain = Ragged(traced.step, strategy, None, nest.batches)
     plain.lengths = program.lengths
     return nest.steps(program.lengths), nest.view(plain, nest.place(plain))
 
@@ -84,13 +84,18 @@ class _Nest:
         nodes: list[Any] = self.inputs
         batch: Batch | None = innermost
         while batch is not None and not can_be_evaluated(nodes):
-            found = batch_graph(nodes, batch.images, batch.count)
+            found = batch.images_of(nodes)
             nodes = [image.node for image in found]
             if any(image.batched for image in found):
                 self.around.append(batch)
                 self._images.append(found)
             batch = batch.outer
         self.has_values = bool(self.around) and can_be_evaluated(nodes)
+
+    @property
+    def batches(self) -> tuple[object, ...]:
+        """Which batches these are, the innermost first."""
+        return tuple([batch.identity for batch in self.around])
 
     @property
     def is_single(self) -> bool:
@@ -159,18 +164,20 @@ class _Forgetful(Adjoint):
 class _Search(Program):
     """A search for the fixed points of all members."""
 
-    def __init__(self, step: TracedStep, history: int, tol: float, max_steps: int, levels: int) -> None:
-        self.levels = levels
+    def __init__(self, step: TracedStep, history: int, tol: float, max_steps: int, batches: tuple[object, ...]) -> None:
+        self.batches = batches
         self.lengths: Any = None
         self.residual = 0.0
         self._step, self._settings = step, (history, tol, max_steps)
 
     def place(self, images: Sequence[Image], count: Any) -> list[Image]:
         """Run the search."""
+        if not count:
+            self.lengths = np.zeros(0, np.int64)
+            return [Image(spread_image(image, 0), True) for image in images[self._step.constants :]]
         found = run_quietly(search_members, self._step, images, count, *self._settings)
-        self.lengths = np.array([f.steps for f in found])
-        self.residual = max(f.residual for f in found)
-        return [Image(tensor(np.stack(leaf)), True) for leaf in zip(*[f.state for f in found], strict=True)]
+        self.lengths, self.residual = found.lengths, found.residual
+        return [Image(tensor(leaf), True) for leaf in found.state]
 
 
 def _implicit(
@@ -186,10 +193,11 @@ def _implicit(
     step, arrays, steps = traced.step, nest.whole(finals), nest.steps(lengths)
     if residual is None:
         given = nest.constants(len(lengths))
-        residual = max(
+        residuals = [
             fixed_residual(strategy, step, given[k][: step.constants], [x[k] for x in arrays], int(lengths[k]))
             for k in range(len(lengths))
-        )
+        ]
+        residual = max(residuals, default=0.0)
     packing = Packing(traced.initial)
     others: list[Any] = [None if i in packing.positions else nest.stand_in(x) for i, x in enumerate(arrays)]
     counters = [x for x in others if x is not None]
@@ -199,8 +207,9 @@ def _implicit(
     node = _graph.apply(FIXED_POINT, *nest.inputs, *counters, steps, route=route)
     if nest.is_single:
         batch = nest.around[0]
-        found = batch_graph([node], batch.images, batch.count)[0].node
+        found = batch.images_of([node])[0].node
         if found.value is None:
-            found.value = np.stack([packing.pack([x[k] for x in arrays]) for k in range(len(lengths))])
+            rows = [packing.pack([x[k] for x in arrays]) for k in range(len(lengths))]
+            found.value = np.stack(rows) if rows else np.empty((0, packing.size), packing.dtype)
             found.inputs[0].value = (found.value,)
     return steps, packing.unpack_tensors(node, others)

@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unspool._autodiff.loops.checkpointed_rules import Checkpoints, outputs_of, place_checkpointed
+from unspool._autodiff.loops.checkpointed_rules import Checkpoints, Reversal, outputs_of, place_checkpointed
 from unspool._autodiff.loops.checkpointed_run import bodies_of
+from unspool._autodiff.loops.forms import MASKED, PLAIN, split
 from unspool._autodiff.loops.gather import gather
 from unspool._autodiff.loops.loop import Body, Loop, facts_of, found_once, loop_output, place_loop, signature_of
 from unspool._autodiff.sweeps.chain import StepKind, follow_steps
+from unspool._autodiff.sweeps.reverse import pullback
+from unspool._autodiff.sweeps.substitution import substitute
 from unspool._batching.images import BatchedFragment, Image, batch_fragment, place_batched, spread_image
+from unspool._batching.mapped import mapped
 from unspool._batching.turning import turned, with_turned
 from unspool._dims import Size
 from unspool._fragments.fragment import Fragment
 from unspool._ops.batching import Members
 from unspool._ops.contraction.contract import form_of, split_subscripts
+from unspool._ops.elementwise import mask
 from unspool._ops.layout import moveaxis, stack
+from unspool._ops.leaf import placeholder
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
@@ -163,6 +169,38 @@ def batch_checkpointed(op: Any, members: Members, *inputs: Tensor, checkpoints: 
     return work.images(outputs_of(place_checkpointed(whole, given)))
 
 
+def batch_reversed(op: Any, members: Members, *inputs: Tensor, reversal: Reversal) -> Any:
+    """Return the images of what a backward pass through a loop with few saved states gives.
+
+    It is the backward pass through the loop of all members. One that is to keep to a memory does so for each member
+    alone: what fits for one of them need not fit for all.
+    """
+    if reversal.checkpoints.strategy.memory is not None:
+        return mapped(op, members, *inputs, reversal=reversal)
+    given, arriving, _ = reversal.grouped(images_of(members, inputs))
+    leaving = dict.fromkeys([position for position, _ in reversal.leaving])
+    nodes = [spread_image(image, members.count) if i in leaving else image.node for i, image in enumerate(given)]
+    own = [placeholder(x.shape, x.dtype) for x in nodes]
+    flags = tuple([image.batched or i in leaving for i, image in enumerate(given)])
+    outputs = batch_checkpointed(
+        op, Members(members.count, flags), *own, checkpoints=reversal.checkpoints.without_run()
+    )
+    cts: dict[int, Any] = {}
+    for (position, keep), image in zip(reversal.arriving, arriving, strict=True):
+        part = spread_image(image, members.count)
+        cts[position] = mask(cts[position], part) if keep else part
+    reached = [spread_image(outputs[position], members.count) for position in cts]
+    pulled = pullback(reached, list(cts.values()), [own[i] for i in leaving])
+    forms = {i: MASKED if (i, True) in reversal.leaving else PLAIN for i in leaving}
+    found = [part for i, ct in zip(leaving, pulled, strict=True) for part in split(ct, forms[i], own[i])]
+    return substitute(found, own, nodes)
+
+
+def images_of(members: Members, inputs: Sequence[Tensor]) -> list[Image]:
+    """Return the inputs of a rule as images."""
+    return [Image(x, flag) for x, flag in zip(inputs, members.batched, strict=True)]
+
+
 def batch_outer_sum(op: Any, members: Members, left: Tensor, right: Tensor, *, subscripts: str, start: int) -> Tensor:
     """Return sums over the steps of outer products, for all members."""
     labels = split_subscripts(subscripts)
@@ -176,7 +214,7 @@ def batch_outer_sum(op: Any, members: Members, left: Tensor, right: Tensor, *, s
 
 def batch_chain(op: Any, members: Members, *inputs: Tensor, chain: Any) -> list[Image]:
     """Return the images of the outputs of a chain: those of the calls that it stands for, each for all members."""
-    images = [Image(x, flag) for x, flag in zip(inputs, members.batched, strict=True)]
+    images = images_of(members, inputs)
 
     def step(kind: StepKind, operands: list[Image]) -> Callable[[int], Image]:
         shown = sorted({*[i for i, _ in kind.writes], *kind.last, *kind.stacked})

@@ -7,7 +7,7 @@ every graph. So only the op itself runs member by member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class Member:
         """Return how many members there are, a number where sizes are known."""
         return next(x.shape[0] for x, flag in zip(inputs, self.members.batched, strict=True) if flag)
 
-    def stand_ins(self, inputs: Sequence[Node]) -> tuple[list[Tensor], Images]:
+    def stand_ins(self, inputs: Sequence[Any]) -> tuple[list[Tensor], Images]:
         """Return stand-ins for the inputs of one member, and what they stand for."""
         flags = self.members.batched
         made = [placeholder(x.shape[1:] if flag else x.shape, x.dtype) for x, flag in zip(inputs, flags, strict=True)]
@@ -76,17 +76,25 @@ class Member:
 
 
 def _infer(*inputs: Node, member: Member) -> list[tuple[Any, Any]]:
+    return _avals(inputs, member)
+
+
+def _avals(inputs: Sequence[Any], member: Member) -> list[tuple[Any, Any]]:
+    """Return shapes and dtypes of the outputs of all members, from tensors or arrays."""
     outputs = member.outputs(member.stand_ins(inputs)[0])
     count = member.count(inputs)
     return [((count, *x.shape), x.dtype) for x in outputs]
 
 
-def _kernel(*arrays: Any, member: Member) -> tuple[Any, ...]:
+def one_after_the_other(*arrays: Any, member: Member) -> tuple[Any, ...]:
+    """Return what the kernel of the op makes of each member: a kernel."""
     op, params, flags = member.op, member.params, member.members.batched
     count = member.count(arrays)
     if op.passes:
         whole = [x if flag else np.broadcast_to(x, (count, *x.shape)) for x, flag in zip(arrays, flags, strict=True)]
         return tuple(op.kernel(*whole, **params))
+    if not count:  # no member tells what a result is like
+        return tuple([np.empty(shape, dtype) for shape, dtype in _avals(arrays, member)])
     found = [
         op.kernel(*[x[i] if flag else x for x, flag in zip(arrays, flags, strict=True)], **params) for i in range(count)
     ]
@@ -142,15 +150,20 @@ def _passes(params: Any) -> Sequence[bool]:
     return [rule is not None for rule in rules] if isinstance(rules, tuple) else [True] * count
 
 
+def op_on_members(name: str, kernel: Callable[..., Any], batch: Callable[..., Any]) -> Op:
+    """Return an op that does to each member what another one does, with the derivative of a member for all of them."""
+    return Op(
+        name,
+        infer=_infer,
+        kernel=kernel,
+        vjp=JointRule(_pull, _passes),
+        jvp=_push,  # type: ignore[arg-type]
+        params={"member": STRUCTURE},
+        needs=(INPUTS, OUTPUT),
+        multi=True,
+        batch=batch,
+    )
+
+
 # Not registered: batching places it, and nobody applies it by name.
-MAPPED = Op(
-    "mapped",
-    infer=_infer,
-    kernel=_kernel,
-    vjp=JointRule(_pull, _passes),
-    jvp=_push,  # type: ignore[arg-type]
-    params={"member": STRUCTURE},
-    needs=(INPUTS, OUTPUT),
-    multi=True,
-    batch=mapped,
-)
+MAPPED = op_on_members("mapped", one_after_the_other, mapped)

@@ -16,12 +16,13 @@ from unspool._autodiff.sweeps.connected import depends
 from unspool._autodiff.sweeps.forward import pushforward
 from unspool._autodiff.sweeps.reverse import pullback
 from unspool._autodiff.sweeps.substitution import substitute
-from unspool._batching.images import Image, spread_image
+from unspool._batching.images import Image, Images, batch_graph, spread_image
 from unspool._dims import Size
 from unspool._dtypes import INEXACT
 from unspool._ops.batching import Members
 from unspool._ops.identity import alias, zeros, zeros_like
-from unspool._ops.layout import broadcast_to, reshape
+from unspool._ops.layout import broadcast_to, moveaxis, reshape
+from unspool._ops.leaf import placeholder
 from unspool._ops.op import STRUCTURE, JointRule, Op, parts
 from unspool.errors import UnboundPlaceholderError
 
@@ -37,11 +38,12 @@ class Program:
 
     Attributes
     ----------
-    levels : int
-        Inside how many batches: each that is placed takes one away, and the last one places what is computed.
+    batches : tuple of object
+        Those whose members it computes, the innermost first: each that is placed takes one away, and the last one
+        places what is computed.
     """
 
-    levels: int = 1
+    batches: tuple[object, ...]
 
     def avals(self, inputs: Sequence[Node]) -> Avals:
         """Return shapes and dtypes of the outputs of one member."""
@@ -61,7 +63,7 @@ class Outer(Program):
     """A program inside of several batches, seen from the second one: its members are those of both, in one row."""
 
     def __init__(self, program: Program, batched: Sequence[bool], count: Size) -> None:
-        self.levels = program.levels - 1
+        self.batches = program.batches[1:]
         self._program, self._batched, self._count = program, tuple(batched), count
 
     def avals(self, inputs: Sequence[Node]) -> Avals:
@@ -86,6 +88,40 @@ class Outer(Program):
         return Image(reshape(whole, (count * self._count, *own)), True)
 
 
+class Across(Program):
+    """A program for all of a batch that is none of its own, such as the directions of a Jacobian of a member.
+
+    How many steps a member makes does not depend on these. So what the program places for all members, on a stand-in
+    for one direction, is graph that is batched like any other.
+    """
+
+    def __init__(self, program: Program, batched: Sequence[bool], count: Size) -> None:
+        self.batches = program.batches
+        self._program, self._batched, self._count = program, tuple(batched), count
+
+    def avals(self, inputs: Sequence[Node]) -> Avals:
+        """Return what one direction gives, with an axis of them in front."""
+        single = [_Member(x.shape[flag:], x.dtype) for x, flag in zip(inputs, self._batched, strict=True)]
+        return [((self._count, *shape), dtype) for shape, dtype in self._program.avals(single)]  # type: ignore[arg-type]
+
+    def place(self, images: Sequence[Image], count: Size) -> list[Image]:
+        """Place the program for all members and one direction, and batch what it placed over all directions."""
+        known: Images = {}
+        single: list[Image] = []
+        for (x, is_own), flag in zip(images, self._batched, strict=True):
+            if flag:
+                whole = moveaxis(x, 1, 0) if is_own else x
+                x = placeholder(whole.shape[1:], whole.dtype)
+                known[x.id] = Image(whole, True)
+            single.append(Image(x, is_own))
+        placed = self._program.place(single, count)
+        found = batch_graph([image.node for image in placed], known, self._count)
+        rows = [spread_image(image, self._count) for image in found]
+        return [
+            Image(moveaxis(x, 0, 1), True) if own else Image(x, False) for x, (_, own) in zip(rows, placed, strict=True)
+        ]
+
+
 class _Member:
     """Shape and dtype of an input, for those who look at no more."""
 
@@ -97,7 +133,7 @@ class _Pulled(Program):
     """The cotangents of inputs of a program; its own inputs are those of the program, then cotangents of outputs."""
 
     def __init__(self, program: Program, needed: Sequence[bool], reached: Sequence[bool]) -> None:
-        self.levels = program.levels
+        self.batches = program.batches
         self._program, self._needed, self._reached = program, tuple(needed), tuple(reached)
 
     def avals(self, inputs: Sequence[Node]) -> Avals:
@@ -120,7 +156,7 @@ class _Pushed(Program):
     """The tangents of outputs of a program; its own inputs are those of the program, then tangents of inputs."""
 
     def __init__(self, program: Program, moving: Sequence[bool]) -> None:
-        self.levels = program.levels
+        self.batches = program.batches
         self._program, self._moving = program, tuple(moving)
 
     def avals(self, inputs: Sequence[Node]) -> Avals:
@@ -177,7 +213,9 @@ def _push(tangents: Sequence[Any], out: Sequence[Any], *inputs: Any, program: Pr
 
 
 def _batch(op: Op, members: Members, *inputs: Any, program: Program) -> list[Image]:
-    if program.levels == 1:
+    if members.batch is not program.batches[0]:
+        return [Image(x, True) for x in view(Across(program, members.batched, members.count), inputs)]
+    if len(program.batches) == 1:
         return program.place([Image(x, flag) for x, flag in zip(inputs, members.batched, strict=True)], members.count)
     return [Image(x, True) for x in view(Outer(program, members.batched, members.count), inputs)]
 

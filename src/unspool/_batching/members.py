@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unspool._autodiff.loops.iterate import Adjoint
 from unspool._autodiff.loops.recording import Iterated, recorded
 from unspool._autodiff.loops.trace import Trace
-from unspool._batching.images import Image, Images
+from unspool._batching.images import Image, Images, batch_graph
 from unspool._batching.iterating import fixed_points, iterate_members
 from unspool._batching.keys import member_key
 from unspool._dims import Size
@@ -44,11 +44,14 @@ class Batch:
         What stand-ins stand for, and what has been made of them.
     outer : Batch or None
         The batch inside whose function this one is recorded.
+    identity : object
+        What programs know the batch by, which do not keep it alive.
     """
 
     def __init__(self, leaves: Sequence[Any], has_members: Sequence[bool], count: Size) -> None:
         self.count, self.images = count, Images()
         self.outer: Any = recorded.get()
+        self.identity = object()
         self.members = [self._member(leaf) if flag else leaf for leaf, flag in zip(leaves, has_members, strict=True)]
         self._token: Token[Any] | None = None
 
@@ -60,6 +63,10 @@ class Batch:
         made = placeholder(whole.shape[1:], whole.dtype)
         self.images[made.id] = Image(whole, True)
         return made
+
+    def images_of(self, nodes: Sequence[Any]) -> list[Image]:
+        """Return what nodes of a member have become."""
+        return batch_graph(nodes, self.images, self.count, self.identity)
 
     def __enter__(self) -> Batch:
         self._token = recorded.set(self)

@@ -45,8 +45,8 @@ class Ragged(Program):
         How a stretch is run and differentiated.
     most : int or None
         The most steps of a member.
-    levels : int
-        Inside how many batches it stands.
+    batches : tuple
+        Those whose members differ in it, the innermost first.
 
     Attributes
     ----------
@@ -54,8 +54,8 @@ class Ragged(Program):
         How many steps each member makes; found when it is first placed, which runs it.
     """
 
-    def __init__(self, step: TracedStep, strategy: Adjoint, most: int | None, levels: int = 1) -> None:
-        self.levels = levels
+    def __init__(self, step: TracedStep, strategy: Adjoint, most: int | None, batches: tuple[object, ...]) -> None:
+        self.batches = batches
         self.lengths: Any = None
         self._step, self._strategy, self._most = step, strategy, most
         self._ran: tuple[list[Image], list[Image]] | None = None
@@ -76,13 +76,10 @@ class Ragged(Program):
         return found
 
     def _place(self, images: Sequence[Image], count: int) -> list[Image]:
-        if not count:
-            self.lengths = np.zeros(0, np.int64)
-            return [Image(spread_image(image, 0), True) for image in images[self._step.constants :]]
         going = _Going(images, count)
         lengths = np.zeros(count, np.int64)
         done, finished = 0, _Finished()
-        while len(going.members):
+        while not finished or len(going.members):
             stretch = _Stretch(self._step, going)
             steps, state, stops = self._advance(stretch, going.members, done)
             done += steps
@@ -92,10 +89,14 @@ class Ragged(Program):
         return finished.state(count)
 
     def _advance(self, stretch: _Stretch, members: Any, done: int) -> tuple[int, list[Any], Any]:
-        """Make the steps of a stretch; return how many, the state after them and who stops there."""
+        """Make the steps of a stretch; return how many, the state after them and who stops there.
+
+        A batch of nobody makes one, so that what comes of it depends on what steps read.
+        """
         if self.lengths is None:
-            return stretch.run(self._strategy, None if self._most is None else self._most - done)
-        steps = int(self.lengths[members].min()) - done
+            most = None if self._most is None else self._most - done
+            return stretch.run(self._strategy, most if len(members) else 1)
+        steps = int(self.lengths[members].min()) - done if len(members) else 1
         state = self._strategy.place(stretch.step, stretch.constants, stretch.initial, steps)
         return steps, state, self.lengths[members] == done + steps
 
@@ -147,6 +148,9 @@ class _Finished:
     def __init__(self) -> None:
         self._members: list[Any] = []
         self._states: list[list[Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._states)
 
     def take(self, going: _Going, state: Sequence[Any], stops: Any) -> None:
         """Take the members that stop out of those that are going; ``state`` is that of all."""

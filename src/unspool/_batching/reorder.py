@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool import _graph
-from unspool._ops.layout import rearrange
+from unspool._ops import batching
+from unspool._ops.batching import Members
+from unspool._ops.layout import moveaxis, rearrange
 from unspool._ops.leaf import constant
 from unspool._ops.op import POSITIONS, Op
 
@@ -34,6 +36,11 @@ def _forwards(t: Tensor, out: Tensor, x: Tensor, order: Tensor, inverse: Tensor)
     return rearrange(t, lambda inner: _graph.apply(REORDER, inner, order, inverse))
 
 
+def _batch(op: Op, members: Members, x: Any, order: Any, inverse: Any) -> Any:
+    """Reorder the rows of every member of another batch: an order follows from lengths, which all have in common."""
+    return moveaxis(batching.place(op, [moveaxis(x, 1, 0), order, inverse], {}), 0, 1)
+
+
 # Not registered: batches are made of it, and nobody applies it by name.
 REORDER = Op(
     "reorder",
@@ -43,4 +50,5 @@ REORDER = Op(
     jvp=(_forwards, None, None),
     needs=(POSITIONS,),
     fresh=True,
+    batch=_batch,
 )

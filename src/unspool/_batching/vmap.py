@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from unspool import _trees as trees
 from unspool._autodiff.arguments import name_of
 from unspool._batching.axes import axes_of, mapped_leaves, placed
-from unspool._batching.images import batch_graph
 from unspool._batching.members import Batch
 from unspool._fragments.asking import asks_for_a_value, check_callable
 from unspool._ops.leaf import as_tensor
@@ -78,7 +77,7 @@ def vmap(
             returned = _call(f, given, named)
             results, nesting = trees.flatten(returned)
             targets = axes_of(out_axes, returned, "out_axes")
-            images = batch_graph([as_tensor(leaf) for leaf in results], batch.images, batch.count)
+            images = batch.images_of([as_tensor(leaf) for leaf in results])
         names = partial(trees.names, nesting, "the result")
         return trees.unflatten(nesting, placed(images, targets, names, batch.count))
 

@@ -109,9 +109,10 @@ class Store:
             hint += "; changed='keep' takes them as they are"
             if found.get("python") != self._facts["python"]:
                 hint += f" (they were written by Python {found.get('python')}, which compiles functions differently)"
+        ending = "s" if len(changed) == 1 and not changed[0].endswith("s") else ""
         raise EnsembleError(
-            f"the folder {str(self._path)!r} has results of another ensemble: the {' and the '.join(changed)} differ"
-            f"{'s' if len(changed) == 1 else ''}; {hint}"
+            f"the folder {str(self._path)!r} has results of another ensemble: the {' and the '.join(changed)} "
+            f"differ{ending}; {hint}"
         )
 
 

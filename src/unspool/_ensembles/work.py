@@ -143,7 +143,11 @@ def failure_of(index: int, error: BaseException) -> dict[str, Any]:
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     trace = "".join(traceback.format_exception(error))
-    return {"index": index, "kind": name, "message": str(error), "traceback": trace}
+    try:
+        message = str(error)
+    except Exception:  # an error that cannot say what it is fails one member, too
+        message = "<its message could not be made>"
+    return {"index": index, "kind": name, "message": message, "traceback": trace}
 
 
 def _as_batch(task: Task, part: list[Any], count: int, piece: Piece) -> bool:

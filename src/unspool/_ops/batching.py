@@ -34,13 +34,16 @@ class Members:
         How many there are.
     batched : tuple of bool
         For each input, whether it has them along its first axis; others are the same for all.
+    batch : object
+        Which batch it is, for programs of members (`unspool._batching.member`); ``None`` for one that nobody recorded,
+        such as the directions of a Jacobian. Two with the same members are equal.
     """
 
-    __slots__ = ("batched", "count")
+    __slots__ = ("batch", "batched", "count")
     __match_args__ = ("count", "batched")
 
-    def __init__(self, count: Size, batched: tuple[bool, ...]) -> None:
-        self.count, self.batched = count, batched
+    def __init__(self, count: Size, batched: tuple[bool, ...], batch: object = None) -> None:
+        self.count, self.batched, self.batch = count, batched, batch
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Members and (self.count, self.batched) == (other.count, other.batched)
@@ -134,9 +137,11 @@ class Later:
 
     chain: BatchRule
     checkpointed: BatchRule
+    fixed_point: BatchRule
     loop: BatchRule
     one_by_one: BatchRule
     outer_sum: BatchRule
+    reversed_loop: BatchRule
 
     def provide(self, **rules: BatchRule) -> None:
         """Enter rules by their names."""

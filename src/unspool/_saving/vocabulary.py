@@ -26,6 +26,7 @@ from unspool._autodiff.solvers.implicit import FIXED_POINT, Implicit, Route
 from unspool._autodiff.solvers.lanczos import EIGSH
 from unspool._autodiff.solvers.linear_solve import LINEAR_SOLVE, Equation, Guard
 from unspool._autodiff.sweeps.chain import CHAIN, Chain, StepKind
+from unspool._batching.fixed_points import FIXED_POINTS
 from unspool._batching.mapped import MAPPED, Member
 from unspool._batching.reorder import REORDER
 from unspool._batching.turning import TURNED
@@ -63,6 +64,7 @@ UNREGISTERED: dict[str, Op] = {
         EIGSH,
         EIGSH_EDGE,
         FIXED_POINT,
+        FIXED_POINTS,
         LINEAR_SOLVE,
         LOOP,
         MAPPED,

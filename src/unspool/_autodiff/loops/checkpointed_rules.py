@@ -29,7 +29,7 @@ from unspool._autodiff.loops.steps import TANGENT, Groups, grouped
 from unspool._dtypes import BOOL
 from unspool._fragments.fragment import Fragment, capture
 from unspool._graph import Node
-from unspool._ops.batching import one_by_one, rule_above
+from unspool._ops.batching import rule_above
 from unspool._ops.leaf import placeholder
 from unspool._ops.op import INPUTS, STRUCTURE, JointRule, Op
 
@@ -304,5 +304,5 @@ REVERSED_LOOP = Op(
     params={"reversal": STRUCTURE},
     needs=(INPUTS,),
     multi=True,
-    batch=one_by_one,
+    batch=rule_above("reversed_loop"),
 )

@@ -21,11 +21,11 @@ from unspool._autodiff.solvers.packing import Packing
 from unspool.errors import ConvergenceError
 
 # Residuals that are this much larger than the best one since the last restart: the extrapolation went astray.
-_RUNAWAY = 1e3
+RUNAWAY = 1e3
 
 # Weight of the size of the coefficients, beside residuals of size one. It decides where the last residuals differ by
 # rounding alone, and nowhere else.
-_REGULARISATION = 1e-8
+REGULARISATION = 1e-8
 
 Map = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -89,14 +89,12 @@ class Search:
             self.found = Found(image, self.steps, iteration.residual)
             return
         if not np.isfinite(iteration.residual + iteration.slope_residual) and not iteration.can_restart:
-            message = f"the iteration left the finite numbers at step {self.steps}"
-            raise not_fixed(message, iteration.residual, self.steps, tol)
+            raise left_the_finite_numbers(iteration.residual, self.steps, tol)
         if self.steps == self._most and iteration.residual <= tol:
             message = f"the derivative still moves after {self._most} steps; raise max_steps, or derivative_tol"
             raise not_fixed(message, iteration.slope_residual, self._most, self._slope_tol, "t")
         if self.steps == self._most:
-            message = f"no fixed point after {self._most} steps; raise max_steps, or tol"
-            raise not_fixed(message, iteration.residual, self._most, tol)
+            raise none_found(iteration.residual, self._most, tol)
         iteration.advance()
 
 
@@ -106,6 +104,16 @@ def not_fixed(message: str, residual: float, steps: int, tol: float, what: str =
     error = ConvergenceError(f"{message} ({distance} is {residual:.3g}, and {tol:.3g} was asked for)")
     error.residual, error.iterations, error.tolerance = residual, steps, tol
     return error
+
+
+def left_the_finite_numbers(residual: float, steps: int, tol: float) -> ConvergenceError:
+    """Return the error for a search whose numbers are not finite any more."""
+    return not_fixed(f"the iteration left the finite numbers at step {steps}", residual, steps, tol)
+
+
+def none_found(residual: float, steps: int, tol: float) -> ConvergenceError:
+    """Return the error for a search that made all steps it may make."""
+    return not_fixed(f"no fixed point after {steps} steps; raise max_steps, or tol", residual, steps, tol)
 
 
 def repeat(function: Map, start: Sequence[Any], history: int, steps: int) -> list[Any]:
@@ -155,7 +163,7 @@ class Iteration:
             self.state = self._image
             return
         best, image = self._best
-        if self.can_restart and not self._distance <= _RUNAWAY * best:
+        if self.can_restart and not self._distance <= RUNAWAY * best:
             self._mixing.restart()
             self._best = (np.inf, [])
             self.state = image
@@ -194,18 +202,18 @@ class Mixing:
         self._last = (residual, image)
         if not self.count:
             return image
-        weights = _least_squares(self._residuals[: self.count], residual)
+        weights = least_squares(self._residuals[: self.count], residual)
         return image - weights @ self._images[: self.count]
 
 
-def _least_squares(rows: Any, target: Any) -> Any:
+def least_squares(rows: Any, target: Any) -> Any:
     """Return the weights with which the rows add up to the target as nearly as possible; small ones if that is open."""
     sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     sizes[sizes == 0.0] = 1.0
     count = len(rows)
     if not np.isfinite(sizes).all():
         return np.zeros(count, rows.dtype)
-    system = np.concatenate([(rows / sizes[:, None]).T, _REGULARISATION * np.eye(count, dtype=rows.dtype)])
+    system = np.concatenate([(rows / sizes[:, None]).T, REGULARISATION * np.eye(count, dtype=rows.dtype)])
     wanted = np.concatenate([target, np.zeros(count, target.dtype)])
     return np.linalg.lstsq(system, wanted, rcond=None)[0] / sizes
 

@@ -34,7 +34,7 @@ from unspool._dtypes import INEXACT
 from unspool._engine.default import default_engine
 from unspool._engine.quiet import run_quietly
 from unspool._fragments.fragment import capture
-from unspool._ops.batching import one_by_one
+from unspool._ops.batching import rule_above
 from unspool._ops.cancellation import noise_of
 from unspool._ops.elementwise import subtract
 from unspool._ops.identity import STOP_GRADIENT
@@ -377,5 +377,5 @@ FIXED_POINT = Op(
     jvp=_push,
     params={"route": STRUCTURE},
     needs=(INPUTS, OUTPUT),
-    batch=one_by_one,
+    batch=rule_above("fixed_point"),
 )
