@@ -110,6 +110,7 @@ class PieceKind(NamedTuple):
     positions: tuple[int, ...]
     origins: tuple[Position, ...]
     has_bundles: bool
+    has_large: bool
     apart: Apart
 
 
