@@ -106,9 +106,8 @@ _WORDS = {
         """Many small loops, each with something that a loop of a user has: a row of a table, a batch of its own size, a
         gradient inside, a history, a branch, steps that are rejected. Sizes are small, so that what counts is what a
         library adds to a step.""",
-        """A loop is fast where the engine recognises that its steps are alike, and folds them. A loop that is read now
-        and then, or never, is folded from a thousand operations on; the gradient of a shorter one is recorded operation
-        by operation.""",
+        """A loop is fast where the engine recognises that its steps are alike, and folds them: from 128 operations on.
+        The gradient of a shorter one is recorded operation by operation.""",
     ),
 }
 

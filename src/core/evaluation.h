@@ -65,7 +65,7 @@ typedef struct {
     PyObject *apart_results; /* indices of results that are no part of it */
     Py_ssize_t results, length;
     long long nbytes, peak, kernels;
-    char is_ready, is_large, has_bundles;
+    char is_ready, is_large, has_bundles, has_large;
 } SiteObject;
 
 extern PyTypeObject SiteType;
@@ -122,6 +122,7 @@ void note_bounds(long long length, long long newest);
 typedef struct RowObject {
     PyObject_HEAD
     Py_ssize_t depth, nodes;
+    char has_large;
     struct RowObject *joined;
 } RowObject;
 
@@ -159,7 +160,8 @@ typedef struct QueueObject {
     PieceObject **piece; /* borrowed; NULL for one that has died */
     Py_ssize_t room, head, count;
     long long first; /* the ticket of what stands at the head */
-    Py_ssize_t most, after, crowd, many_nodes, fewest_long;
+    Py_ssize_t most, after, crowd, many_nodes, fewest_long, many_large, fewest_large;
+    long long newest; /* the largest id among the results of pieces that ever waited */
     PyObject *families; /* a dict, of which Python knows what is in it; or None */
 } QueueObject;
 

@@ -287,7 +287,7 @@ note_step(const NoteObject *note, CallObject *call, PyObject *const *arriving, P
             PyErr_SetString(PyExc_TypeError, "a step reads something else than a note says");
         }
     }
-    for (Py_ssize_t i = 0; !failed && i < note->inputs; i++) {
+    for (Py_ssize_t i = note->inputs - 1; !failed && i >= 0; i--) { /* as `calls.passing_inputs` has them */
         PyObject *id = ((NodeObject *)PyTuple_GET_ITEM(call->node.inputs, i))->id;
         failed = pass_on(note, &note->form[i], step, arriving[note->outputs + i], id, arrived) < 0;
     }

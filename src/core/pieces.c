@@ -30,6 +30,7 @@ join_rows(RowObject *row, RowObject *other)
         one->joined = (RowObject *)Py_NewRef(whole);
         whole->depth = one->depth > whole->depth ? one->depth : whole->depth;
         whole->nodes += one->nodes;
+        whole->has_large |= one->has_large;
     }
 }
 
@@ -57,6 +58,7 @@ row_whole(PyObject *self, PyObject *unused)
 static PyMemberDef row_members[] = {
     {"depth", T_PYSSIZET, offsetof(RowObject, depth), READONLY, NULL},
     {"nodes", T_PYSSIZET, offsetof(RowObject, nodes), READONLY, NULL},
+    {"has_large", T_BOOL, offsetof(RowObject, has_large), READONLY, NULL},
     {NULL},
 };
 
@@ -71,7 +73,9 @@ PyDoc_STRVAR(row_doc,
 "depth : int\n"
 "    How deep the deepest of them is.\n"
 "nodes : int\n"
-"    How many nodes they had.");
+"    How many nodes they had.\n"
+"has_large : bool\n"
+"    Whether one of them was a large array.");
 
 PyTypeObject RowType = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -331,6 +335,7 @@ place(PieceObject *self, NodeObject *const *results, Py_ssize_t count)
     if (row != NULL) {
         row->depth = self->depth > row->depth ? self->depth : row->depth;
         row->nodes += PyTuple_GET_SIZE(((SiteObject *)self->site)->origins);
+        row->has_large |= ((SiteObject *)self->site)->has_large;
     }
     return row;
 }

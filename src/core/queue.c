@@ -101,6 +101,10 @@ append(QueueObject *self, PieceObject *piece, NodeObject *const *results, Py_ssi
     if (row == NULL || enter_queue(self, piece) < 0) {
         return -1;
     }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        long long id = number_of(results[i]);
+        self->newest = id > self->newest ? id : self->newest;
+    }
     Py_ssize_t deeper = piece->depth - self->most, every = self->most + 1 - self->after;
     PyObject *done = NULL;
     if (deeper > 0 && every > 0 && (deeper - 1) % every == 0) {
@@ -402,7 +406,9 @@ queue_will_fold(PyObject *object, PyObject *given)
     }
     const PieceObject *piece = (PieceObject *)given;
     const RowObject *row = whole_row((RowObject *)piece->row);
-    if (row->depth > self->most || (row->nodes >= self->many_nodes && row->depth >= self->fewest_long) ||
+    Py_ssize_t nodes = row->has_large ? self->many_large : self->many_nodes;
+    Py_ssize_t fewest = row->has_large ? self->fewest_large : self->fewest_long;
+    if (row->depth > self->most || (row->nodes >= nodes && row->depth >= fewest) ||
         ((SiteObject *)piece->site)->has_bundles || reads_folded(piece)) {
         Py_RETURN_TRUE;
     }
@@ -507,6 +513,9 @@ static PyMemberDef queue_members[] = {
     {"crowd", T_PYSSIZET, offsetof(QueueObject, crowd), 0, NULL},
     {"many_nodes", T_PYSSIZET, offsetof(QueueObject, many_nodes), 0, NULL},
     {"fewest_long", T_PYSSIZET, offsetof(QueueObject, fewest_long), 0, NULL},
+    {"newest", T_LONGLONG, offsetof(QueueObject, newest), 0, NULL},
+    {"many_large", T_PYSSIZET, offsetof(QueueObject, many_large), 0, NULL},
+    {"fewest_large", T_PYSSIZET, offsetof(QueueObject, fewest_large), 0, NULL},
     {"families", T_OBJECT, offsetof(QueueObject, families), 0, NULL},
     {NULL},
 };

@@ -162,6 +162,7 @@ static PyMemberDef site_members[] = {
     {"is_ready", T_BOOL, offsetof(SiteObject, is_ready), 0, NULL},
     {"is_large", T_BOOL, offsetof(SiteObject, is_large), 0, NULL},
     {"has_bundles", T_BOOL, offsetof(SiteObject, has_bundles), 0, NULL},
+    {"has_large", T_BOOL, offsetof(SiteObject, has_large), 0, NULL},
     {NULL},
 };
 

@@ -80,6 +80,8 @@ class Row:
     def depth(self) -> int: ...
     @property
     def nodes(self) -> int: ...
+    @property
+    def has_large(self) -> bool: ...
     def whole(self) -> Row: ...
 
 class Storage:
@@ -309,6 +311,7 @@ class SiteBase:
     is_ready: bool
     is_large: bool
     has_bundles: bool
+    has_large: bool
     @property
     def origins(self) -> tuple[Place, ...]: ...
     @property
@@ -324,6 +327,9 @@ class QueueBase:
     crowd: int
     many_nodes: int
     fewest_long: int
+    many_large: int
+    fewest_large: int
+    newest: int
     families: dict[tuple[int, int], None]
     def __len__(self) -> int: ...
     def add(

@@ -306,6 +306,7 @@ def test_a_budget_that_is_too_small_for_chains_and_a_factorisation_is_refused_an
     with pytest.raises(BudgetError) as caught:
         within(UNREAD["factorisation"], 50_000, gradient_only)
     least = caught.value.least
+    del caught  # it has the frames of the run that was refused, and so what both runs would share
     assert within(UNREAD["factorisation"], least, gradient_only).report.peak <= least
 
 

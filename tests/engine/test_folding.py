@@ -29,14 +29,16 @@ A = np.array([[1.0, 0.25, -0.5], [0.75, -1.0, 0.5], [0.25, 1.5, 1.0]])
 
 @contextmanager
 def folding(after: int) -> Iterator[Evaluator]:
-    """Fold pieces so many evaluations after they ran."""
+    """Fold pieces so many evaluations after they ran; ``NEVER`` means short loops as well."""
     engine = default_engine()
-    before = engine.queue.after, engine.queue.most
-    engine.queue.after = engine.queue.most = after
+    queue = engine.queue
+    before = queue.after, queue.most, queue.many_nodes
+    queue.after = queue.most = after
+    queue.many_nodes = max(queue.many_nodes, after)
     try:
         yield engine
     finally:
-        engine.queue.after, engine.queue.most = before
+        queue.after, queue.most, queue.many_nodes = before
 
 
 @pytest.fixture(autouse=True)

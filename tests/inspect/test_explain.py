@@ -10,6 +10,15 @@ import pytest
 import unspool as us
 from bench.zoo.run import KINDS
 from unspool._engine.default import default_engine
+from unspool._engine.engine import LARGEST_PIECE, SMALLEST_LOOP
+from unspool._engine.folding.fold_queue import (
+    FEWEST_ALIKE,
+    FEWEST_LARGE,
+    FEWEST_LONG,
+    LARGE_ARRAY,
+    MANY_LARGE,
+    MANY_NODES,
+)
 from unspool.errors import StructureError
 
 
@@ -234,14 +243,35 @@ def test_the_loop_of_every_kind_of_the_zoo_is_found(kind) -> None:
 # --- what did not fold -----------------------------------------------------------------------------------------------
 
 
+def without_repetition(x: us.Tensor, operations: int) -> us.Tensor:
+    """Apply one of two functions again and again, as a fair coin says."""
+    for heads in np.random.default_rng(0).integers(2, size=operations):
+        x = us.sin(x) if heads else us.tanh(x)
+    return x
+
+
 def test_a_program_that_nobody_reads_says_so() -> None:
     x = leaf(0, 4)
-    for _ in range(100):
+    for _ in range(60):
         x = us.tanh(x) + 0.1
     one = reasons(us.sum(x))["not evaluated"]
-    assert (one.operations, one.times, one.loop) == (201, 100, None)
+    assert (one.operations, one.times, one.loop) == (121, 60, None)
+    assert one.operations < SMALLEST_LOOP
     assert "one piece" in one.why
     assert "us.iterate" in one.change
+
+
+def test_what_will_repeat_if_it_is_differentiated_is_told_of_what_fits_into_one_piece() -> None:
+    x = leaf(0, 4)
+    for _ in range(200):
+        x = us.tanh(x) + 0.1
+    loss = us.sum(x)
+    one = reasons(loss)["not evaluated"]
+    assert SMALLEST_LOOP <= one.operations <= LARGEST_PIECE
+    assert "If it is differentiated before" in one.why
+    assert not one.change
+    loss.grad(x.inputs[0])
+    assert [loop.steps for loop in us.explain(loss).loops] == [200]
 
 
 def test_what_will_repeat_is_told_of_a_long_program_that_nobody_reads() -> None:
@@ -252,18 +282,44 @@ def test_what_will_repeat_is_told_of_a_long_program_that_nobody_reads() -> None:
 
 
 def test_few_reads_are_no_loop_yet() -> None:
-    one = reasons(descent(20))["few reads"]
+    one = reasons(descent(FEWEST_LONG - 1))["few reads"]
     assert one.loop == 1
-    assert "20 reads in a row, and from 65 on they are folded, or from 16 on with 1024 operations" in one.why
+    assert f"There were {FEWEST_LONG - 1} reads in a row with " in one.why
+    assert f"from {FEWEST_LONG} with {MANY_NODES} on" in one.why
+
+
+def test_steps_of_which_no_two_are_alike_are_told_as_such() -> None:
+    x, states = leaf(0, 4), []
+    for _ in range(2 * FEWEST_LONG):
+        states.append(x)
+        x = us.tanh(us.sum(us.stack(states) ** 2, axis=0)) + 0.1
+        for _ in range(-(-MANY_NODES // FEWEST_LONG)):
+            x = us.sin(x)
+        float(us.sum(x))
+    one = reasons(us.sum(x))["seldom"]
+    assert one.loop == 1
+    assert f"Fewer than {FEWEST_ALIKE} steps" in one.why
+    assert "a gradient is taken" not in str(us.explain(us.sum(x)))
+
+
+def test_few_reads_of_large_arrays_are_told_from_where_on_these_are_a_loop() -> None:
+    x = us.tensor(np.ones(LARGE_ARRAY // 8))
+    for _ in range(FEWEST_LARGE - 1):
+        for _ in range(MANY_NODES // 2):
+            x = us.sin(x) + 0.1
+        float(x[0])
+    one = reasons(us.sum(x))["few reads"]
+    assert f"from {FEWEST_LARGE} with {MANY_LARGE} on" in one.why
 
 
 def test_what_is_too_long_between_two_reads_is_named() -> None:
-    x = leaf(0, 4)
-    for _ in range(400):
-        x = us.tanh(x) + 0.1
-    loss = us.sum(x)
+    x, y = leaf(0, 4), leaf(1, 4)
+    loss = us.sum(without_repetition(x, 2 * LARGEST_PIECE) * y)
     float(loss)
-    assert reasons(loss)["too large"].times == 400
+    assert reasons(loss)["no repetition"].operations > LARGEST_PIECE
+    slope = us.sum(loss.grad(y) * loss.grad(x))
+    float(slope)
+    assert reasons(slope)["too large"].operations > LARGEST_PIECE
 
 
 def test_a_loop_that_was_read_at_its_end_is_a_loop() -> None:
@@ -462,10 +518,10 @@ def test_a_gradient_that_is_there_takes_nothing() -> None:
 def test_a_short_loop_is_not_said_to_be_folded_by_a_gradient() -> None:
     w = us.tensor([0.5, 0.25], name="w")
     x = w
-    for _ in range(40):
+    for _ in range(FEWEST_LONG - 1):
         x = us.tanh(x * w) + 0.5
         float(us.sum(x))
     slope = us.sum(x).grad(w)
     slope.eval()
     text = str(us.explain(us.sum(x), wrt=w))
-    assert "40 wait until more is read\n" in text and "gradient is taken" not in text
+    assert f"{FEWEST_LONG - 1} wait until more is read\n" in text and "gradient is taken" not in text

@@ -24,7 +24,7 @@ from unspool._engine import interpreter
 from unspool._engine.backends.values import owned
 from unspool._engine.costs import kernels_of
 from unspool._engine.folding.by_line import ByLine
-from unspool._engine.folding.fold_queue import FoldQueue, make_site
+from unspool._engine.folding.fold_queue import FoldQueue, has_large, make_site
 from unspool._engine.folding.matching import LARGE, Site, Sites, make_matcher
 from unspool._engine.folding.outcomes import Outcomes, Why
 from unspool._engine.interpreter import Pass, ValueDroppedError, bytes_of, collect, give_to_handles, run, take_from_slab
@@ -45,14 +45,19 @@ from unspool._tensor import Tensor
 from unspool.errors import BudgetError, UnknownSizeError
 
 if TYPE_CHECKING:
+    from unspool._engine.folding.unread import Known
     from unspool._engine.memory.replay import Replay
     from unspool._engine.plan import Plan
 
 # Pieces of at most this many nodes are described as a whole, larger ones are not: compiling takes time.
 LARGEST_PIECE = 512
 
-# Pieces of at least this many nodes are searched for repetition; below, the search costs more than it gains.
-SMALLEST_LOOP = 1000
+# From this many nodes on what is differentiated is searched for repetition; below, the search costs more than it gains.
+# What is evaluated and fits into one piece runs as one, so it is searched from the next node on.
+SMALLEST_LOOP = 128
+
+# The same where there are large arrays, for the reasons that `fold_queue` has for what was read.
+SMALLEST_LARGE = 1000
 
 # What is not clearly a step of a loop but takes at most this part of the budget is run like one.
 _STEP_SHARE = 4
@@ -78,6 +83,7 @@ class Evaluator:
         self.sweeps: Any = None  # what the sweeps of derivatives keep with an engine
         self._visits: ByLine[int] = ByLine()
         self._described: OrderedDict[tuple[Any, ...], Site] = OrderedDict()
+        self._repeats: Known = OrderedDict()
         self.outcomes = Outcomes()
         self.smallest_loop = SMALLEST_LOOP
         self._hold_nothing()
@@ -131,7 +137,7 @@ class Evaluator:
             work = collect(missing, stop_at_lost=observer is None and self.ledger.has_dropped)
             if not work.order:
                 return
-            if not has_looked and observer is None and self._may_have_loops(work):
+            if not has_looked and observer is None and len(work.order) > LARGEST_PIECE and self._may_have_loops(work):
                 work.give_back()
                 work.order.clear()  # what is referred to counts as held
                 self.fold_unread(missing, derivatives=False)
@@ -360,10 +366,9 @@ class Evaluator:
         work.give_back()
         if not self._may_have_loops(work) or (not derivatives and any(is_swept(node.id) for node in work.order)):
             return []
-        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_unread)
-        if not pieces:
-            self.outcomes.note(missing[0], Why.NOT_REPEATED, work.order)
-        return pieces
+        if len(work.order) < SMALLEST_LARGE and has_large(work.order):
+            return []
+        return cut_into_pieces(work, {t.id for t in missing}, self._describe_unread, self._repeats)
 
     def _describe_unread(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site:
         """Return the site of a repetition, given the nodes that are needed of it and which inputs are constants."""
@@ -549,6 +554,7 @@ class Evaluator:
         self.sites.clear()
         self.queue.clear()
         self._described.clear()
+        self._repeats.clear()
         self._visits.clear()
         self.sweeps = None
         self.outcomes.clear()
@@ -562,7 +568,9 @@ def _why_not(work: Pass) -> Why:
     if len(order) < 2:
         return Why.ONE_OPERATION
     if len(order) > LARGEST_PIECE:
-        return Why.TOO_LARGE
+        is_searched = len(order) >= SMALLEST_LARGE or not has_large(order)
+        is_searched = is_searched and not any(is_swept(node.id) for node in order)
+        return Why.NOT_REPEATED if is_searched else Why.TOO_LARGE
     return Why.MANY_INPUTS if any(map(gathers, order)) else Why.STAND_INS
 
 

@@ -42,7 +42,7 @@ SHORTEST = 4
 
 # What a plan and a section cost, in nodes that could have been run meanwhile. Plans cost more when they are made; but
 # they are found again.
-_PLAN_COST, _SECTION_COST = 4, 200
+_PLAN_COST, _SECTION_COST = 4, 50
 
 # Lengths of the windows that are compared to find periods. Short ones see inner loops, long ones outer loops.
 _WINDOWS = (8, 32, 128, 512)
@@ -275,7 +275,9 @@ class _Search:
 
 def _long_runs(flags: Any, least: int) -> tuple[Integers, Integers]:
     """Return where runs of true flags of at least a length start and stop."""
-    changes = np.flatnonzero(np.diff(flags, prepend=False, append=False))
+    padded = np.zeros(len(flags) + 2, np.bool_)
+    padded[1:-1] = flags
+    changes = np.flatnonzero(padded[1:] != padded[:-1])
     starts, stops = changes[::2], changes[1::2]
     enough = stops - starts >= least
     return starts[enough], stops[enough]

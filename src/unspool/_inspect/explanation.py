@@ -252,7 +252,7 @@ def _text(found: Explanation) -> Iterator[str]:
     yield f"{found.tensor}: {_count(found.operations, 'operation')}, {value}."
     for number, loop in enumerate(found.loops, 1):
         yield ""
-        is_short = any(one.loop == number and one.reason == "few reads" for one in found.unfolded)
+        is_short = any(one.loop == number and one.reason in ("few reads", "seldom") for one in found.unfolded)
         yield from _loop_text(number, loop, is_short)
         for one in found.unfolded:
             if one.loop == number:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unspool._core import Piece
 from unspool._engine.default import default_engine
-from unspool._engine.engine import LARGEST_PIECE, MOST_OF_A_LINE, SMALLEST_LOOP, Evaluator
-from unspool._engine.folding.fold_queue import FEWEST_LONG, MANY_NODES
+from unspool._engine.engine import LARGEST_PIECE, MOST_OF_A_LINE, SMALLEST_LARGE, SMALLEST_LOOP, Evaluator
+from unspool._engine.folding.fold_queue import FEWEST_ALIKE, FoldQueue, has_large
 from unspool._engine.folding.matching import RECORDED_BEFORE, TOO_OLD
 from unspool._engine.folding.outcomes import Why
 from unspool._engine.step_number import place_of
@@ -31,6 +31,12 @@ class Reason(NamedTuple):
 
 _NOT_READ = Reason("not evaluated", "Nobody has read a value of it yet, so nothing has run.")
 _EVALUATED = Reason("alone", "It was evaluated, and is not part of a loop.")
+_SELDOM = Reason(
+    "seldom",
+    f"Fewer than {FEWEST_ALIKE} steps of a short loop did the same. To derive them as a whole takes longer than their "
+    "operations do.",
+    "Where no two steps are alike, let each do the same: carry a sum instead of a list that grows, pad to fixed sizes.",
+)
 
 _NOTED = {
     Why.ONE_OPERATION: Reason("one operation", "There is one operation between two reads, which needs no folding."),
@@ -40,13 +46,13 @@ _NOTED = {
     ),
     Why.TOO_LARGE: Reason(
         "too large",
-        f"There were more than {LARGEST_PIECE} operations, and fewer than {SMALLEST_LOOP}, between two reads. They ran "
-        "node by node and are not folded.",
+        f"There were more than {LARGEST_PIECE} operations between two reads, with some of a derivative among them, or "
+        f"fewer than {SMALLEST_LARGE} with large arrays. They ran node by node and are not folded.",
         "Read a value in each step, or make the step a @us.fragment, or write the loop as us.iterate.",
     ),
     Why.NOT_REPEATED: Reason(
         "no repetition",
-        f"There were {SMALLEST_LOOP} operations or more between two reads, and no body among them that repeats at a "
+        f"There were more than {LARGEST_PIECE} operations between two reads, and no body among them that repeats at a "
         "fixed distance. They ran node by node.",
         "Read a value in each step, or make the step a @us.fragment.",
     ),
@@ -97,13 +103,14 @@ def find_unfolded(
     """
     engine = default_engine()
     engine.queue.find_families()
+    will_fold = engine.queue.chooser()
     groups: dict[tuple[int | None, Reason], list[Unit]] = {}
     computed = _computed(units)
     inherited: dict[int, Reason] = {}
     for position in range(len(units.order) - 1, -1, -1):
         unit = units.order[position]
         if unit.is_step:
-            reason = _of_piece(unit, waiting, position in members, engine, places)
+            reason = _of_piece(unit, waiting, position in members, engine.queue, places, will_fold)
             number = members.get(position)
         elif not unit.inputs or position in members:
             continue
@@ -152,22 +159,34 @@ def _beside(node: Node, engine: Evaluator) -> Reason:
     return _EVALUATED if why is None else _NOTED[why]
 
 
-def _of_piece(unit: Unit, waiting: Container[int], in_loop: bool, engine: Evaluator, places: Places) -> Reason | None:
+def _of_piece(
+    unit: Unit,
+    waiting: Container[int],
+    in_loop: bool,
+    queue: FoldQueue,
+    places: Places,
+    will_fold: Callable[[Piece], bool],
+) -> Reason | None:
     """Return why a piece is not folded; None if it is, or will be before a gradient is taken."""
     piece: Any = unit.source
     if type(piece) is not Piece:
         return None
     if id(piece) not in waiting:
         return _stayed(unit, places)
-    if engine.queue.will_fold(piece):
+    if will_fold(piece):
         return None
     if not in_loop:
         return _EVALUATED
-    depth, most = 0 if piece.row is None else piece.row.whole().depth, engine.queue.most
+    if queue.will_fold(piece):
+        return _SELDOM
+    row: Any = piece.row
+    row = row.whole()
+    fewest, many = queue.least_of(row)
+    arrays = ", as there are large arrays." if row.has_large else "."
     return Reason(
         "few reads",
-        f"There were {depth} reads in a row, and from {most + 1} on they are folded, or from {FEWEST_LONG} on with "
-        f"{MANY_NODES} operations. A short program has little to gain; its gradient has as many nodes as it has.",
+        f"There were {row.depth} reads in a row with {row.nodes} operations, and from {fewest} with {many} on they are "
+        f"folded{arrays} A short program has little to gain; its gradient has as many nodes as it has.",
         "For a gradient that is a loop, read a value in each step, or write the loop as us.iterate.",
     )
 
@@ -239,7 +258,7 @@ def _describe(
             makers[place_of(*origin), one.op] += 1
             where[places.line(*origin)] = None
     times = _times(makers)
-    if reason in (_NOT_READ, _EVALUATED) and (times == 1 or operations <= 3 * longest):
+    if reason in (_NOT_READ, _EVALUATED, _SELDOM) and (times == 1 or operations <= 3 * longest):
         return None  # what does not repeat, or is left of a loop after its last read
     if reason is _NOT_READ:
         reason = _before_running(parts)
@@ -260,19 +279,20 @@ def _times(makers: Counter[Any]) -> int:
 def _before_running(parts: Sequence[Unit]) -> Reason:
     """Return what will happen to operations that repeat and were never read."""
     count = len(parts)
+    nodes = [unit.source for unit in parts]
+    is_searched = count >= (SMALLEST_LARGE if has_large(nodes) else SMALLEST_LOOP)
+    repeats = find_repeats(wiring_of(nodes)) if is_searched else []
+    will = "When it is read it will run node by node: "
+    will += "no body in it repeats at a fixed distance." if is_searched else "it is short, and has large arrays."
     if count <= LARGEST_PIECE:
         will = f"When it is read it runs as one piece, as up to {LARGEST_PIECE} operations do."
-    elif count < SMALLEST_LOOP:
-        will = f"When it is read it runs node by node: below {SMALLEST_LOOP} operations no repetition is looked for."
-    else:
-        repeats = find_repeats(wiring_of([unit.source for unit in parts]))
+    if repeats:
         covered = sum(repeat.period * repeat.count for repeat in repeats)
         bodies = "body" if len(repeats) == 1 else "bodies"
-        will = "No body in it repeats at a fixed distance: it will run node by node."
-        if repeats:
-            part = f"{covered:,} of its {count:,} operations"
-            will = f"When it is read or differentiated, {part} are folded into calls of {len(repeats)} {bodies}."
-            return _NOT_READ._replace(why=f"{_NOT_READ.why} {will}", change="")
+        when = "If it is differentiated before" if count <= LARGEST_PIECE else "When it is read or differentiated"
+        folds = f"{when}, {covered:,} of its {count:,} operations are folded into calls of {len(repeats)} {bodies}."
+        told = f"{will} {folds}" if count <= LARGEST_PIECE else folds
+        return _NOT_READ._replace(why=f"{_NOT_READ.why} {told}", change="")
     return _NOT_READ._replace(
         why=f"{_NOT_READ.why} {will} Its gradient has as many nodes as it has.",
         change="Read a value in each step, or write the loop as us.iterate, and the gradient is a loop as well.",

@@ -386,6 +386,7 @@ def _site_of(kind: PieceKind) -> Site:
         list(kind.positions),
         origins,
         has_bundles=kind.has_bundles,
+        has_large=kind.has_large,
         apart=kind.apart,
     )
     site.make_plan()

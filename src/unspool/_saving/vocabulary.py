@@ -112,6 +112,7 @@ class PieceKind(NamedTuple):
     positions: tuple[int, ...]
     origins: tuple[Position, ...]
     has_bundles: bool
+    has_large: bool
     apart: Apart
 
 

@@ -341,8 +341,9 @@ class GraphWriter:
             make: Any = site._make
             fragment, shapes = (site.plan.fragment, site.plan.input_shapes) if site.is_ready else make.args
             origins = tuple([Position(*origin) for origin in site.origins])
-            parts = (fragment, shapes, site.results, tuple(site.positions), origins, site.has_bundles, site.apart)
-            known = self._kinds[id(site)] = self._encoder.entry_of(PieceKind(*parts)), site
+            parts = (fragment, shapes, site.results, tuple(site.positions), origins)
+            kind = PieceKind(*parts, site.has_bundles, site.has_large, site.apart)
+            known = self._kinds[id(site)] = self._encoder.entry_of(kind), site
         return known[0]
 
     # -- values, roots and files --

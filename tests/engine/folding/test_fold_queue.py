@@ -11,7 +11,16 @@ import pytest
 import unspool as us
 from tests.engine.budgets import PROGRAMS, outcome, same_bits
 from unspool._engine.default import default_engine
-from unspool._engine.folding.fold_queue import FOLD_AFTER, MOST_WAITING
+from unspool._engine.folding.fold_queue import (
+    FEWEST_ALIKE,
+    FEWEST_LARGE,
+    FEWEST_LONG,
+    FOLD_AFTER,
+    LARGE_ARRAY,
+    MANY_LARGE,
+    MANY_NODES,
+    MOST_WAITING,
+)
 from unspool._fragments.call import Projection
 
 STEPS = 150
@@ -104,6 +113,99 @@ def test_a_loop_is_folded_when_it_is_deep_and_the_newest_pieces_wait() -> None:
     assert counts[MOST_WAITING] == MOST_WAITING + 1 - FOLD_AFTER
     for step, count in enumerate(counts[MOST_WAITING:], start=MOST_WAITING + 1):
         assert FOLD_AFTER <= step - count <= MOST_WAITING
+
+
+ENOUGH = -(-MANY_NODES // FEWEST_LONG)
+ENOUGH_LARGE = -(-MANY_LARGE // FEWEST_LARGE)
+
+
+@pytest.mark.parametrize(
+    ("reads", "operations", "size", "is_folded"),
+    [
+        (FEWEST_LONG, ENOUGH, 3, True),
+        (FEWEST_LONG, ENOUGH - 1, 3, False),
+        (FEWEST_LONG - 1, 2 * ENOUGH, 3, False),
+        (2 * FEWEST_LONG, -(-MANY_NODES // (2 * FEWEST_LONG)), 3, True),
+        (FEWEST_LARGE - 1, ENOUGH_LARGE + 4, LARGE_ARRAY // 8, False),
+        (FEWEST_LARGE, ENOUGH_LARGE, LARGE_ARRAY // 8, True),
+    ],
+)
+def test_a_short_loop_is_folded_if_it_has_many_operations(
+    reads: int, operations: int, size: int, is_folded: bool
+) -> None:
+    start = np.linspace(0.5, 1.5, size)
+    leaf = x = us.tensor(start)
+    value, slope = start, np.ones(size)
+    for _ in range(reads):
+        for _ in range(operations - 1):
+            x = us.sin(x)
+            value, slope = np.sin(value), slope * np.cos(value)
+        float(us.sum(x))
+    found = us.sum(x).grad(leaf)
+    assert isinstance(x, Projection) == is_folded
+    np.testing.assert_allclose(found.eval(), slope, rtol=1e-12)
+
+
+def test_what_is_no_body_of_a_short_loop_stays_in_it() -> None:
+    leaf = x = us.tensor(np.array([0.5, 1.0]))
+    states: dict[str, list[us.Tensor]] = {"sine": [], "cosine": []}
+    for step in range(4 * FEWEST_ALIKE):
+        name = "cosine" if step % 4 == 3 and step > 4 else "sine"
+        for _ in range(ENOUGH):
+            x = us.cos(x) if name == "cosine" else us.sin(x)
+        float(us.sum(x))
+        states[name].append(x)
+    assert 0 < len(states["cosine"]) < FEWEST_ALIKE <= len(states["sine"]) - 1
+    us.sum(x).grad(leaf)
+    assert not any(isinstance(state, Projection) for state in states["cosine"])
+    assert all(isinstance(state, Projection) for state in states["sine"][1:])
+
+
+def descent(steps: int, slope_of: Callable[[us.Tensor, us.Tensor], us.Tensor]) -> tuple[Any, list[us.Tensor]]:
+    """Descend on ``sum(a w²) / 2``, reading it; return the leaf that it starts from, and its states.
+
+    A step that takes a gradient by the newest state folds nothing that made it.
+    """
+    leaf = w = us.tensor(np.array([1.0, -2.0, 0.5]))
+    states = []
+    loss = height(w)
+    float(loss)
+    for _ in range(steps):
+        slope = slope_of(loss, w)
+        assert not isinstance(w, Projection)
+        w = w - 0.1 * slope
+        loss = height(w)
+        float(loss)
+        states.append(w)
+    return leaf, states
+
+
+def height(w: us.Tensor) -> us.Tensor:
+    return us.sum(np.array([0.5, 1.0, 2.0]) * w * w) * 0.5
+
+
+@pytest.mark.parametrize("slope_of", [lambda loss, w: loss.grad(w), lambda loss, w: us.grad(height)(w)])
+def test_a_gradient_by_the_newest_state_folds_no_loop_and_one_by_the_first_does(slope_of: Any) -> None:
+    steps = MOST_WAITING - 4
+    leaf, states = descent(steps, slope_of)
+    found = us.sum(states[-1]).grad(leaf)
+    assert all(isinstance(state, Projection) for state in states[3:])
+    np.testing.assert_allclose(found.eval(), (1.0 - 0.1 * np.array([0.5, 1.0, 2.0])) ** steps, rtol=1e-12)
+
+
+def test_a_gradient_by_a_state_many_steps_ago_folds_the_steps_since() -> None:
+    leaf = x = us.tensor(np.array([0.5, 1.0]))
+    states = []
+    for _ in range(4 * FEWEST_LONG):
+        for _ in range(ENOUGH):
+            x = us.sin(x)
+        float(us.sum(x))
+        states.append(x)
+    us.sum(x).grad(states[-FEWEST_LONG + 1])
+    assert not any(isinstance(state, Projection) for state in states[-FEWEST_LONG + 1 :])
+    us.sum(x).grad(states[FEWEST_LONG])
+    assert all(isinstance(state, Projection) for state in states[1:])
+    assert not isinstance(leaf, Projection)
 
 
 def test_a_loop_is_folded_at_the_same_steps_whatever_waits_beside_it() -> None:

@@ -18,6 +18,7 @@ from tests.closeness import close
 from unspool import errors
 from unspool._engine.default import default_engine
 from unspool._fragments.call import Projection, live_calls
+from unspool._fragments.repeats import find_repeats
 from unspool._graph import ancestors, live_node_count
 from unspool._statistics import STATISTICS
 
@@ -69,6 +70,25 @@ def test_a_loop_gives_what_numpy_gives_and_is_calls_of_one_plan() -> None:
     # Short steps are taken several at a time, as many in every call.
     (plan,) = {call.plan for call in steps}
     assert made * len(plan.fragment.body) > 0.95 * 3 * 500
+
+
+def test_a_program_that_runs_again_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[Any] = []
+
+    def counting(wiring: Any, **options: Any) -> Any:
+        searched.append(wiring)
+        return find_repeats(wiring, **options)
+
+    monkeypatch.setattr("unspool._engine.folding.unread.find_repeats", counting)
+    found = []
+    for steps in (401, 401, 402):
+        x, y = logistic(steps)
+        found.append(us.sum(y).grad(x).eval())
+        assert is_folded(y)
+    assert len(searched) == 2
+    np.testing.assert_array_equal(found[0], found[1])
+    states = np.array(logistic_numpy(402))
+    close(found[2], np.prod(1.0 + 2e-5 * states[:-1], axis=0), 1e-12)
 
 
 def test_the_number_of_fragments_does_not_depend_on_the_number_of_steps() -> None:

@@ -79,7 +79,7 @@ def pull_call(call: Call, arriving: list[Any], active: tuple[bool, ...], arrived
     placed = _apply(call, key, arriving)
     if not depends_on_rules(call.plan, key):
         keep_note(derivatives, active, derivatives[key], arriving, whole)
-    for operand, b, p in zip(call.inputs, before, placed, strict=True):
+    for operand, b, p in reversed([*zip(call.inputs, before, placed, strict=True)]):
         contribution = p if b is None else _joined(b, p)
         if contribution is not None:
             earlier = arrived.get(operand.id)
@@ -129,7 +129,11 @@ def push_call(call: Call, tangents: Sequence[Any], wanted: Container[int]) -> li
 
 
 def passing_inputs(plan: Plan) -> tuple[int, ...]:
-    """Return the positions of the inputs through which some output of a plan is differentiated."""
+    """Return the positions of the inputs through which some output of a plan is differentiated, the last one first.
+
+    Inputs are in the order in which they are read. A node that stands at several gets its contributions in the order in
+    which a sweep would meet those that read it.
+    """
     passing = plan.derivatives.get("passing")
     if passing is None:
         passing = plan.derivatives["passing"] = _find_passing(plan)
@@ -139,7 +143,7 @@ def passing_inputs(plan: Plan) -> tuple[int, ...]:
 def _find_passing(plan: Plan) -> tuple[int, ...]:
     stand_ins = _StandIns(plan, (), (), ())
     on_path = {node.id for node in late.active_nodes(stand_ins.outputs, stand_ins.inputs)}
-    return tuple(i for i, node in enumerate(stand_ins.inputs) if node.id in on_path)
+    return tuple(i for i, node in reversed([*enumerate(stand_ins.inputs)]) if node.id in on_path)
 
 
 def _arrival(tensor: Any) -> Arrival:

@@ -20,6 +20,7 @@ Another program, or thread, that writes the same down has the same node, and wou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -28,7 +29,9 @@ from weakref import WeakSet
 
 from unspool import _core
 from unspool._core import Piece, measure_piece
+from unspool._dims import is_concrete
 from unspool._engine.folding.matching import Site
+from unspool._engine.interpreter import bytes_of
 from unspool._engine.memory.cached import kept_residuals
 from unspool._engine.structure import find_apart
 from unspool._fragments.call import Call
@@ -36,6 +39,7 @@ from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
 from unspool._locks import Lock
+from unspool._ops.identity import ALIAS
 from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
@@ -43,13 +47,24 @@ if TYPE_CHECKING:
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
-# How deep a row is that is a loop, and how much of it is left waiting when it is folded while it goes on.
+# How deep a row may become before it is folded, and how much of it is left waiting when it is folded on the way.
 MOST_WAITING = 64
 FOLD_AFTER = 10
 
-# A row is a loop too if it has this many nodes, in at least so many pieces: a loop that is read now and then.
-MANY_NODES = 1024
-FEWEST_LONG = 16
+# A row is a loop too if it has this many nodes, in at least so many pieces. The gradient of fewer nodes fits into one
+# piece, which costs no more than the calls of a loop would.
+MANY_NODES = 128
+FEWEST_LONG = 6
+
+# The same for rows with large arrays. Kernels take most of their time, folded or not, and within a budget what runs
+# again is a node as long as they are short: a few steps would be too coarse.
+LARGE_ARRAY = 1 << 12
+MANY_LARGE = 1024
+FEWEST_LARGE = 16
+
+# Of such a row those pieces are folded of which there are as many: another is no body of a loop, and to derive its
+# adjoint takes longer than its nodes do.
+FEWEST_ALIKE = 4
 
 # Pieces that may wait, in rows that are not deep.
 MOST_SHALLOW = 1024
@@ -86,8 +101,10 @@ class FoldQueue(_core.QueueBase):
     ----------
     most, after : int
         How deep a row is that is a loop, and how much of it is left waiting when it is folded while it goes on.
-    many_nodes, fewest_long : int
-        A row is a loop too if it has this many nodes, in at least so many pieces.
+    many_nodes, fewest_long, many_large, fewest_large : int
+        A row is a loop too if it has this many nodes, in at least so many pieces; the last two are for large arrays.
+    newest : int
+        The largest id of what pieces that ever waited gave.
     families : dict
         Kinds of pieces, and the node that many of a kind read.
     ledger : Ledger or None
@@ -105,6 +122,8 @@ class FoldQueue(_core.QueueBase):
         self.crowd = MOST_WAITING
         self.many_nodes = MANY_NODES
         self.fewest_long = FEWEST_LONG
+        self.many_large = MANY_LARGE
+        self.fewest_large = FEWEST_LARGE
         self.families: dict[tuple[int, int], None] = {}
         self._on_fold = on_fold
         self._on_stay = on_stay
@@ -117,6 +136,8 @@ class FoldQueue(_core.QueueBase):
             self.place(piece)
         for piece in waiting:
             self.enter(piece)
+            outputs = [reference() for reference in piece.outputs]
+            self.newest = max(self.newest, *[node.id for node in outputs if node is not None], 0)
 
     def let_stay(self, pieces: Sequence[Piece]) -> None:
         """Forget pieces that wait: they stay as they are."""
@@ -181,13 +202,66 @@ class FoldQueue(_core.QueueBase):
         """Return the identities of the pieces that wait, in any queue."""
         return {id(piece) for queue in tuple(self._gate.queues) for piece in queue.pieces()}
 
-    def settle(self) -> None:
-        """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
+    def settle(self, variables: Sequence[Node] = ()) -> None:
+        """Fold all loops, and the rest of what was folded in part, before anything is differentiated by variables.
+
+        A sweep looks no further back than variables. Leaves, and what stands in for the arguments of a function, are
+        often younger than all that waits. And where variables were made by the last few pieces of a loop, as where each
+        step takes a gradient by its own state, those pieces are no loop of their own, and wait.
+        """
         queues = self._gate.queues
+        are_ends = all(not variable.inputs or variable.op is ALIAS for variable in variables)
+        since = min([variable.id for variable in variables], default=0) if are_ends else 0
         # To go through a set of weak references takes longer than there is to do, mostly.
         for queue in (self,) if len(queues) == 1 else tuple(queues):
-            queue.find_families()
-            queue._fold_all(queue.will_fold)
+            if not since or queue.newest > since:
+                queue.find_families()
+                queue._fold_all(queue.chooser(variables))
+
+    def _swept_alone(self, variables: Sequence[Node]) -> dict[Row, int]:
+        """Return from which depth on the pieces of rows wait, because a sweep that ends there sees no loop."""
+        made_by: list[Any] = [getattr(variable, "piece", None) for variable in variables]
+        if not all(type(piece) is Piece for piece in made_by):
+            return {}  # a leaf, or what was folded: the sweep goes back to there
+        starts: dict[Row, int] = {}
+        for piece in made_by:
+            row = _row_of(piece)
+            starts[row] = min(piece.depth, starts.get(row, piece.depth))
+        for row, start in list(starts.items()):
+            later = [piece for piece in self.pieces() if piece.depth >= start and _row_of(piece) is row]
+            nodes = sum([len(piece.site.origins) for piece in later])
+            fewest, many = self.least_of(row)
+            if len(later) >= fewest and nodes >= many:
+                del starts[row]
+        return starts
+
+    def chooser(self, variables: Sequence[Node] = ()) -> Callable[[Piece], bool]:
+        """Return what tells of a piece whether it is folded before anything is differentiated by variables."""
+        swept = self._swept_alone(variables)
+        alike: Counter[tuple[Row, int]] = Counter()
+
+        def choose(piece: Piece) -> bool:
+            if not self.will_fold(piece) or piece.site.has_bundles:
+                return bool(piece.site.has_bundles)
+            row = _row_of(piece)
+            if piece.depth >= swept.get(row, piece.depth + 1):
+                return False
+            fewest, many = self.least_of(row)
+            if row.depth > self.most or row.depth < fewest or row.nodes < many:
+                return True  # it is deep, of a family, or reads what was folded
+            if not alike:
+                alike.update([(_row_of(piece), piece.site.fragment.id) for piece in self.pieces()])
+            # Folding takes pieces out of those that wait one by one.
+            alike.setdefault((row, piece.site.fragment.id), 1)
+            return alike[row, piece.site.fragment.id] >= FEWEST_ALIKE
+
+        return choose
+
+    def least_of(self, row: Row) -> tuple[int, int]:
+        """Return how many pieces and how many nodes make a row a loop that is not deep."""
+        if row.has_large:
+            return self.fewest_large, self.many_large
+        return self.fewest_long, self.many_nodes
 
     def flush(self) -> None:
         """Fold everything that waits."""
@@ -233,12 +307,29 @@ class FoldQueue(_core.QueueBase):
                     self.fold_chosen(choose, most)
 
 
+def _row_of(piece: Piece) -> Row:
+    """Return the row of a piece that was placed."""
+    row: Any = piece.row
+    whole: Row = row.whole()
+    return whole
+
+
 def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return what a call keeps for derivatives: all of it, or, if some was evicted before, what has to be kept."""
     if not any(value is None for value in values):
         return tuple(values)
     kept = kept_residuals(plan)
     return tuple([value if i in kept else None for i, value in enumerate(values)]) if kept else ()
+
+
+def has_large(nodes: Sequence[Node]) -> bool:
+    """Whether one of some nodes is a large array, as far as sizes are known."""
+    return any(_has_numbers(node) and bytes_of(node) >= LARGE_ARRAY for node in nodes)
+
+
+def _has_numbers(node: Node) -> bool:
+    shapes: Any = node.shape if type(node) is Bundle else (node.shape,)
+    return all(map(is_concrete, shapes))
 
 
 def make_site(
@@ -266,6 +357,7 @@ def make_site(
         [position[node.id] for node in (*kept, *residuals)],
         origins + origins[-1:] * len(extra),
         has_bundles=any(type(node) is Bundle for node in order),
+        has_large=has_large(order),
         apart=find_apart(captured, order, literals),
         ahead=ahead,
     )

@@ -54,6 +54,8 @@ class Site(_core.SiteBase):
         Where the user's program recorded each instruction.
     has_bundles : bool
         Whether ops with several outputs are inside: factorisations, whose results are dear.
+    has_large : bool
+        Whether one of its nodes is a large array, as `fold_queue` has it.
     apart : Apart
         What is made of constants alone, and so no part of it.
     is_known : bool
@@ -85,6 +87,7 @@ class Site(_core.SiteBase):
         origins: tuple[Origin, ...],
         *,
         has_bundles: bool,
+        has_large: bool,
         apart: Apart,
         ahead: frozenset[int] = frozenset(),
     ) -> None:
@@ -93,6 +96,7 @@ class Site(_core.SiteBase):
         self.fragment = fragment
         self.positions = positions
         self.has_bundles = has_bundles
+        self.has_large = has_large
         self.apart = apart
         self.is_known = False
         self.again: set[int] = set()

@@ -8,8 +8,9 @@ a budget sees steps, and the body is compiled once. What is left over between th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -31,16 +32,24 @@ from unspool._sweeps import is_swept
 Describe: TypeAlias = Callable[[list[Node], list[Node], frozenset[int]], Site]
 
 
-def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe) -> list[Piece]:
+# What was found in pieces of graph, by a digest of all that the search looks at.
+Known: TypeAlias = OrderedDict[bytes, list[Repeat]]
+
+# Pieces of graph that are remembered.
+_MOST_KNOWN = 256
+
+
+def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe, known: Known) -> list[Piece]:
     """Return the repetitions in pending nodes as pieces, in order; none if there is no repetition.
 
     Nothing may refer to the nodes but the list of the pass, the graph, and those who can ask for their values later.
-    There must be no calls among them.
+    There must be no calls among them. What the search found is looked up in ``known`` and entered there: a program that
+    runs again has the same wiring, and to compare it takes a small part of the time.
     """
     order = work.order
     held = _held_flags(order, work.uses, targets)
     wiring = wiring_of(order)
-    repeats = find_repeats(wiring, held=held)
+    repeats = _find_repeats(wiring, held, known)
     if not repeats:
         return []
     last = np.full(len(order) + len(wiring.outside), -1)
@@ -48,6 +57,19 @@ def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe) -> 
     last[wiring.sources] = np.repeat(np.arange(len(order)), np.diff(wiring.first))
     sections = [_Section(order, wiring, repeat, held, last) for repeat in repeats]
     return [piece for section in sections for piece in section.pieces(describe)]
+
+
+def _find_repeats(wiring: Wiring, held: Any, known: Known) -> list[Repeat]:
+    digest = blake2b(digest_size=16)
+    for numbers in (wiring.tokens, wiring.first, wiring.sources, held):
+        digest.update(numbers.data)
+    key = digest.digest()
+    repeats = known.get(key)
+    if repeats is None:
+        repeats = known[key] = find_repeats(wiring, held=held)
+        if len(known) > _MOST_KNOWN:
+            known.popitem(last=False)
+    return repeats
 
 
 def _held_flags(order: list[Node], uses: Mapping[int, int], targets: Container[int]) -> Any:
