@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
 from unspool._html import escape
 
@@ -79,7 +79,7 @@ class TerminalLine:
     """
 
     def __init__(
-        self, file: TextIO, make: Callable[[], Console], text: Callable[[], str], refresh: float = _TERMINAL
+        self, file: IO[str], make: Callable[[], Console], text: Callable[[], str], refresh: float = _TERMINAL
     ) -> None:
         self._file, self._make, self._text, self._period = file, make, text, 1.0 / refresh
         self._live: TransientLive | None = None
@@ -123,7 +123,7 @@ class TerminalLine:
             self._file.flush()
 
 
-def _columns(file: TextIO) -> int:
+def _columns(file: IO[str]) -> int:
     """Return how wide a terminal is."""
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said) > 0:
