@@ -44,6 +44,9 @@ from unspool.errors import SaveError
     NODE,
 ) = range(21)
 
+# Values are in each other up to so many levels; what nests deeper is no file of ours.
+DEEPEST = 40
+
 DTYPES = {str(dtype): np.dtype(dtype) for dtype in SUPPORTED}
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 

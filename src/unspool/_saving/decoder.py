@@ -10,12 +10,9 @@ import numpy as np
 
 from unspool._dims import Dim
 from unspool._saving import codec
-from unspool._saving.codec import DTYPES, Word
+from unspool._saving.codec import DEEPEST, DTYPES, Word
 from unspool._saving.wire import Bytes
 from unspool.errors import SaveFileError
-
-# Values nest by a few levels; what nests deeper than this is no file of ours.
-_DEEPEST = 40
 
 
 class Decoder:
@@ -49,7 +46,7 @@ class Decoder:
 
     def get(self, source: Bytes, depth: int = 0) -> Any:
         """Read a value."""
-        if depth > _DEEPEST:
+        if depth > DEEPEST:
             raise SaveFileError("values of the file nest too deeply")
         tag = source.byte()
         read = _READERS.get(tag)

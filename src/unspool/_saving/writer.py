@@ -20,7 +20,7 @@ from unspool._graph import Bundle, Node, in_order, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, is_seed
 from unspool._saving import records
 from unspool._saving.arrays import Arrays
-from unspool._saving.codec import memory_order
+from unspool._saving.codec import DEEPEST, memory_order
 from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
@@ -31,6 +31,10 @@ from unspool.errors import SaveError
 
 # Arrays of at most so many bytes stand among the records.
 SMALL = 64
+
+# Lists, tuples and dicts of a user's are in each other up to so many levels. What is a part of itself has no end; and
+# what is deeper with all that is written around it could not be read.
+_DEEPEST = DEEPEST - 8
 
 # An id that no node has.
 _NEVER = 1 << 62
@@ -410,6 +414,8 @@ def tensors_in(tree: Any) -> list[Node]:
     found: list[Node] = []
     stack: list[Iterator[Any]] = [iter((tree,))]
     while stack:
+        if len(stack) > _DEEPEST:
+            raise SaveError(f"what is saved is nested more than {_DEEPEST} deep, or is a part of itself")
         for part in stack[-1]:
             if isinstance(part, Node):
                 found.append(part)
