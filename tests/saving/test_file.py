@@ -15,7 +15,7 @@ import pytest
 import unspool as us
 from tests.saving.programs import PROGRAMS, derivatives, plain_loop
 from unspool._graph import source_of
-from unspool._saving.vocabulary import words
+from unspool._saving.loop_vocabulary import words
 from unspool.errors import ArgumentError, DefinitionError, SaveError, SaveFileError
 
 

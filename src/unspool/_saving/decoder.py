@@ -16,10 +16,13 @@ from unspool.errors import SaveFileError
 
 
 class Decoder:
-    """Reads values; ``entries`` are those of the file so far, ``nodes`` what numbers of nodes stand for."""
+    """Reads values; ``entries`` are those of the file so far, ``nodes`` what numbers of nodes stand for.
 
-    def __init__(self, words: Mapping[str, Word]) -> None:
-        self._words = words
+    ``more`` returns the words that are needed for names that are not among ``words``.
+    """
+
+    def __init__(self, words: Mapping[str, Word], more: Callable[[], list[Word]] | None = None) -> None:
+        self._words, self._more = words, more
         self.entries: list[Any] = []
         self.nodes: Any = ()
 
@@ -62,6 +65,10 @@ class Decoder:
         """Read a value of a class of the vocabulary."""
         name = source.text()
         word = self._words.get(name)
+        if word is None and self._more is not None:
+            self._words = {**self._words, **{other.name: other for other in self._more()}}
+            self._more = None
+            word = self._words.get(name)
         if word is None:
             raise SaveFileError(f"the file has something called {name!r:.80}, which is not known here")
         return word.join(*self.items(source, depth))

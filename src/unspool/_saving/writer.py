@@ -25,7 +25,7 @@ from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
 from unspool._saving.records import IS_SEED, WAS_EVALUATED, NodeRecord
-from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words_by_type
+from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, more_words, words_by_type
 from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
 
@@ -53,7 +53,7 @@ class GraphWriter:
         self.out = self._journal.out
         # Of a file that is gone on with: ids that nodes of it have now and had there.
         self._adopted: tuple[list[int], list[int]] = [], []
-        self._encoder = Encoder(words_by_type(), self._journal.put_entry, self._journal)
+        self._encoder = Encoder(words_by_type(), self._journal.put_entry, self._journal, more_words)
         self._encoder.position = Position
         self._journal.encoder = self._encoder
         self._kinds: dict[int, tuple[int, Any]] = {}
