@@ -30,22 +30,17 @@ encoded_put_tag(PyObject *out, int tag)
     return 0;
 }
 
-/* Append a number from 0 on: seven bits in a byte, the lowest first. */
+/* Append a number from 0 on. */
 int
 encoded_put_count(PyObject *out, unsigned long long number)
 {
-    Py_ssize_t length = 1;
-    for (unsigned long long rest = number >> 7; rest > 0; rest >>= 7) {
-        length++;
-    }
+    char bytes[LONGEST_COUNT];
+    Py_ssize_t length = encoded_count(bytes, number) - bytes;
     char *place = encoded_extend(out, length);
     if (place == NULL) {
         return -1;
     }
-    for (; number > 127; number >>= 7) {
-        *place++ = (char)((number & 127) | 128);
-    }
-    *place = (char)number;
+    memcpy(place, bytes, length);
     return 0;
 }
 

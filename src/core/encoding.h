@@ -35,6 +35,20 @@ typedef struct {
     PyObject *position;   /* the class of positions in programs, or None */
 } EncoderObject;
 
+/* The longest that a number gets: seven bits in a byte. */
+#define LONGEST_COUNT 10
+
+/* Write a number from 0 on, seven bits in a byte, the lowest first; the end of it. */
+static inline char *
+encoded_count(char *place, unsigned long long number)
+{
+    for (; number > 127; number >>= 7) {
+        *place++ = (char)((number & 127) | 128);
+    }
+    *place++ = (char)number;
+    return place;
+}
+
 static inline int
 is_true(PyObject *word, int field)
 {

@@ -138,30 +138,45 @@ numbers_of(EncoderObject *self, PyObject *entries)
     return numbers;
 }
 
+/* How many bytes a form has at most, once its numbers are filled in; -1 is an error. */
+static Py_ssize_t
+most_bytes(PyObject *pieces, PyObject *order, Py_ssize_t count)
+{
+    Py_ssize_t most = LONGEST_COUNT * PyTuple_GET_SIZE(order);
+    int fits = 1;
+    for (Py_ssize_t i = 0; fits && i < PyTuple_GET_SIZE(pieces); i++) {
+        fits = PyBytes_Check(PyTuple_GET_ITEM(pieces, i));
+        most += fits ? PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i)) : 0;
+    }
+    for (Py_ssize_t i = 0; fits && i < PyTuple_GET_SIZE(order); i++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(order, i));
+        fits = at >= 0 && at < count;
+    }
+    if (!fits && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_TypeError, "a form is pieces of bytes, entries, and which of these stands where");
+    }
+    return fits ? most : -1;
+}
+
 /* The bytes of a form: its pieces, with the numbers of its entries between them, each where the order says. */
 static PyObject *
 joined(PyObject *pieces, PyObject *order, const unsigned long long *numbers, Py_ssize_t count)
 {
-    PyObject *out = PyByteArray_FromStringAndSize(NULL, 0);
-    int failed = out == NULL;
-    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(pieces); i++) {
+    Py_ssize_t most = most_bytes(pieces, order, count);
+    PyObject *found = most < 0 ? NULL : PyBytes_FromStringAndSize(NULL, most);
+    if (found == NULL) {
+        return NULL;
+    }
+    char *begin = PyBytes_AS_STRING(found), *place = begin;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pieces); i++) {
         PyObject *piece = PyTuple_GET_ITEM(pieces, i);
-        char *place = PyBytes_Check(piece) ? encoded_extend(out, PyBytes_GET_SIZE(piece)) : NULL;
-        if (place != NULL) {
-            memcpy(place, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece));
-        }
-        failed = place == NULL;
-        if (!failed && i < PyTuple_GET_SIZE(order)) {
-            Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(order, i));
-            failed = at < 0 || at >= count || encoded_put_count(out, numbers[at]) < 0;
+        memcpy(place, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece));
+        place += PyBytes_GET_SIZE(piece);
+        if (i < PyTuple_GET_SIZE(order)) {
+            place = encoded_count(place, numbers[PyLong_AsSsize_t(PyTuple_GET_ITEM(order, i))]);
         }
     }
-    if (failed && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_TypeError, "a form is pieces of bytes, entries, and which of these stands where");
-    }
-    PyObject *found = failed ? NULL : PyBytes_FromStringAndSize(PyByteArray_AS_STRING(out), PyByteArray_GET_SIZE(out));
-    Py_XDECREF(out);
-    return found;
+    return _PyBytes_Resize(&found, place - begin) < 0 ? NULL : found;
 }
 
 static PyObject *

@@ -13,7 +13,7 @@ from unspool._audit.loops import find_loops
 from unspool._audit.recipe import Recipe
 from unspool._audit.report import Audit, Difference, Finding, rate_of
 from unspool._engine.folding.fold_queue import FEWEST_LONG
-from unspool.errors import ArgumentError, StructureError
+from unspool.errors import ArgumentError, NotConnectedError, StructureError
 
 RATE = 0.9
 
@@ -310,3 +310,25 @@ def test_a_fixed_point_that_stands_still_is_one() -> None:
     found = us.audit(x, a)
     assert found.ok and found.loops[0].settles
     assert "down to rounding" in str(found) and "not run to its limit" not in str(found)
+
+
+def test_a_gradient_that_there_is_none_of_is_not_trusted() -> None:
+    x, other = us.tensor([0.3, 0.4]), us.tensor(1.0)
+    loss = us.sum(us.sin(x))
+    for wrt in (other, [other, us.tensor(2.0)]):
+        with pytest.raises(NotConnectedError):
+            us.audit(loss, wrt)
+    assert us.audit(loss, [x, other]).ok  # as loss.grad([x, other]) has zeros for it
+
+
+def test_a_variable_that_is_given_twice_is_one() -> None:
+    x = us.tensor([0.3, 0.4])
+    twice, once = us.audit(us.sum(us.sin(x)), [x, (x,)]), us.audit(us.sum(us.sin(x)), x)
+    assert twice.ok and twice.norm == once.norm
+
+
+@pytest.mark.parametrize(("wrt", "states"), [([], None), ({}, None), ("x", 3)])
+def test_nothing_to_audit_is_refused(wrt: Any, states: Any) -> None:
+    x = us.tensor([0.3, 0.4])
+    with pytest.raises(ArgumentError):
+        us.audit(us.sum(us.sin(x)), x if wrt == "x" else wrt, states=states)

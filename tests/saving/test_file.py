@@ -15,8 +15,8 @@ import pytest
 import unspool as us
 from tests.saving.programs import PROGRAMS, derivatives, plain_loop
 from unspool._graph import source_of
-from unspool._saving.vocabulary import words
-from unspool.errors import DefinitionError, SaveError, SaveFileError
+from unspool._saving.loop_vocabulary import words
+from unspool.errors import ArgumentError, DefinitionError, SaveError, SaveFileError
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +260,45 @@ def test_what_is_no_random_key_is_refused(bits: Any) -> None:
     join = next(word.join for word in words() if word.name == "Key")
     with pytest.raises(SaveFileError):
         join(bits)
+
+
+# --- what is saved, and where ----------------------------------------------------------------------------------------
+
+
+def nested(depth: int, content: Any) -> Any:
+    for _ in range(depth):
+        content = [content]
+    return content
+
+
+def part_of_itself() -> Any:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize("depth", [1, 10, 20, 30, 31])
+def test_what_is_saved_comes_back_however_deep_it_is_nested(tmp_path: Path, depth: int) -> None:
+    x = us.tensor([1.0, 2.0])
+    us.save(tmp_path / "a", nested(depth, x))
+    assert us.load(tmp_path / "a") == nested(depth, x)
+
+
+@pytest.mark.parametrize("tree", [part_of_itself(), nested(33, 1.0), nested(1000, 1.0)], ids=["itself", "33", "1000"])
+def test_what_could_not_be_loaded_again_is_refused_when_it_is_saved(tmp_path: Path, tree: Any) -> None:
+    with pytest.raises(SaveError, match="nested more than"):
+        us.save(tmp_path / "a", tree)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_a_path_that_names_nothing_is_refused(path: str) -> None:
+    for use in (lambda: us.save(path, us.tensor(1.0)), lambda: us.load(path), lambda: us.resume(path)):
+        with pytest.raises(ArgumentError, match="a path names a file or a folder"):
+            use()
+
+
+@pytest.mark.parametrize("path", [".", "/", None])
+def test_a_folder_is_no_file_to_write(tmp_path: Path, path: str | None) -> None:
+    with pytest.raises(SaveFileError, match="is a folder"):
+        us.save(path or tmp_path, us.tensor(1.0))

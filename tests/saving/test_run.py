@@ -627,3 +627,20 @@ def test_going_on_beside_the_live_run_has_the_bits_of_a_program_that_writes_noth
     beside = _bits(A, x0, kept) if takes_gradient else _steps(A, kept, 90, 150)
     assert _bits(A, x0, _written(tmp_path, A, x0, 200)) == expected
     del beside
+
+
+def test_a_first_run_of_a_plain_loop_loads_no_other_loops_and_no_solvers(tmp_path: Path) -> None:
+    # That takes as long as many a run, and is no part of it.
+    program = f"""
+import sys
+import unspool as us
+with us.spool({str(tmp_path / "run")!r}) as run:
+    x = run.start(us.tensor([1.0, 0.5]))
+    for k in run.steps(100):
+        x = us.sin(x)
+        run.checkpoint(x)
+late = "unspool._autodiff.loops", "unspool._autodiff.solvers", "unspool._batching", "unspool._ops.linalg.division"
+print(sorted(name for name in sys.modules if name.startswith(late)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done

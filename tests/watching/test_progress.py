@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 import sys
 import threading
 import types
@@ -16,6 +18,7 @@ from rich.console import Console
 
 import unspool as us
 from unspool._activity import ACTIVITY, BACKWARD, FORWARD, INNER, SEARCH, CountedRange, Work
+from unspool._watching import line as lines
 from unspool._watching import progress as module
 from unspool._watching.line import NotebookLine, make_line
 from unspool._watching.seen import Eye, Seen, clock
@@ -196,10 +199,19 @@ def test_times_are_minutes_and_seconds() -> None:
 # --- where it is drawn -----------------------------------------------------------------------------------------------
 
 
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    file = io.StringIO()
+    file = Terminal()
+    monkeypatch.setattr(sys, "stderr", file)
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(
-        module, "make_console", lambda _: Console(file=file, force_terminal=True, width=100, color_system=None)
+        lines, "make_console", lambda _: Console(file=file, force_terminal=True, width=100, color_system=None)
     )
     return file
 
@@ -213,6 +225,40 @@ def test_in_a_pipe_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None
     us.iterate(us.cos, us.tensor(1.0), max_steps=10, progress=True)
     us.fixed_point(us.cos, 1.0, progress=True)
     assert file.getvalue() == "" and capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("file", [None, io.StringIO()], ids=["no file", "a pipe"])
+def test_neither_a_pipe_nor_a_short_loop_on_a_terminal_loads_rich(file: Any) -> None:
+    # In a process that has not loaded it: that takes as long as a loop of a tenth of a second may.
+    program = f"""
+import io, sys
+import unspool as us
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+sys.stderr = None if {file is None} else io.StringIO()
+with us.progress():
+    pass
+shown = Terminal()
+with us.progress(total=3, file=shown) as line:
+    line.show(2)
+assert shown.getvalue().startswith("2 of 3 steps"), shown.getvalue()
+print(sorted(name for name in sys.modules if name.split(".")[0] == "rich"))
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout == "[]\n", done
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_what_the_environment_says_of_terminals_goes_before_what_a_file_says(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", value)
+    for file in (io.StringIO(), Terminal()):
+        with us.progress(total=3, file=file) as line:
+            line.show(1)
+        assert ("1 of 3 steps" in file.getvalue()) == (value == "1")
 
 
 def test_on_a_terminal_the_last_state_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,8 +373,8 @@ def test_in_a_notebook_an_output_is_replaced(monkeypatch: pytest.MonkeyPatch) ->
     fake.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
-    console = Console(file=io.StringIO(), force_jupyter=True)
-    line = make_line(console, lambda: "3 < 4")
+    monkeypatch.setattr(lines, "make_console", lambda _: Console(file=io.StringIO(), force_jupyter=True))
+    line = make_line(None, lambda: "3 < 4")
     assert isinstance(line, NotebookLine)
     line._period = 0.001
     line.start()

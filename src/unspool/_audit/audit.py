@@ -7,7 +7,7 @@ needs (truncations); a spectrum next to where the derivative does not exist (gap
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +64,11 @@ def audit(
     Audit
         ``ok``, ``verdict``, ``error`` and the numbers behind them. Prints as text.
 
+    Raises
+    ------
+    NotConnectedError
+        If the loss depends on nothing of ``wrt``, as the gradient does.
+
     Notes
     -----
     *Differences.* The gradient times a random direction beside central differences of the recipe, with an estimate of
@@ -96,7 +101,7 @@ def audit(
     engine = default_engine()
     value = float(engine.evaluate([loss])[0])
     try:
-        gradient = [np.asarray(g) for g in engine.evaluate(gradient_of(loss, variables, unconnected="zeros"))]
+        gradient = [np.asarray(g) for g in engine.evaluate(gradient_of(loss, variables))]
     except GaugeError as error:
         found = Audit(value, float("nan"), tol)
         found.findings.append(Finding(WRONG, float("inf"), f"there is none: {error}".split("\n")[0]))
@@ -134,10 +139,14 @@ def _checked(loss: Any, wrt: Any, tol: Any, directions: Any) -> list[Any]:
     for variable in variables:
         if not isinstance(variable, Node) or variable.dtype not in INEXACT:
             raise ArgumentError(f"wrt has floating-point or complex tensors, got {variable!r}")
-    return variables
+    if not variables:
+        raise ArgumentError(f"wrt has floating-point or complex tensors, got {wrt!r}, which has none")
+    return list({id(variable): variable for variable in variables}.values())  # one that is given twice is moved once
 
 
-def _given(states: Sequence[Any]) -> States:
+def _given(states: Any) -> States:
+    if not isinstance(states, Iterable):
+        raise ArgumentError(f"states are those after each step, in order, got {states!r:.80}")
     rows = [
         [leaf for leaf in trees.flatten(state)[0] if isinstance(leaf, Node) and leaf.dtype in INEXACT]
         for state in states

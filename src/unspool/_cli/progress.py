@@ -104,7 +104,9 @@ class Progress:
         self._print(self._heading, style="bold")
         if self._console.is_terminal:
             # The mark and the space behind it take the place of the first two characters.
-            self._line = TerminalLine(self._console, lambda: self._shown.removeprefix("  "), refresh=10)
+            self._line = TerminalLine(
+                self._console.file, lambda: self._console, lambda: self._shown.removeprefix("  "), refresh=10
+            )
             self._line.start()
         return self
 
@@ -152,7 +154,7 @@ def working(console: Console, text: str) -> Iterator[None]:
         seen = eye.look()
         return f"{text}: {seen}" if seen.what else text
 
-    line = TerminalLine(console, shown)
+    line = TerminalLine(console.file, lambda: console, shown)
     with ACTIVITY.looked_at():
         line.start()
         try:

@@ -276,6 +276,9 @@ def keywords_of(function: Any) -> tuple[tuple[str, ...], bool]:
 
 REGISTRY: dict[str, Op] = {}
 
+# How the names of ops of users begin.
+USERS = "user:"
+
 
 def register(op: Op) -> Op:
     """Enter an op into the registry, which tests enumerate; a name can be taken once."""

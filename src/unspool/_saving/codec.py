@@ -18,7 +18,7 @@ import numpy as np
 
 from unspool._core import memory_of
 from unspool._dtypes import SUPPORTED
-from unspool.errors import SaveError
+from unspool.errors import SaveError, SaveFileError
 
 (
     NONE,
@@ -43,6 +43,9 @@ from unspool.errors import SaveError
     ENTRY,
     NODE,
 ) = range(21)
+
+# Values are in each other up to so many levels; what nests deeper is no file of ours.
+DEEPEST = 40
 
 DTYPES = {str(dtype): np.dtype(dtype) for dtype in SUPPORTED}
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -79,6 +82,32 @@ class Word(NamedTuple):
     key: Callable[[Any], Any] | None = None
     is_fixed: bool = False
     has_form: bool = False
+
+
+def checked(value: Any, kind: type | tuple[type, ...], what: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and type(value) is bool):
+        raise SaveFileError(f"{what} in the file is {value!r:.80}")
+    return value
+
+
+def named_tuple(kind: Any, name: str = "") -> Word:
+    def join(*parts: Any) -> Any:
+        if len(parts) != len(kind._fields):
+            raise SaveFileError(f"a {kind.__name__} has {len(kind._fields)} parts; the file has {len(parts)}")
+        return kind(*parts)
+
+    return Word(name or kind.__name__, kind, tuple, join)
+
+
+def data_class(kind: Any) -> Word:
+    names = kind.__match_args__
+
+    def join(*parts: Any) -> Any:
+        if len(parts) != len(names):
+            raise SaveFileError(f"a {kind.__name__} has {len(names)} parts; the file has {len(parts)}")
+        return kind(*parts)
+
+    return Word(kind.__name__, kind, lambda value: tuple([getattr(value, name) for name in names]), join)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

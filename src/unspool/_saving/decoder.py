@@ -10,19 +10,19 @@ import numpy as np
 
 from unspool._dims import Dim
 from unspool._saving import codec
-from unspool._saving.codec import DTYPES, Word
+from unspool._saving.codec import DEEPEST, DTYPES, Word
 from unspool._saving.wire import Bytes
 from unspool.errors import SaveFileError
 
-# Values nest by a few levels; what nests deeper than this is no file of ours.
-_DEEPEST = 40
-
 
 class Decoder:
-    """Reads values; ``entries`` are those of the file so far, ``nodes`` what numbers of nodes stand for."""
+    """Reads values; ``entries`` are those of the file so far, ``nodes`` what numbers of nodes stand for.
 
-    def __init__(self, words: Mapping[str, Word]) -> None:
-        self._words = words
+    ``more`` returns the words that are needed for names that are not among ``words``.
+    """
+
+    def __init__(self, words: Mapping[str, Word], more: Callable[[], list[Word]] | None = None) -> None:
+        self._words, self._more = words, more
         self.entries: list[Any] = []
         self.nodes: Any = ()
 
@@ -49,7 +49,7 @@ class Decoder:
 
     def get(self, source: Bytes, depth: int = 0) -> Any:
         """Read a value."""
-        if depth > _DEEPEST:
+        if depth > DEEPEST:
             raise SaveFileError("values of the file nest too deeply")
         tag = source.byte()
         read = _READERS.get(tag)
@@ -65,6 +65,10 @@ class Decoder:
         """Read a value of a class of the vocabulary."""
         name = source.text()
         word = self._words.get(name)
+        if word is None and self._more is not None:
+            self._words = {**self._words, **{other.name: other for other in self._more()}}
+            self._more = None
+            word = self._words.get(name)
         if word is None:
             raise SaveFileError(f"the file has something called {name!r:.80}, which is not known here")
         return word.join(*self.items(source, depth))

@@ -11,17 +11,15 @@ import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool._autodiff.rules.custom import FUNCTIONS, custom_jvp, custom_vjp
-from unspool._autodiff.rules.user_op import PREFIX
 from unspool._graph import is_internal
-from unspool._ops.op import REGISTRY, Op, load_all
-from unspool.errors import DefinitionError, SaveError
+from unspool._ops.op import REGISTRY, USERS, Op, load_all
+from unspool.errors import DefinitionError
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -120,65 +118,31 @@ def _content(cell: Any) -> Any:
 
 def digest_of_op(op: Op) -> Digest | None:
     """Return the digest of an op of a user's; None for one of ours."""
-    if not op.name.startswith(PREFIX):
+    if not op.name.startswith(USERS):
         return None
     return digest_of([op.infer, op.kernel, op.vjp, op.jvp, op.needs, op.multi, tuple(op.params.items())])
 
 
-def find_op(name: str, digest: Digest | None, unregistered: dict[str, Op]) -> Op:
+def find_op(name: str, digest: Digest | None, unregistered: Callable[[], dict[str, Op]]) -> Op:
     """Return the op of a name, if it is there and is the one that was saved."""
-    found = unregistered.get(name) or REGISTRY.get(name)
-    if found is None and not name.startswith(PREFIX):
+    found = REGISTRY.get(name)
+    if found is None and not name.startswith(USERS):
+        found = unregistered().get(name)
+    if found is None and not name.startswith(USERS):
         load_all()
         found = REGISTRY.get(name)
     if found is None:
-        shown = name.removeprefix(PREFIX)
+        shown = name.removeprefix(USERS)
         raise DefinitionError(
             f"the file needs the op {shown!r}, which is not defined here: define it with us.op({shown!r}, ...) first"
-            if name.startswith(PREFIX)
+            if name.startswith(USERS)
             else f"the file needs the op {name!r}, which this version of unspool does not have"
         )
     if digest is not None:
         own = digest_of_op(found)
         if own is None or not own.agrees(digest):
             raise DefinitionError(
-                f"the op {name.removeprefix(PREFIX)!r} is defined otherwise here than where the file was saved; "
+                f"the op {name.removeprefix(USERS)!r} is defined otherwise here than where the file was saved; "
                 "values and gradients would not be those of the saved recipe"
             )
-    return found
-
-
-# --- functions with rules --------------------------------------------------------------------------------------------
-
-
-def name_of_function(function: Any) -> str:
-    """Return the name that a function with a rule is found by."""
-    found = [name for name, known in FUNCTIONS.items() if known is function]
-    if not found:
-        raise SaveError(
-            f"{function.name} has a rule of its own and no name that it could be found by where the file is loaded: it "
-            "has none, or another function was defined under its name since"
-        )
-    return found[0]
-
-
-def digest_of_function(function: Any) -> Digest:
-    """Return the digest of a function with a rule."""
-    rules = [function.fwd, function.bwd] if isinstance(function, custom_vjp) else [function.rule]
-    return digest_of([function.f, *rules, function.nondiff_argnums])
-
-
-def find_function(name: str, digest: Digest) -> Any:
-    """Return the function with a rule of a name, if it is there and is the one that was saved."""
-    found = FUNCTIONS.get(name)
-    if not isinstance(found, custom_vjp | custom_jvp):
-        raise DefinitionError(
-            f"the file needs the function {name}, which has a rule of its own and is not defined here: import its "
-            "module first"
-        )
-    if not digest_of_function(found).agrees(digest):
-        raise DefinitionError(
-            f"the function {name} is defined otherwise here than where the file was saved; values and gradients would "
-            "not be those of the saved recipe"
-        )
     return found

@@ -32,6 +32,8 @@ class Encoder(EncoderBase):
         Takes the bytes of an entry, whose number is one more than that of the last.
     journal : Journal, optional
         Which nodes are in the file, if any are.
+    more : callable, optional
+        Returns the words for values of other classes; they are added to ``words`` when the first is met.
     """
 
     def __init__(
@@ -39,8 +41,10 @@ class Encoder(EncoderBase):
         words: dict[type, Word],
         write_entry: Callable[[bytes], None],
         journal: Journal | None = None,
+        more: Callable[[], list[Word]] | None = None,
     ) -> None:
         self.words = words
+        self._more = more
         self.write = write_entry
         self.journal = journal
         self._sizes: dict[Dim, bytes] = {}
@@ -94,6 +98,10 @@ class Encoder(EncoderBase):
             out += value.tobytes()
         elif isinstance(value, np.ndarray):
             _put_array(out, value)
+        elif self._more is not None:
+            self.words.update({word.type: word for word in self._more()})
+            self._more = None
+            self.put(out, value)
         else:
             raise SaveError(f"{value!r} of type {kind.__module__}.{kind.__qualname__} cannot be saved")
 

@@ -52,12 +52,15 @@ def save(path: str | os.PathLike[str], tensors: Any) -> None:
     >>> found["loss"].grad(found["x"]).eval()
     array([0.6, 0.8])
     """
+    place = as_path(path)
+    if place.is_dir():
+        raise SaveFileError(f"{place} is a folder; us.save writes a file")
     writer = GraphWriter()
     kept = Arrays()
     written = writer.add(tensors_in(tensors))
     writer.put_values([node for node in written if node.value is not None and type(node) is not Call], kept)
     writer.put_root(tensors)
-    arrays.write(as_path(path), kept, bytes(writer.out), FORMAT)
+    arrays.write(place, kept, bytes(writer.out), FORMAT)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -114,6 +117,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 def as_path(path: str | os.PathLike[str]) -> Path:
     """Return a path as one."""
     try:
-        return Path(path)
+        found = Path(path)
     except TypeError:
         raise ArgumentError(f"a path is a text or a Path, got {path!r}") from None
+    if not os.fspath(path) or "\0" in str(found):
+        raise ArgumentError(f"a path names a file or a folder, got {path!r}")
+    return found

@@ -8,7 +8,6 @@ the variables that are there.
 from __future__ import annotations
 
 import os
-import secrets
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
@@ -31,7 +30,7 @@ def _token() -> bytes:
     """Return what tells this process from others; a forked one makes its own leaves."""
     process = os.getpid()
     if process not in _tokens:
-        _tokens[process] = secrets.token_bytes(12)
+        _tokens[process] = os.urandom(12)
     return _tokens[process]
 
 

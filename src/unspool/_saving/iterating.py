@@ -23,7 +23,7 @@ from unspool._engine.default import default_engine
 from unspool._engine.quiet import run_quietly
 from unspool._saving.encoder import Encoder
 from unspool._saving.run import SpooledRun, spool
-from unspool._saving.vocabulary import words_by_type
+from unspool._saving.vocabulary import more_words, words_by_type
 from unspool._tensor import Tensor
 from unspool.errors import ArgumentError, SaveFileError
 
@@ -71,7 +71,7 @@ class _Iteration:
         """Return what has to be the same for a run to be gone on with, beside the values of its inputs."""
         step = self._traced.step
         digest = hashlib.sha256(repr(step[1:4]).encode(), usedforsecurity=False)
-        encoder = Encoder(words_by_type(), digest.update)
+        encoder = Encoder(words_by_type(), digest.update, more=more_words)
         for fragment in (step.fragment, step.condition):
             if fragment is not None:  # without its lines, which say nothing of what it does
                 body = [(i.op.name, i.operands, dict(i.params)) for i in fragment.body]

@@ -12,7 +12,7 @@ from unspool._saving import records
 from unspool._saving.decoder import Decoder, array_from
 from unspool._saving.identity import Identity
 from unspool._saving.records import CallRecord, NodeRecord, OutputRecord, PieceRecord, Record
-from unspool._saving.vocabulary import CallKind, PieceKind, Recipe, words
+from unspool._saving.vocabulary import CallKind, PieceKind, Recipe, more_words, words
 from unspool._saving.wire import Bytes
 from unspool.errors import SaveFileError, UnspoolError
 
@@ -56,7 +56,7 @@ class GraphReader:
     """
 
     def __init__(self) -> None:
-        self.decoder = Decoder({word.name: word for word in words()})
+        self.decoder = Decoder({word.name: word for word in words()}, more_words)
         self.nodes: list[Record] = []
         self.pieces: list[PieceRecord] = []
         self.values: dict[int, Any] = {}

@@ -20,17 +20,21 @@ from unspool._graph import Bundle, Node, in_order, next_id, source_of
 from unspool._ops.leaf import CONSTANT, LEAF_OPS, PLACEHOLDER, TENSOR, is_seed
 from unspool._saving import records
 from unspool._saving.arrays import Arrays
-from unspool._saving.codec import memory_order
+from unspool._saving.codec import DEEPEST, memory_order
 from unspool._saving.encoder import Encoder
 from unspool._saving.identity import identity_of
 from unspool._saving.reader import GraphReader
 from unspool._saving.records import IS_SEED, WAS_EVALUATED, NodeRecord
-from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, words_by_type
+from unspool._saving.vocabulary import CallKind, PieceKind, Position, Recipe, more_words, words_by_type
 from unspool._saving.wire import put_bytes, put_count, put_text, put_whole
 from unspool.errors import SaveError
 
 # Arrays of at most so many bytes stand among the records.
 SMALL = 64
+
+# Lists, tuples and dicts of a user's are in each other up to so many levels. What is a part of itself has no end; and
+# what is deeper with all that is written around it could not be read.
+_DEEPEST = DEEPEST - 8
 
 # An id that no node has.
 _NEVER = 1 << 62
@@ -49,7 +53,7 @@ class GraphWriter:
         self.out = self._journal.out
         # Of a file that is gone on with: ids that nodes of it have now and had there.
         self._adopted: tuple[list[int], list[int]] = [], []
-        self._encoder = Encoder(words_by_type(), self._journal.put_entry, self._journal)
+        self._encoder = Encoder(words_by_type(), self._journal.put_entry, self._journal, more_words)
         self._encoder.position = Position
         self._journal.encoder = self._encoder
         self._kinds: dict[int, tuple[int, Any]] = {}
@@ -411,6 +415,8 @@ def tensors_in(tree: Any) -> list[Node]:
     found: list[Node] = []
     stack: list[Iterator[Any]] = [iter((tree,))]
     while stack:
+        if len(stack) > _DEEPEST:
+            raise SaveError(f"what is saved is nested more than {_DEEPEST} deep, or is a part of itself")
         for part in stack[-1]:
             if isinstance(part, Node):
                 found.append(part)

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 
 from unspool._activity import ACTIVITY
-from unspool._watching.line import Line, make_console, make_line
+from unspool._watching.line import Line, make_line
 from unspool._watching.seen import Eye, clock
 from unspool.errors import ArgumentError
 
@@ -87,8 +87,7 @@ class progress(Generic[T]):  # noqa: N801 - used like a function, in a with stat
             raise ArgumentError("this line of progress is shown already; make another one for a block inside")
         self._begin = perf_counter()
         if not _OPEN:
-            console = make_console(self._file)
-            self._line = make_line(console, self._text)
+            self._line = make_line(self._file, self._text)
         _OPEN.append(self)
         if self._line is not None:
             self._eye = Eye()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool._activity import ACTIVITY
+from unspool._activity import ACTIVITY, BACKWARD, FORWARD, CountedRange, Work
 from unspool._autodiff.loops.drive import simple_drive
 from unspool._autodiff.loops.loop import Loop, facts_of
 from unspool._autodiff.loops.prepared import Prepared, prepared
@@ -21,12 +21,13 @@ from unspool._engine.observe import current_watchers
 
 
 def run_whole(loop: Loop, arrays: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Return the outputs of a loop; ``None`` if it has to be run in another way, or somebody looks on."""
-    if ACTIVITY.lookers or current_watchers():
+    """Return the outputs of a loop; ``None`` if it has to be run in another way."""
+    if current_watchers():
         return None
     facts = facts_of(loop)
     last: Whole | None = facts.get("whole")
-    found = None if last is None else last.run_at_once(loop.steps, arrays)
+    # Who looks on counts the steps, which nobody can of a loop that runs at once.
+    found = None if last is None or ACTIVITY.lookers else last.run_at_once(loop.steps, arrays)
     if found is not None:
         return found
     shapes = tuple([array.shape for array in arrays if type(array) is np.ndarray and not array.dtype.hasobject])
@@ -106,7 +107,7 @@ class Whole:
         given = self._given(steps, arrays)
         histories, written = given[-3:-1]
         try:
-            _, _, assigned, _, sums = self._stepper.drive(exact=False)(*given)
+            _, _, assigned, _, sums = self._drive(*given)
         except Exception:
             self._fail(given)
             raise
@@ -120,6 +121,15 @@ class Whole:
             found.append(written[~at] if at < 0 else histories[at][start : start + steps])
         settled = backend.settled
         return (*found, *[settled(total) for total in sums])
+
+    def _drive(self, indices: range, *given: Any) -> tuple[Any, ...]:
+        """Make the steps, so that they can be counted if somebody looks on."""
+        drive = self._stepper.drive(exact=False)
+        if not ACTIVITY.lookers:
+            return drive(indices, *given)
+        counted = CountedRange(indices, np.zeros(1, np.int64))
+        with ACTIVITY.doing(Work(BACKWARD if self._reverse else FORWARD, len(indices) or None, counted.done)):
+            return drive(counted, *given)
 
     def _given(self, steps: int, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Return what makes the steps is called with."""

@@ -29,6 +29,7 @@ from unspool._ops.op import (
     REGISTRY,
     SIZE,
     STRUCTURE,
+    USERS,
     Op,
     Rules,
     check_params,
@@ -40,8 +41,6 @@ from unspool.errors import OpDefinitionError
 
 if TYPE_CHECKING:
     from unspool._tensor import Tensor
-
-PREFIX = "user:"
 
 _registering = threading.Lock()
 
@@ -136,7 +135,7 @@ def op(
     elementwise = infer == "elementwise"
     declared = _declared_params(name, params, kernel, infer)
     made = Op(
-        PREFIX + name,
+        USERS + name,
         infer=lambda *inputs, **params: _declared(name, rule, inputs, params, multi),
         kernel=_checked_kernel(name, kernel, rule, multi),
         vjp=_finish_vjp(vjp, _fold if elementwise else _as_given),
