@@ -60,7 +60,8 @@ typedef struct NodeObject {
     PyObject *output;
     PyObject *name;
     int lasti;
-    int is_entered;
+    short is_entered;
+    short is_again; /* it was recorded again when it had a value, or it is in several pieces that wait */
     Py_uhash_t hash;
     struct NodeObject *next; /* in the chain of the table */
 } NodeObject;

@@ -137,6 +137,8 @@ typedef struct {
     PyObject *slab;
     PyObject *row;
     long long newest;
+    long long oldest;          /* the lowest id of what belongs to it, or 0 if that was not looked for */
+    char has_common;           /* whether something is inside of what is common to all */
     Py_ssize_t depth;
     struct QueueObject *queue; /* in which it waits, borrowed: it takes itself off when it dies */
     long long ticket;          /* its place there */
@@ -149,6 +151,7 @@ PieceObject *make_piece(PyObject *site, PyObject *inputs, NodeObject *const *out
                         PyObject *residuals);
 RowObject *place(PieceObject *piece, NodeObject *const *results, Py_ssize_t count);
 RowObject *whole_row(RowObject *row);
+int measure(PieceObject *piece);
 NodeObject *output_alive(const PieceObject *piece, Py_ssize_t index);
 
 /* --- the queue (queue.c) --- */
@@ -173,7 +176,21 @@ int queue_step(QueueObject *self, SiteObject *site, PyObject *inputs, NodeObject
 /* --- folding (folding.c, calls.c) --- */
 
 int folding_start(void);
-int fold_piece(QueueObject *queue, PieceObject *piece);
+
+/* What is around a piece that is folded. */
+typedef struct {
+    PyObject *readers; /* how many of the pieces that wait read a node, by its id; NULL for a repetition of what nobody has
+                          read, of which two inputs may be one node by chance */
+    long long later;   /* the lowest id of what pieces that came after it have computed */
+} Around;
+
+int fold_piece(QueueObject *queue, PieceObject *piece, const Around *around);
+PyObject *cut_piece(QueueObject *queue, PieceObject *piece, PyObject *later, PyObject *readers);
+int cutting_start(void);
+NodeObject **nodes_inside(PyObject *walk, const PieceObject *piece, NodeObject *const *shown, Py_ssize_t count,
+                          Py_ssize_t *slots);
+int note_inside(PieceObject *piece, PyObject *seen, PyObject *readers);
+long long oldest_of(PieceObject *piece);
 CallObject *fold_into_call(PyObject *plan, PyObject *inputs, PyObject *origins, PyObject *id, PyObject *depth,
                            PyObject *residuals, PyObject *indices, NodeObject *const *tensors);
 

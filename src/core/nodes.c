@@ -31,6 +31,7 @@ static PyMemberDef node_members[] = {
     {"piece", T_OBJECT_EX, offsetof(NodeObject, piece), 0, NULL},
     {"output", T_OBJECT_EX, offsetof(NodeObject, output), 0, NULL},
     {"lasti", T_INT, offsetof(NodeObject, lasti), READONLY, NULL},
+    {"is_again", T_SHORT, offsetof(NodeObject, is_again), READONLY, NULL},
     {NULL},
 };
 
@@ -263,7 +264,7 @@ make_node(PyTypeObject *type, PyObject *op, PyObject *inputs, PyObject *params, 
     }
     if (is_tensor) {
         node->weak = node->output = node->name = NULL;
-        node->is_entered = 0;
+        node->is_entered = node->is_again = 0;
         node->hash = 0;
         node->next = NULL;
     }

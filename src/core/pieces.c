@@ -335,6 +335,13 @@ place(PieceObject *self, NodeObject *const *results, Py_ssize_t count)
     return row;
 }
 
+/* Find how deep a piece is that does not wait, and how young what it reads is; -1 is an error. */
+int
+measure(PieceObject *self)
+{
+    return hold(self, NULL, 0) < 0 ? -1 : 0;
+}
+
 PyDoc_STRVAR(measure_piece_doc,
 "measure_piece(piece, /)\n--\n\nFind how deep a piece is that does not wait, and how young what it reads is.");
 
@@ -344,7 +351,7 @@ measure_piece(PyObject *module, PyObject *piece)
     if (!Py_IS_TYPE(piece, &PieceType)) {
         return PyErr_Format(PyExc_TypeError, "expected a piece, got %R", piece);
     }
-    return hold((PieceObject *)piece, NULL, 0) < 0 ? NULL : Py_NewRef(Py_None);
+    return measure((PieceObject *)piece) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyMethodDef piece_function_methods[] = {

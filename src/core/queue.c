@@ -340,13 +340,68 @@ is_of_row(const PieceObject *piece, const RowObject *row, Py_ssize_t depth)
     return piece->depth <= depth && piece->row != Py_None && whole_row((RowObject *)piece->row) == row;
 }
 
+/* Return how many of the pieces that wait read a node, by its id; note which nodes of leaves alone several have. */
+static PyObject *
+find_readers(QueueObject *self)
+{
+    PyObject *readers = PyDict_New(), *seen = PySet_New(NULL);
+    int failed = readers == NULL || seen == NULL;
+    for (long long ticket = self->first; !failed && ticket < self->first + self->count; ticket++) {
+        PieceObject *piece = *place_of(self, ticket);
+        if (piece != NULL && Py_REFCNT(piece) > 0) {
+            Py_INCREF(piece);
+            failed = note_inside(piece, seen, readers) < 0;
+            Py_DECREF(piece);
+            ticket = ticket < self->first ? self->first : ticket;
+        }
+    }
+    Py_XDECREF(seen);
+    if (failed) {
+        Py_CLEAR(readers);
+    }
+    return readers;
+}
+
+/* Return, for each of the oldest pieces, the lowest id of what the pieces after it have computed. The caller frees it. */
+static long long *
+find_later(QueueObject *self, long long end)
+{
+    long long first = self->first, oldest = LLONG_MAX;
+    long long *later = PyMem_Malloc((self->count + 1) * sizeof(long long));
+    if (later == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (long long ticket = first + self->count - 1; ticket >= first && ticket >= self->first; ticket--) {
+        if (ticket < end) {
+            later[ticket - first] = oldest;
+        }
+        PieceObject *piece = ticket < self->first + self->count ? *place_of(self, ticket) : NULL;
+        if (piece == NULL || Py_REFCNT(piece) == 0) {
+            continue;
+        }
+        Py_INCREF(piece);
+        long long found = oldest_of(piece);
+        Py_DECREF(piece);
+        if (found < 0) {
+            PyMem_Free(later);
+            return NULL;
+        }
+        oldest = found < oldest ? found : oldest;
+    }
+    return later;
+}
+
 /* Fold those of the oldest so many pieces that are chosen: those of a row up to a depth, or those that a function says,
    or all. What else waits stays in its order, what has died leaves. */
 static int
 fold_oldest(QueueObject *self, Py_ssize_t most, const RowObject *row, Py_ssize_t depth, PyObject *choose)
 {
     long long end = self->first + (most < self->count ? most : self->count);
-    int failed = 0;
+    long long begin = self->first;
+    PyObject *readers = find_readers(self);
+    long long *later = readers == NULL ? NULL : find_later(self, end);
+    int failed = later == NULL;
     for (long long ticket = self->first; ticket < end && !failed; ticket++) {
         /* Folding may run anything, and what waits may have become less. */
         ticket = ticket < self->first ? self->first : ticket;
@@ -367,10 +422,13 @@ fold_oldest(QueueObject *self, Py_ssize_t most, const RowObject *row, Py_ssize_t
         failed = is_chosen < 0;
         if (is_chosen == 1 && piece->queue == self) {
             leave_queue(piece);
-            failed = fold_piece(self, piece) < 0;
+            const Around around = {readers, later[ticket - begin]};
+            failed = fold_piece(self, piece, &around) < 0;
         }
         Py_DECREF(piece);
     }
+    PyMem_Free(later);
+    Py_XDECREF(readers);
     close_gaps(self, end);
     return failed ? -1 : 0;
 }
@@ -453,7 +511,8 @@ queue_fold_one(PyObject *self, PyObject *piece)
     if (!Py_IS_TYPE(piece, &PieceType)) {
         return PyErr_Format(PyExc_TypeError, "expected a piece, got %R", piece);
     }
-    return fold_piece((QueueObject *)self, (PieceObject *)piece) < 0 ? NULL : Py_NewRef(Py_None);
+    const Around nothing = {NULL, LLONG_MAX};
+    return fold_piece((QueueObject *)self, (PieceObject *)piece, &nothing) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 /* --- the type --- */

@@ -205,6 +205,9 @@ table_find(PyObject *op, PyObject *const *inputs, Py_ssize_t count, PyObject *ke
         node = next;
     }
     Py_XDECREF(ruled_out);
+    if (found != NULL && found->value != Py_None) {
+        found->is_again = 1;
+    }
     return found;
 }
 

@@ -48,6 +48,7 @@ class Node:
     value: Any
     code: CodeType
     lasti: int
+    is_again: int
     @property
     def line(self) -> int: ...
     piece: Any
@@ -563,7 +564,13 @@ def line_key(targets: Sequence[Node], /) -> int: ...
 def find_site(
     lines: dict[int, list[Site]], targets: Sequence[Node], /
 ) -> tuple[Site, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...]] | None: ...
-def privacy(slots: int, shown: tuple[int, ...], steps: list[tuple[int, int, tuple[int, ...]]], /) -> Privacy: ...
+def privacy(
+    first: int,
+    slots: int,
+    shown: tuple[int, ...],
+    steps: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]],
+    /,
+) -> Privacy: ...
 def runner(
     lines: dict[int, list[Site]],
     ledger: LedgerBase,

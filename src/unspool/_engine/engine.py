@@ -77,13 +77,14 @@ class Evaluator:
         self.levels = Levels()
         self.sweeps: Any = None  # what the sweeps of derivatives keep with an engine
         self._visits: ByLine[int] = ByLine()
+        self._cuts: ByLine[int] = ByLine()
         self._described: OrderedDict[tuple[Any, ...], Site] = OrderedDict()
         self.outcomes = Outcomes()
         self.smallest_loop = SMALLEST_LOOP
         self._hold_nothing()
 
     def _hold_nothing(self, beside: FoldQueue | None = None) -> None:
-        self.queue = FoldQueue(self._on_fold, self._on_stay, beside)
+        self.queue = FoldQueue(self._on_fold, self._on_stay, self._describe_cut, beside)
         self.ledger = self.queue.ledger = Ledger(available_bytes() // 2, self.queue.pieces)
         self.runner = _core.runner(self.sites.lines, self.ledger, self.queue, OBSERVER, IS_QUIET, quiet_context)
 
@@ -360,18 +361,31 @@ class Evaluator:
         work.give_back()
         if not self._may_have_loops(work) or (not derivatives and any(is_swept(node.id) for node in work.order)):
             return []
-        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_unread)
+        pieces = cut_into_pieces(work, {t.id for t in missing}, self._describe_part)
         if not pieces:
             self.outcomes.note(missing[0], Why.NOT_REPEATED, work.order)
         return pieces
 
-    def _describe_unread(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site:
-        """Return the site of a repetition, given the nodes that are needed of it and which inputs are constants."""
+    def _describe_part(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site:
+        """Return the site of a part of a graph, given what is needed of it and which inputs are constants."""
+        key, site = self._part_of(order, kept, literals)
+        return self._make_site(order, kept, key, order[-1], literals) if site is None else site
+
+    def _describe_cut(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> Site | None:
+        """Return the site of what is left of a piece; None if its line always leaves something else."""
+        key, site = self._part_of(order, kept, literals)
+        if site is None:
+            cuts = (self._cuts.get(order[-1]) or 0) + 1
+            self._cuts.put(order[-1], cuts)
+            if cuts <= MOST_OF_A_LINE:
+                site = self._make_site(order, kept, key, order[-1], literals)
+        return site
+
+    def _part_of(self, order: list[Node], kept: list[Node], literals: frozenset[int]) -> tuple[Any, Site | None]:
+        """Return what makes a part of a graph the same as another one, and its site, if it is known."""
         structure, inputs = structure_of(order, kept, kept)
         key = (structure, tuple([node.id in literals for node in inputs]))
-        target = order[-1]
-        site = self._described.get((key, target.code, target.line))
-        return self._make_site(order, kept, key, target, literals) if site is None else site
+        return key, self._described.get((key, order[-1].code, order[-1].line))
 
     def _run_piece(self, piece: Piece, work: Pass, missing: Sequence[Node]) -> bool:
         """Run a piece by the plan of its site; a failure is left to the pass node by node, which finds the culprit."""
@@ -550,6 +564,7 @@ class Evaluator:
         self.queue.clear()
         self._described.clear()
         self._visits.clear()
+        self._cuts.clear()
         self.sweeps = None
         self.outcomes.clear()
 

@@ -110,19 +110,21 @@ def wiring_of(order: list[Node]) -> Wiring:
     return Wiring(tokens, first, sources, outside, np.concatenate([of_token[tokens], of_outside]))
 
 
-def find_repeats(wiring: Wiring, longest: int = LONGEST, held: Any = None) -> list[Repeat]:
+def find_repeats(wiring: Wiring, longest: int = LONGEST, held: Any = None, breaks: Any = None) -> list[Repeat]:
     """Return the repeated sections of a piece, in order, without overlap; bodies have at most ``longest`` nodes.
 
     A section starts and ends where it pays: what is left over at its ends belongs to none. Of the places at which its
     repetitions can be cut from each other, it takes one that the fewest values cross. ``held`` are flags of nodes that
-    somebody refers to: these are what a repetition is likely to be asked for, so it ends with one of them.
+    somebody refers to: these are what a repetition is likely to be asked for, so it ends with one of them. ``breaks``
+    are flags of nodes before which something was recorded that is read and is not in the piece: a repetition begins
+    there, and is not several bodies if each has one.
     """
     size = len(wiring.tokens)
     # A longer body could not be repeated often enough.
     longest = min(longest, size // FEWEST)
     if longest < 1:
         return []
-    search = _Search(wiring, held)
+    search = _Search(wiring, held, breaks)
     for reach in (longest, _NEAR):
         hashes = search.local_hashes(reach)
         length = 1
@@ -173,9 +175,10 @@ def _frequent_gaps(hashes: Any, longest: int) -> list[int]:
 class _Search:
     """The sections that were verified so far."""
 
-    def __init__(self, wiring: Wiring, held: Any) -> None:
+    def __init__(self, wiring: Wiring, held: Any, breaks: Any) -> None:
         self.wiring = wiring
         self.held = held
+        self.breaks = breaks
         size = len(wiring.tokens)
         self.arities = np.diff(wiring.first)
         self.owners = np.repeat(np.arange(size), self.arities)
@@ -204,7 +207,7 @@ class _Search:
             extent = max(hi - lo for lo, hi, _ in found)
             times = min(-(-_SHORT // period), extent // (FEWEST * period))
             is_held = self.are_held(found)
-            if times > 1 and not is_held:
+            if times > 1 and not is_held and not self.are_broken(found):
                 period *= times
                 found = self.find_sections(period)
             elif is_held and (period < SHORTEST or any(period % less == 0 for less in self.sections)):
@@ -217,6 +220,13 @@ class _Search:
             return False
         count = sum([int(np.count_nonzero(self.held[lo:hi])) for lo, hi, _ in sections])
         return count * _SHORT > sum([hi - lo for lo, hi, _ in sections])
+
+    def are_broken(self, sections: list[Section]) -> bool:
+        """Whether most bodies of sections have a break."""
+        if self.breaks is None:
+            return False
+        count = sum([int(np.count_nonzero(self.breaks[lo:hi])) for lo, hi, _ in sections])
+        return count > sum([(hi - lo) // (2 * period) for lo, hi, period in sections])
 
     def find_sections(self, period: int) -> list[Section]:
         """Return where a period holds, as positions (from, to) and the period."""
@@ -256,6 +266,8 @@ class _Search:
             crossings = self.crossings_of(period)[lo + period : lo + 2 * period]
             if self.held is not None and (held := self.held[lo + period - 1 : lo + 2 * period - 1]).any():
                 crossings = np.where(held, crossings, len(self.wiring.tokens))
+            elif self.breaks is not None and (breaks := self.breaks[lo + period : lo + 2 * period]).any():
+                crossings = np.where(breaks, crossings, len(self.wiring.tokens))
             start += int(np.argmin(crossings))
         return Repeat(start, period, (hi - start) // period)
 

@@ -10,7 +10,7 @@ from unspool._core import Piece
 from unspool._engine.default import default_engine
 from unspool._engine.engine import LARGEST_PIECE, MOST_OF_A_LINE, SMALLEST_LOOP, Evaluator
 from unspool._engine.folding.fold_queue import FEWEST_LONG, MANY_NODES
-from unspool._engine.folding.matching import RECORDED_BEFORE, TOO_OLD
+from unspool._engine.folding.matching import OF_OTHERS, RECORDED_BEFORE, TOO_OLD
 from unspool._engine.folding.outcomes import Why
 from unspool._engine.step_number import place_of
 from unspool._engine.structure import MOST_INPUTS
@@ -187,6 +187,12 @@ def _stayed(unit: Unit, places: Places) -> Reason:
         return Reason(
             "recorded before",
             "The same was recorded and evaluated before, and the tensors of that time are alive.",
+        )
+    if why == OF_OTHERS:
+        return Reason(
+            "of other steps",
+            "What it computed was recorded in the time of other steps, or so many of these record it again that the "
+            "next ones have to find it as it is.",
         )
     name, line = places.name(*unit.place_of(why)), places.line(*unit.place_of(why))[1]
     if _is_made_of_leaves(unit, why):

@@ -142,11 +142,14 @@ class Rebuilt:
         if piece is None:
             return None
         inputs = tuple([self.nodes[i] for i in piece.inputs])
-        plan = default_engine().plans.plan_for(piece.kind.fragment, piece.kind.shapes)
-        call: Any = None if any(node is None for node in inputs) else find(CALL, inputs, plan.id)
-        if call is None or call.handles[index] is None:
+        if any(node is None for node in inputs):
             return None
-        found: Node = call.handles[index]
+        engine = default_engine()
+        plan = engine.plans.plan_for(piece.kind.fragment, piece.kind.shapes)
+        call: Any = find(CALL, inputs, plan.id)
+        found = engine.queue.find_parted(plan, inputs, index) if call is None else call.handles[index]
+        if found is None:
+            return None
         return found if (found.shape, found.dtype) == (record.recipe.shape, record.recipe.dtype) else None
 
     def _apply(self, record: NodeRecord) -> Node:

@@ -107,6 +107,8 @@ class GraphWriter:
 
         Whoever writes anything else beside must not follow at that time.
         """
+        if is_wanted:
+            default_engine().queue.remember_parted()
         self._journal.on_new = self._write_folded if is_wanted and self._failure is None else None
 
     def _write_folded(self, call: Call) -> None:

@@ -68,7 +68,7 @@ def moves(node: Node, variables: Sequence[Node]) -> bool:
     if not variables or node.id < min(v.id for v in variables):
         return False
     queue = default_engine().queue
-    queue.settle()
+    queue.settle([node], variables)
     with queue.nothing_folds():
         return bool(Walk([node], variables).order)
 
@@ -84,7 +84,7 @@ def _reaches(outputs: Sequence[Node], wanted: Collection[int], inside: Inside | 
     """
     first = min(wanted) if inside is None else inside.first
     queue = default_engine().queue
-    queue.settle()
+    queue.settle(outputs)
     with queue.nothing_folds():
         seen: set[int] = set()
         stack = list(outputs)

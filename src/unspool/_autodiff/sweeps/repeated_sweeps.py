@@ -137,7 +137,7 @@ def pull_one(loss: Tensor, variables: Sequence[Tensor]) -> list[Tensor | None]:
     line = _sweeps_of(engine).line_of(loss, len(variables))
     given = (loss, *variables)
     if line.records:
-        engine.queue.settle()
+        engine.queue.settle([loss], variables)
         for entry in line.records:
             found = entry[1].repeat(given, BOUNDS.length, BOUNDS.newest, engine.levels.mark)
             if found is not None:

@@ -47,7 +47,7 @@ def inputs_behind(plan: Plan) -> tuple[tuple[int, ...], ...]:
 def walking(outputs: Sequence[Node], variables: Sequence[Node]) -> Iterator[Walk]:
     """Walk a graph that stays as it is during the block. Loops in it are folded before, read or not."""
     engine = default_engine()
-    engine.queue.settle()
+    engine.queue.settle(outputs, variables)
     first = min([variable.id for variable in variables], default=0)
     if has_pending(list(outputs), first, engine.smallest_loop):
         engine.fold_unread(outputs, derivatives=True)

@@ -20,18 +20,20 @@ Another program, or thread, that writes the same down has the same node, and wou
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from unspool import _core
 from unspool._core import Piece, measure_piece
+from unspool._engine.folding.cutting import recipe_for
 from unspool._engine.folding.matching import Site
 from unspool._engine.memory.cached import kept_residuals
-from unspool._engine.structure import find_apart
-from unspool._fragments.call import Call
+from unspool._engine.structure import find_apart, reads_nothing
+from unspool._fragments.call import Call, Projection
 from unspool._fragments.fragment import seal
 from unspool._fragments.residuals import residual_nodes
 from unspool._graph import Bundle, Node
@@ -40,6 +42,7 @@ from unspool._ops.leaf import CONSTANT
 
 if TYPE_CHECKING:
     from unspool._core import Row
+    from unspool._engine.folding.cutting import Describe, Recipe
     from unspool._engine.plan import Plan
     from unspool._fragments.fragment import Fragment
 
@@ -54,14 +57,22 @@ FEWEST_LONG = 16
 # Pieces that may wait, in rows that are not deep.
 MOST_SHALLOW = 1024
 
+# Patterns of what pieces share that are remembered, for each kind of piece.
+_MOST_PATTERNS = 256
+
 # Families that are remembered.
 _MOST_FAMILIES = 4096
 
 
 class _Gate:
-    """Whether anything may be folded: one for all queues, for they fold nodes of one graph."""
+    """Whether anything may be folded: one for all queues, for they fold nodes of one graph.
+
+    ``parted`` are the results of pieces that were folded in parts, by the plan, the inputs and the place in the piece.
+    It is there once a run was written, since a file has the piece as it was.
+    """
 
     def __init__(self) -> None:
+        self.parted: WeakValueDictionary[tuple[Any, ...], Node] | None = None
         self.lock = Lock()
         self.readers = 0
         self.queues: WeakSet[FoldQueue] = WeakSet()
@@ -98,6 +109,7 @@ class FoldQueue(_core.QueueBase):
         self,
         on_fold: Callable[[Call, Piece], None],
         on_stay: Callable[[Piece], None],
+        describe: Describe,
         beside: FoldQueue | None = None,
     ) -> None:
         self.most = MOST_WAITING
@@ -108,6 +120,7 @@ class FoldQueue(_core.QueueBase):
         self.families: dict[tuple[int, int], None] = {}
         self._on_fold = on_fold
         self._on_stay = on_stay
+        self._describe = describe
         self._gate: _Gate = _Gate() if beside is None else beside._gate
         self._gate.queues.add(self)
 
@@ -152,6 +165,38 @@ class FoldQueue(_core.QueueBase):
             self._fold_all(None, older)
         self.crowd = max(MOST_WAITING, 2 * len(self))
 
+    def _recipe(self, pieces: Sequence[Piece], nodes: list[Node], references: list[int], key: bytes) -> Recipe | None:
+        """Return how the first of some pieces is cut that share nodes in a pattern, which is met for the first time."""
+        recipes = pieces[0].site.recipes
+        if len(recipes) >= _MOST_PATTERNS:
+            recipes.clear()
+        recipe = recipes[key] = recipe_for(pieces, nodes, references, self._describe)
+        return recipe
+
+    def _on_parted(self, piece: Piece) -> None:
+        """Let the results of a piece be found by what the piece was, if runs are written: it was folded in parts."""
+        parted = self._gate.parted
+        if parted is None:
+            return
+        piece.site.make_plan()
+        inputs = tuple([operand.id for operand in piece.inputs])
+        for index, reference in enumerate(piece.outputs[: piece.site.results]):
+            node = reference()
+            if node is not None:
+                parted[piece.site.plan.id, inputs, index] = node
+
+    def remember_parted(self) -> None:
+        """Let results of pieces that are folded in parts be found from now on."""
+        if self._gate.parted is None:
+            self._gate.parted = WeakValueDictionary()
+
+    def find_parted(self, plan: Plan, inputs: Sequence[Node], index: int) -> Node | None:
+        """Return a result of a piece that was folded in parts, while a run was written, if it is alive."""
+        parted = self._gate.parted
+        if parted is None:
+            return None
+        return parted.get((plan.id, tuple([operand.id for operand in inputs]), index))
+
     def _slab_of(self, piece: Piece) -> tuple[Any, ...]:
         """Return what the call of a piece keeps for derivatives, if not simply all that the piece kept."""
         site = piece.site
@@ -159,7 +204,10 @@ class FoldQueue(_core.QueueBase):
             return _slab(site.plan, piece.residuals)
         # What is kept for derivatives is with nodes that are freed now.
         nodes = [reference() for reference in piece.outputs[site.results :]]
-        return _slab(site.plan, [None if node is None else node.value for node in nodes])
+        values = [None if node is None else node.value for node in nodes]
+        # Parts of a factorisation that derivatives need, and nobody else, have no node.
+        values += [None] * (len(site.fragment.outputs) - site.results - len(values))
+        return _slab(site.plan, values)
 
     def fold_found(self, find: Callable[[], Sequence[Piece]]) -> None:
         """Fold pieces that nobody has evaluated, each after those that it reads.
@@ -181,13 +229,35 @@ class FoldQueue(_core.QueueBase):
         """Return the identities of the pieces that wait, in any queue."""
         return {id(piece) for queue in tuple(self._gate.queues) for piece in queue.pieces()}
 
-    def settle(self) -> None:
-        """Fold all loops, and the rest of what was folded in part, before anything is differentiated."""
+    def settle(self, outputs: Sequence[Node] = (), variables: Sequence[Node] = ()) -> None:
+        """Fold all loops, and the rest of what was folded in part, before outputs are differentiated.
+
+        Not if that is in variables from which a few pieces were made: a step that takes a gradient. A loop that goes on
+        is not folded to its end, because the next steps compute what these have recorded. Nor is a piece folded if in
+        its time something was recorded that has not been computed.
+        """
         queues = self._gate.queues
         # To go through a set of weak references takes longer than there is to do, mostly.
         for queue in (self,) if len(queues) == 1 else tuple(queues):
-            queue.find_families()
-            queue._fold_all(queue.will_fold)
+            if len(queue) and not (variables and queue._is_near(variables)):
+                queue.find_families()
+                pending = _pending_since(outputs, min([piece.newest for piece in queue.pieces()], default=0))
+                queue._fold_all(partial(queue._is_due, pending) if pending else queue.will_fold)
+
+    def _is_due(self, pending: Sequence[int], piece: Piece) -> bool:
+        """Whether a piece is to be folded, and nothing that is pending was recorded in its time."""
+        if not self.will_fold(piece):
+            return False
+        end = max([node.id for reference in piece.outputs if (node := reference()) is not None], default=0)
+        return bisect_right(pending, piece.newest) == bisect_right(pending, end)
+
+    def _is_near(self, variables: Sequence[Node]) -> bool:
+        """Whether variables are no leaves, and few pieces wait that were made since, none with a factorisation."""
+        if any(map(reads_nothing, variables)):
+            return False
+        first = min([variable.id for variable in variables])
+        made = [piece for piece in self.pieces() if piece.newest >= first]
+        return len(made) < self.after and not any(piece.site.has_bundles for piece in made)
 
     def flush(self) -> None:
         """Fold everything that waits."""
@@ -239,6 +309,18 @@ def _slab(plan: Plan, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(values)
     kept = kept_residuals(plan)
     return tuple([value if i in kept else None for i, value in enumerate(values)]) if kept else ()
+
+
+def _pending_since(outputs: Sequence[Node], first: int) -> list[int]:
+    """Return the ids, in order, of what outputs are made from that has no value and is younger than a node."""
+    found: set[int] = set()
+    stack = [node for node in outputs if node.value is None]
+    while stack:
+        node = stack.pop()
+        if node.id > first and node.id not in found and type(node) is not Projection:
+            found.add(node.id)
+            stack += [operand for operand in node.inputs if operand.value is None]
+    return sorted(found)
 
 
 def make_site(

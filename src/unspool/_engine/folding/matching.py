@@ -35,8 +35,8 @@ MOST_BRANCHES = 32
 MOST_LINES = 4096
 
 # What a check for references from outside gives if there are none; and why a piece stays as it is if there are none:
-# its outputs are older than what it reads, or the same was recorded before.
-PRIVATE, TOO_OLD, RECORDED_BEFORE = -1, -2, -3
+# its outputs are older than what it reads, the same was recorded before, or what it computed belongs to other steps.
+PRIVATE, TOO_OLD, RECORDED_BEFORE, OF_OTHERS = -1, -2, -3, -5
 
 
 class Site(_core.SiteBase):
@@ -69,12 +69,14 @@ class Site(_core.SiteBase):
         What recognises it.
     checks : dict
         What `make_check` made.
+    recipes : dict
+        How pieces of this kind are cut, by the patterns in which they share nodes with others.
     stays : dict of int to int
         Why pieces could not be folded, and how many: because of the node at a slot, which something outside has come to
-        use, or for `TOO_OLD` or `RECORDED_BEFORE`.
+        use, or for `TOO_OLD`, `RECORDED_BEFORE` or `OF_OTHERS`.
     """
 
-    __slots__ = ("_make", "again", "ahead", "apart", "fragment", "is_known", "positions", "stays")
+    __slots__ = ("_make", "_walks", "again", "ahead", "apart", "fragment", "is_known", "positions", "recipes", "stays")
 
     def __init__(
         self,
@@ -98,6 +100,8 @@ class Site(_core.SiteBase):
         self.again: set[int] = set()
         self.ahead = ahead
         self.stays: dict[int, int] = {}
+        self.recipes: dict[bytes, Any] = {}
+        self._walks: dict[tuple[int, ...], Privacy] = {}
 
     def make_plan(self) -> None:
         """Make the plan, if there is none: the piece runs again, or is folded."""
@@ -114,6 +118,13 @@ class Site(_core.SiteBase):
         """Note that a piece could not be folded."""
         self.stays[why] = self.stays.get(why, 0) + 1
 
+    def find_walk(self, indices: tuple[int, ...]) -> Privacy:
+        """Return what finds all nodes behind some outputs of a piece."""
+        walk = self._walks.get(indices)
+        if walk is None:
+            walk = self._walks[indices] = make_privacy_check(self.fragment, indices, frozenset())
+        return walk
+
     def make_check(self, indices: tuple[int, ...]) -> Privacy:
         """Make what tells which node inside a piece something outside has come to use since the piece was evaluated.
 
@@ -121,7 +132,7 @@ class Site(_core.SiteBase):
         twice if the piece was folded. ``indices`` are the outputs that are alive. What stands apart may be used by
         anybody.
         """
-        check = self.checks[indices] = make_privacy_check(self.plan.fragment, indices, self.apart.slots)
+        check = self.checks[indices] = make_privacy_check(self.fragment, indices, self.apart.slots)
         return check
 
 
@@ -238,7 +249,7 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozen
                 uses[operand] = uses.get(operand, 0) + 1
                 behind.add(operand)
     can_count = count_references is sys.getrefcount
-    steps: list[tuple[int, int, tuple[int, ...]]] = []
+    steps: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
     met = set(shown) | apart
     for slot in range(first + len(fragment.body) - 1, first - 1, -1):
         if slot not in behind or slot in apart:
@@ -249,8 +260,8 @@ def make_privacy_check(fragment: Fragment, indices: Sequence[int], apart: frozen
                 met.add(operand)
                 fresh += (position, operand)
         wanted = _BY_ANYBODY if slot in shown else uses[slot] if can_count else MANY
-        steps.append((slot, wanted, tuple(fresh)))
-    return _core.privacy(first + len(fragment.body), tuple(shown), steps)
+        steps.append((slot, wanted, tuple(fresh), tuple(fragment.body[slot - first].operands)))
+    return _core.privacy(first, first + len(fragment.body), tuple(shown), steps)
 
 
 # Instead of the uses of a node: others may use it.

@@ -21,7 +21,7 @@ from unspool._dims import is_concrete
 from unspool._engine.folding.matching import Site
 from unspool._engine.interpreter import Pass
 from unspool._engine.references import IN_A_LIST, count_references
-from unspool._engine.structure import can_be_sealed, is_literal
+from unspool._engine.structure import can_be_sealed, is_literal, reads_nothing
 from unspool._fragments.repeats import FEWEST, SHORTEST, Integers, Repeat, Wiring, find_repeats, wiring_of
 from unspool._graph import Bundle, Node, intern, intern_bundle, origin_scope
 from unspool._ops.leaf import placeholder
@@ -40,7 +40,7 @@ def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe) -> 
     order = work.order
     held = _held_flags(order, work.uses, targets)
     wiring = wiring_of(order)
-    repeats = find_repeats(wiring, held=held)
+    repeats = find_repeats(wiring, held=held, breaks=_break_flags(order, wiring.outside))
     if not repeats:
         return []
     last = np.full(len(order) + len(wiring.outside), -1)
@@ -58,6 +58,17 @@ def _held_flags(order: list[Node], uses: Mapping[int, int], targets: Container[i
     inside = np.fromiter(map(uses.__getitem__, ids), np.int64, len(order))
     wanted = np.fromiter(map(targets.__contains__, ids), np.bool_, len(order))
     return wanted | (references > inside + IN_A_LIST)
+
+
+def _break_flags(order: list[Node], outside: Sequence[Node]) -> Any:
+    """Return, per node, whether something was recorded just before it that was evaluated; None if nothing was."""
+    began = order[0].id
+    between = [node.id for node in outside if node.id > began and not reads_nothing(node)]
+    if not between:
+        return None
+    found = np.zeros(len(order) + 1, np.bool_)
+    found[np.searchsorted(np.fromiter(map(attrgetter("id"), order), np.int64, len(order)), between)] = True
+    return found[:-1]
 
 
 class _Section:
