@@ -38,36 +38,12 @@ FEWER = dict.fromkeys(
 AS_IT_IS, HELD, READ, UNREAD = "as it is", "every tensor is held", "more is read", "nothing is read"
 PATTERNS = (AS_IT_IS, HELD, READ, UNREAD)
 
-# Where bits depend on it today. What a step makes of tensors that no step changes, a transposed matrix or a row of one,
-# is one tensor for all steps as long as it is held, and else one for each. So contributions to that matrix are added
-# up before they are transposed, or after.
-# And where what is read does not depend on all of the state, or ends in the midst of a step: what waits is computed as
-# part of other pieces if more is read, or nothing, and a call adds all that it sends to a tensor at once.
-FOLDS_BY_LIVENESS = "bits depend on what is held and read; goes with the redesign of loops"
-DIFFERENT = {
-    "best_so_far": (UNREAD,),
-    "flow": (HELD, READ, UNREAD),
-    "gauss_seidel": (HELD,),
-    "kalman": (HELD, READ, UNREAD),
-    "lbfgs": (UNREAD,),
-    "secant": (UNREAD,),
-}
-
-
-PAIRS = [(name, pattern) for name in KINDS for pattern in PATTERNS if pattern not in DIFFERENT.get(name, ())]
+PAIRS = [(name, pattern) for name in KINDS for pattern in PATTERNS]
 
 
 @pytest.mark.parametrize(("name", "pattern"), PAIRS, ids=[", ".join(pair) for pair in PAIRS])
 def test_bits_do_not_depend_on_who_watches_nor_on_what_ran_before(name: str, pattern: str, fresh: Fresh) -> None:
     assert differing_runs(name, pattern, fresh) == []
-
-
-# Together: whether the bits of one of them do depends on the processor as well.
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=FOLDS_BY_LIVENESS)
-@pytest.mark.parametrize("pattern", [HELD, READ, UNREAD])
-def test_bits_of_no_other_kind_depend_on_it_either(pattern: str, fresh: Fresh) -> None:
-    names = [name for name, patterns in DIFFERENT.items() if pattern in patterns]
-    assert [name for name in names if differing_runs(name, pattern, fresh)] == []
 
 
 def differing_runs(name: str, pattern: str, fresh: Fresh) -> list[str]:
@@ -81,7 +57,6 @@ def differing_runs(name: str, pattern: str, fresh: Fresh) -> list[str]:
     return [when for when, bits in found.items() if bits != reference]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=FOLDS_BY_LIVENESS)
 def test_bits_under_a_budget_do_not_depend_on_whether_another_run_is_held() -> None:
     # A refusal that is still held, with the frames of the run that it ended, is such a run as well.
     kind, steps = KINDS["changing_ranks"], 25

@@ -557,7 +557,7 @@ def within_a_tenth():
 
     def program():
         J = us.tensor(np.ones(5))
-        return ground_energy_by_powers(J, tol=0.0, most=16)[0].grad(J).eval()
+        return ground_energy_by_powers(J, tol=0.0, most=24)[0].grad(J).eval()
 
     program()
     free = program()
@@ -590,7 +590,7 @@ def test_no_budget_is_exceeded_by_what_views_of_factors_keep():
     # Of a factor that is cut to a rank a step keeps the whole array, which is seen only when values are counted.
     def program():
         J = us.tensor(np.ones(5))
-        return ground_energy_by_powers(J, tol=0.0, most=16)[0].grad(J).eval()
+        return ground_energy_by_powers(J, tol=0.0, most=24)[0].grad(J).eval()
 
     program()
     for budget in (172_000, 347_247, 395_226):
