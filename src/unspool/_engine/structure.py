@@ -59,8 +59,8 @@ def note_recorded_again(order: Sequence[Node], inputs: Sequence[Node]) -> None:
     """Note at the sites of earlier pieces which of their nodes a piece has inside as well: it recorded them again.
 
     So does a step that reads the inner part of the state before the last, which the step before has read, too. A piece
-    of which others use a node has to be cut, unless that is one of its results. What is made of leaves alone is no part
-    of a step.
+    of which others use a node has to be cut, unless that is one of its results. Only views are noted: anything else
+    would weigh on a budget as part of the state. What is made of leaves alone is no part of a step.
     """
     here = {node.id for node in order}
     pieces = [piece for operand in inputs if type(piece := getattr(operand, "piece", None)) is Piece]
@@ -77,7 +77,7 @@ def note_recorded_again(order: Sequence[Node], inputs: Sequence[Node]) -> None:
                 continue
             met.add(slot)
             if node.id in here and slot not in results:
-                if _reads_steps(piece, slot):
+                if node.op.view and _reads_steps(piece, slot):
                     piece.site.again.add(slot - first)
                     piece.site.match = None
             else:
