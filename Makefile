@@ -28,7 +28,7 @@ ARRAY_API_TESTS ?= ../array-api-tests
 EXAMPLES ?= 100
 WORKLOAD ?=
 SIZE ?= medium
-PARTS ?= overhead loops native watching gradient_in_loop batches ensembles zoo/run linalg schedules memory spooling nan_in_peers networks_als networks_ctmrg \
+PARTS ?= overhead loops native watching gradient_in_loop second_order batches ensembles zoo/run linalg schedules memory spooling nan_in_peers networks_als networks_ctmrg \
 	networks_dmrg networks_tebd networks_transport networks_trg
 
 # An environment belongs to one version of Python, and .venv to that of the first call.

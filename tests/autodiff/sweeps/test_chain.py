@@ -111,6 +111,17 @@ def test_a_chain_is_differentiated_again_in_both_modes(body: Any) -> None:
         close(product, by_tape(along, leaf), 1e-10)
 
 
+@pytest.mark.parametrize("body", [tanh_step, gated_step, factored_step])
+def test_the_steps_of_a_second_derivative_are_chains_too(body: Any) -> None:
+    """There are the steps of the gradient, those that go back through them, and those that go on through the loop."""
+    steps = 30
+    a, _, y = folded_loop(body, steps)
+    first = us.sum(y * y).grad(a)
+    second = us.sum(first * first).grad(a)
+    lengths = [node.attributes["chain"].steps for node in chains_behind(second)]
+    assert sum(length >= steps - 2 for length in lengths) == 3, lengths
+
+
 def test_third_derivatives_through_chains_of_chains() -> None:
     a, x, y = folded_loop(tanh_step, 8)
     first = us.sum(y).grad(x)
