@@ -62,6 +62,7 @@ def cut_into_pieces(work: Pass, targets: Container[int], describe: Describe, kno
 def _find_repeats(wiring: Wiring, held: Any, known: Known) -> list[Repeat]:
     digest = blake2b(digest_size=16)
     for numbers in (wiring.tokens, wiring.first, wiring.sources, held):
+        digest.update(len(numbers).to_bytes(8, "little"))  # where one ends and the next begins
         digest.update(numbers.data)
     key = digest.digest()
     repeats = known.get(key)
